@@ -1,10 +1,11 @@
-"""``nearmem reproduce``: the tables and figures of a paper's systems, ours beside theirs."""
+"""``nearmem reproduce``: a paper's claims, and the tables and figures of its systems."""
 
 from __future__ import annotations
 
 import json
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,20 +34,22 @@ class Options(OutputOptions):
     set: Settings = ()
     """changes the machine, such as gpu.capacity_bytes=16GiB; may be given several times"""
     out: OutputFolder = None
-    """folder for pictures and timelines and, with all experiments, a page (default: none)"""
+    """folder for all figures, pictures and timelines, each paper's in a folder of its name, and,
+    with all experiments, a page (default: none)"""
 
 
 def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Options()) -> int:
     """Make the tables and figures of a paper's system again.
 
     Simulates the system experiments of a paper and prints each figure with the paper's and the
-    deviation from it, marked g for given, c for calibrated, and unmarked if it is predicted. Exit
-    status 1 if a figure is outside of its band.
+    deviation from it, marked g for given, c for calibrated, unmarked if it is predicted, and e if
+    it is excluded from what is judged. Exit status 1 if a claim of the paper's is missed. With
+    --json all claims are printed.
 
     Parameters
     ----------
     paper
-        axdimm or mc-dla
+        axdimm, mc-dla or memferry
     experiments
         such as table6 (default: all of the paper)
     """
@@ -54,7 +57,7 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
 
     from sw_driver.device.errors import DeadlockError
     from sw_driver.system.errors import EngineError
-    from sw_driver.system.reproduce import reproduce, write_page
+    from sw_driver.system.reproduce import claims, reproduce, write_files, write_page
 
     progress = progress_console(options)
     columns = (
@@ -63,8 +66,9 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    done: list[Experiment] = []
-    files: list[Path] = []
+    done: dict[str, Experiment] = {}
+    files: dict[str, list[Path]] = {}
+    pages: list[Path] = []
     # Of names, settings, a machine that is too small.
     with (
         turning(ValueError, EngineError, DeadlockError, into=Refusal),
@@ -77,47 +81,40 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
             paper, experiments, options.set, lambda what: bar.update(task, description=what)
         )
         bar.update(task, total=len(made))
-        folder = None
-        if options.out is not None:
-            folder = output_folder(options.out, f"reproduce/{paper}")
+        out = options.out
+        folder = output_folder(out / paper, f"reproduce/{paper}") if out is not None else None
         for name, make in made.items():
             began = time.monotonic()
-            experiment = make()
-            done.append(experiment)
-            if folder is not None and experiment.draw is not None:
-                files += experiment.draw(folder)
+            done[name] = make()
+            if folder is not None:
+                files[name] = write_files(folder, name, done[name])
             bar.advance(task)
             progress.print(f"{name}: {time.monotonic() - began:.1f} s")
-        written = write_page(paper, done, files)
-        files += [written] if written is not None else []
+        if out is not None:
+            pages = write_page(paper, out, done, files)
+    verdicts = [each.verdict for experiment in done.values() for each in experiment.claims.values()]
     if options.json:
-        document = {
-            "paper": paper,
-            "experiments": [each.describe() for each in done],
-            "files": [str(file) for file in files],
-        }
-        print(json.dumps(document, indent=2))
+        print(json.dumps(claims(done), indent=2))
     elif not options.quiet:
-        for experiment in done:
+        for experiment in done.values():
             _print(experiment)
-        for file in files:
+        for file in [*chain(*files.values()), *pages]:
             print(file)
-    return int(any(experiment.left for experiment in done))
+    return int("missed" in verdicts)
 
 
 def _print(experiment: Experiment) -> None:
     from rich.table import Table
 
-    columns = experiment.columns
-    table = Table(title=experiment.title)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left")
-    for row in experiment.rows:
-        table.add_row(*(str(row.get(column, "")) for column in columns))
-    print_table(table)
-    for note in experiment.notes:
-        print_prose(note)
-    for row, column in experiment.left:
-        first = next(iter(row.values()))
-        print(f"Outside of its band: {first}, {column}: {row[column]}")
+    print_prose(experiment.title)
+    for block in experiment.blocks:
+        if isinstance(block, str):
+            print_prose(block)
+            continue
+        table = Table()
+        for number, column in enumerate(block[0]):
+            table.add_column(column, justify="right" if number else "left")
+        for row in block[1:]:
+            table.add_row(*row)
+        print_table(table)
     print()

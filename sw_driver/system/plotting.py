@@ -1,95 +1,118 @@
-"""What pictures of experiments have in common."""
+"""Pictures of rows: bars, stacked bars and lines, with the paper's figures where they have any."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
+from math import nan
 from pathlib import Path
 
 from matplotlib import rc_context
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from sw_driver.files import replacing
 
-from .reproduction import Cell, Row
+from .reproduction import Claim, Row
 
-__all__ = ["draw_bars", "draw_lines", "ours", "save", "theirs"]
+__all__ = ["draw_bars", "draw_lines", "save"]
 
 _COLORS = ("#bab0ac", "#f58518", "#9ecae9", "#4c78a8", "#1f3f66", "#54a24b")
 
 
-def ours(row: Row, column: str) -> float:
-    """Our figure in a column, which has to be one."""
-    cell = row[column]
-    assert isinstance(cell, Cell)
-    return cell.ours
-
-
-def theirs(row: Row, column: str) -> float:
-    """The paper's."""
-    cell = row[column]
-    assert isinstance(cell, Cell)
-    assert cell.paper is not None
-    return cell.paper
-
-
-def save(figure: Figure, path: Path) -> Path:
-    """As SVG, whole or not at all, the same bytes for the same picture."""
-    # With the salt ids are the same each time.
-    with rc_context({"svg.hashsalt": "nearmem"}), replacing(path) as part:
-        figure.savefig(part, format="svg", metadata={"Date": None})
-    return path
+def draw_bars(
+    rows: Sequence[Row],
+    panels: Mapping[str, Sequence[str]],
+    path: Path,
+    *,
+    stacked: bool = False,
+    shares: bool = False,
+) -> list[Path]:
+    """A group of bars for each row, named by its words, or, if ``stacked``, one bar of parts, and
+    with ``shares`` these in % of their sum. ``panels``: columns by what is drawn, with its unit."""
+    figure = Figure(figsize=(10, 0.8 + 3 * len(panels)), layout="constrained")
+    for axes, (label, columns) in zip(_axes(figure, len(panels)), panels.items(), strict=True):
+        width = 0.8 if stacked else 0.8 / len(columns)
+        values = [_values(rows, column, 0) for column in columns]
+        if shares:
+            sums = [sum(each) / 100 or 1 for each in zip(*values, strict=True)]
+            values = [[x / of for x, of in zip(each, sums, strict=True)] for each in values]
+        bottoms = [0.0] * len(rows)
+        for number, (column, color) in enumerate(zip(columns, cycle(_COLORS), strict=False)):
+            shift = 0.0 if stacked else (number - (len(columns) - 1) / 2) * width
+            places = [place + shift for place in range(len(rows))]
+            axes.bar(places, values[number], width, bottoms, label=column, color=color)
+            if stacked:
+                bottoms = [sum(both) for both in zip(bottoms, values[number], strict=True)]
+            else:
+                _papers(axes, places, rows, column)
+        axes.set_ylabel(label)
+        _legend(axes)
+    names = [", ".join(each for each in row.values() if isinstance(each, str)) for row in rows]
+    how = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    figure.axes[-1].set_xticks(range(len(rows)), names, **how)
+    return [save(figure, path)]
 
 
 def draw_lines(
-    rows: Sequence[Row],
-    by: str,
-    columns: Mapping[str, str],
-    name: str,
-    label: str,
-    folder: Path,
+    rows: Sequence[Row], columns: Mapping[str, str], label: str, path: Path
 ) -> list[Path]:
-    """A line for each of ``columns``, which have their names in the legend as values, against
-    another column of numbers, on a logarithmic axis."""
+    """A line for each of ``columns``, which have their names in the legend as values, against the
+    first column, of numbers, on a logarithmic axis."""
     figure = Figure(figsize=(6, 3.5), layout="constrained")
-    axes = figure.subplots()
+    (axes,) = _axes(figure, 1)
+    by = next(iter(rows[0]))
     places = [float(str(row[by])) for row in rows]
     for number, (column, meaning) in enumerate(columns.items()):
         # Of lines that lie on each other the lower ones are wider.
         wider = len(columns) - 1 - number
-        values = [ours(row, column) for row in rows]
         size = {"markersize": 4 + 2 * wider, "linewidth": 1.5 + 2 * wider}
-        axes.plot(places, values, "o-", label=meaning, **size)
+        axes.plot(places, _values(rows, column, nan), "o-", label=meaning, **size)
+        _papers(axes, places, rows, column)
     axes.set_xscale("log", base=2)
     axes.set_xticks(places, [str(row[by]) for row in rows])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(f"{by}, logarithmic")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize="small")
-    return [save(figure, folder / name)]
+    _legend(axes)
+    return [save(figure, path)]
 
 
-def draw_bars(
-    rows: Sequence[Row], by: str, columns: Sequence[str], name: str, label: str, folder: Path
-) -> list[Path]:
-    """A group of bars for each row that has all columns, with the paper's figures, where it has
-    any, as lines."""
-    rows = [row for row in rows if all(isinstance(row.get(column), Cell) for column in columns)]
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    axes = figure.subplots()
-    width = 0.8 / len(columns)
-    papers: list[tuple[float, float]] = []
-    for number, (column, color) in enumerate(zip(columns, _COLORS, strict=False)):
-        places = [place + (number - (len(columns) - 1) / 2) * width for place in range(len(rows))]
-        axes.bar(places, [ours(row, column) for row in rows], width, label=column, color=color)
-        for place, row in zip(places, rows, strict=True):
-            cell = row[column]
-            if isinstance(cell, Cell) and cell.paper is not None:
-                papers.append((place, cell.paper))
-    if papers:
-        axes.plot(*zip(*papers, strict=True), "k_", markersize=7, markeredgewidth=2, label="paper")
-    axes.set_xticks(range(len(rows)), [str(row[by]) for row in rows], rotation=30, ha="right")
-    axes.set_ylabel(label)
-    axes.legend(fontsize="small")
-    return [save(figure, folder / name)]
+def _axes(figure: Figure, count: int) -> list[Axes]:
+    return list(figure.subplots(count, squeeze=False, sharex=True)[:, 0])
+
+
+def _values(rows: Sequence[Row], column: str, missing: float) -> list[float]:
+    """Our figures of a column, ``missing`` where there is none."""
+    cells = [row.get(column) for row in rows]
+    figures = [each.ours if isinstance(each, Claim) else None for each in cells]
+    return [missing if each is None else each for each in figures]
+
+
+def _papers(axes: Axes, places: Sequence[float], rows: Sequence[Row], column: str) -> None:
+    """Marks the paper's figures of a column."""
+    cells = [(place, row.get(column)) for place, row in zip(places, rows, strict=True)]
+    found = [
+        (place, each.value)
+        for place, each in cells
+        if isinstance(each, Claim) and each.value is not None
+    ]
+    if found:
+        axes.plot(*zip(*found, strict=True), "k_", markersize=7, markeredgewidth=2, label="paper")
+
+
+def _legend(axes: Axes) -> None:
+    """Of each name once, beside the picture."""
+    named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    axes.legend(named.values(), named, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """As SVG, whole or not at all, the same bytes for the same picture."""
+    path = path.with_suffix(".svg")
+    # With the salt ids are the same each time.
+    with rc_context({"svg.hashsalt": "nearmem"}), replacing(path) as part:
+        figure.savefig(part, format="svg", metadata={"Date": None})
+    return path

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from sw_driver.files import write_whole
 from sw_driver.numbers import check_name, split_entry
 
 from .reproduction import Experiment, Progress, page
 
-__all__ = ["PAPERS", "reproduce", "write_page"]
+__all__ = ["PAPERS", "claims", "reproduce", "write_files", "write_page"]
 
 PAPERS = {
     "axdimm": "sw_driver.system.axdimm.experiments",
     "mc-dla": "sw_driver.system.mc_dla.experiments",
+    "memferry": "sw_driver.system.memferry.experiments",
 }
 """The module of each paper, with its ``EXPERIMENTS`` and the ``INTRODUCTION`` of its page."""
 
@@ -41,18 +44,40 @@ def reproduce(
     return {name: partial(experiments[name], changes, progress) for name in chosen}
 
 
-def write_page(paper: str, done: Sequence[Experiment], pictures: Sequence[Path]) -> Path | None:
-    """Writes the paper's page beside its pictures, if ``done`` are all of its experiments."""
-    module = import_module(PAPERS[paper])
-    if not pictures or [each.name for each in done] != list(module.EXPERIMENTS):
-        return None
-    path = pictures[0].parent / f"{paper}.md"
-    # A timeline is there as both, and its SVG is large.
-    shown = [
-        each
-        for each in pictures
-        if each.suffix == ".png"
-        or (each.suffix == ".svg" and each.with_suffix(".png") not in pictures)
+def claims(done: Mapping[str, Experiment]) -> list[dict[str, Any]]:
+    """The claims of experiments, by their names, as JSON has them."""
+    return [
+        {"experiment": experiment, "claim": name, **claim.describe()}
+        for experiment, made in done.items()
+        for name, claim in made.claims.items()
     ]
+
+
+def write_files(folder: Path, name: str, made: Experiment) -> list[Path]:
+    """Writes an experiment's figures as JSON, and its pictures, by its name into a folder."""
+    figures = folder / f"{name}.json"
+    write_whole(figures, json.dumps({"name": name, **made.describe()}, indent=2) + "\n")
+    return [figures, *(made.draw(folder / name) if made.draw is not None else ())]
+
+
+def write_page(
+    paper: str, folder: Path, done: Mapping[str, Experiment], files: Mapping[str, Sequence[Path]]
+) -> list[Path]:
+    """Writes the paper's page into a folder, if ``done`` are all of its experiments. ``files`` are
+    theirs, in a folder of that one."""
+    module = import_module(PAPERS[paper])
+    if list(done) != list(module.EXPERIMENTS):
+        return []
+    shown = {
+        name: [
+            each.relative_to(folder).as_posix()
+            for each in found
+            if each.suffix == ".png"
+            # A timeline is there as both, and its SVG is large.
+            or (each.suffix == ".svg" and each.with_suffix(".png") not in found)
+        ]
+        for name, found in files.items()
+    }
+    path = folder / f"{paper}.md"
     write_whole(path, page(module.INTRODUCTION, done, shown))
-    return path
+    return [path]

@@ -1,18 +1,23 @@
-"""What a reproduction reports: figures beside the paper's, each marked how it came about."""
+"""What a reproduction reports: figures of ours, and the paper's claims beside them, as data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isinf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from sw_driver.numbers import check_integer, check_number
+from sw_driver.numbers import MOST, check_integer, check_name, check_number
 
 __all__ = [
+    "LEGEND",
     "MARKS",
-    "Cell",
+    "VERDICTS",
+    "Block",
     "Changes",
+    "Claim",
     "Experiment",
     "Progress",
     "Row",
@@ -20,145 +25,250 @@ __all__ = [
     "given",
     "page",
     "predicted",
+    "tally",
 ]
 
-MARKS = ("given", "calibrated", "predicted")
-"""By the paper or a data sheet; fitted to the paper's figure; found with nothing fitted to it."""
+MARKS = {"given": " g", "calibrated": " c", "predicted": ""}
+"""By the paper or a data sheet; fitted to the paper's figure; found with nothing fitted to it. Each
+as a table shows it."""
 
-Changes = Mapping[str, str]
+VERDICTS = ("met", "missed", "excluded", "given")
+"""On claims. Given is what is the paper's own, or a data sheet's, and has no band."""
+
+LEGEND = """\
+In brackets is the paper's figure and how far ours is from it. *c* is calibrated, *g* given, all
+others are predicted; *e* is excluded, that is not judged, for the reason below the table.
+"""
+
+Changes: TypeAlias = Mapping[str, str]
 """Of a machine or its parts, as ``--set`` has them."""
 
-Progress = Callable[[str], None]
+Progress: TypeAlias = Callable[[str], None]
 """Told what is being done now."""
+
+Block: TypeAlias = list[list[str]] | str
+"""A table, its heading first, or a paragraph."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A number of ours and, if the paper has it, the paper's."""
+class Claim:
+    """A figure of ours. With the paper's beside it, it is a claim, and judged by a band or excluded
+    for a reason.
 
-    ours: float
+    Raises ``ValueError`` for a claim that is neither and not given, or does not say where the paper
+    has it.
+    """
+
+    ours: float | None
+    """None if the claim is excluded and nothing here can find it."""
     mark: str
     """One of :data:`MARKS`."""
-    paper: float | None = None
-    band: float | None = None
-    """The share of the paper's figure that ours may be away from it; None: not judged."""
+    value: float | None = None
+    """The paper's figure, if it has one."""
+    section: str = ""
+    """Where the paper has it: a section, a figure or a table."""
+    unit: str = ""
+    band: float | tuple[float, float] | None = None
+    """The share of the paper's figure that ours may be away from it; or the least and the most that
+    ours may be, infinite if there is no such end."""
+    excluded: str = ""
+    """Why it is not judged: the arithmetic, in words. It counts for more than a band."""
     digits: int = 2
 
     def __post_init__(self) -> None:
-        if self.mark not in MARKS:
-            raise ValueError(f"mark is {self.mark!r}: expected one of {', '.join(MARKS)}")
+        check_name("mark", self.mark, MARKS, ValueError)
         check_integer("digits", self.digits, 0)
-        if self.band is not None:
+        for name, number in (("ours", self.ours), ("value", self.value)):
+            if number is not None:
+                check_number(name, number, -MOST)
+        if isinstance(self.band, tuple):
+            if not self.band[0] <= self.band[1] or self.band == (-inf, inf):
+                raise ValueError(
+                    f"band is {self.band!r}: expected the least, then the most, not both infinite"
+                )
+        elif self.band is not None:
             check_number("band", self.band)
+        judged = self.ours is not None and (self.mark == "given" or self.band is not None)
+        if not self.excluded and self.value is None:
+            if self.ours is None:
+                raise ValueError("ours is None: expected a number, or why in excluded")
+        elif not self.section.strip():
+            raise ValueError(f"the claim {self.value!r} has no section: say where it is")
+        elif self.excluded.isspace() or not (self.excluded or judged):
+            raise ValueError(
+                f"the claim {self.value!r} is not judged: give ours and a band, or say in excluded "
+                "why, with the arithmetic"
+            )
+
+    @property
+    def verdict(self) -> str:
+        """One of :data:`VERDICTS`; empty if it is no claim."""
+        if self.excluded or self.value is None or self.ours is None:
+            return "excluded" if self.excluded else ""
+        if self.band is None:
+            return "given"
+        low, high = self.band if isinstance(self.band, tuple) else _around(self.value, self.band)
+        return "met" if low <= self.ours <= high else "missed"
 
     @property
     def deviation(self) -> float | None:
-        """From the paper's, as a share of it."""
-        return self.ours / self.paper - 1 if self.paper else None
-
-    @property
-    def kept(self) -> bool:
-        """Whether it is within its band."""
-        return self.band is None or self.deviation is None or abs(self.deviation) <= self.band
+        """From the paper's figure, as a share of it."""
+        return self.ours / self.value - 1 if self.value and self.ours is not None else None
 
     def __str__(self) -> str:
-        text = f"{self.ours:,.{self.digits}f}"
-        if self.paper is not None and self.deviation is not None:
-            text += f" ({self.paper:,.{self.digits}f}, {self.deviation:+.1%})"
-        return text + {"given": " g", "calibrated": " c", "predicted": ""}[self.mark]
+        ours, value, deviation = self.texts
+        beside = ", ".join(each for each in (value, deviation) if each)
+        return f"{ours} ({beside}){self.marks}" if beside else f"{ours}{self.marks}"
+
+    @property
+    def texts(self) -> tuple[str, str, str]:
+        """Ours, the paper's and the deviation, empty where there is none."""
+        ours, value = (
+            "" if each is None else f"{each:,.{self.digits}f}" for each in (self.ours, self.value)
+        )
+        return ours, value, "" if self.deviation is None else f"{self.deviation:+.1%}"
+
+    @property
+    def marks(self) -> str:
+        """What follows the figure in a table."""
+        return MARKS[self.mark] + {"excluded": " e", "missed": " MISSED"}.get(self.verdict, "")
 
     def describe(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As JSON has it; an end that a band does not have is null."""
+        band = self.band
+        if isinstance(band, tuple):
+            band = [None if isinf(end) else end for end in band]
         return {
+            "section": self.section,
+            "paper": self.value,
             "ours": self.ours,
-            "paper": self.paper,
-            "deviation": self.deviation,
+            "unit": self.unit,
             "mark": self.mark,
-            "band": self.band,
-            "kept": self.kept,
+            "band": band,
+            "verdict": self.verdict,
         }
 
 
-def given(ours: float, paper: float | None = None, **how: Any) -> Cell:
-    """A cell that is so by the paper or a data sheet; so for the other two marks."""
-    return Cell(ours=ours, paper=paper, mark="given", **how)
+def _around(value: float, share: float) -> tuple[float, float]:
+    return value - share * abs(value), value + share * abs(value)
 
 
-def calibrated(ours: float, paper: float | None = None, **how: Any) -> Cell:
-    return Cell(ours=ours, paper=paper, mark="calibrated", **how)
+def predicted(ours: float | None, value: float | None = None, **how: Any) -> Claim:
+    """A figure that nothing was fitted to; so for the other two marks."""
+    return Claim(ours=ours, value=value, mark="predicted", **how)
 
 
-def predicted(ours: float, paper: float | None = None, **how: Any) -> Cell:
-    return Cell(ours=ours, paper=paper, mark="predicted", **how)
+def calibrated(ours: float | None, value: float | None = None, **how: Any) -> Claim:
+    return Claim(ours=ours, value=value, mark="calibrated", **how)
 
 
-Row = Mapping[str, Cell | str]
-"""A row of a table: by column a cell, or words."""
+def given(ours: float | None, value: float | None = None, **how: Any) -> Claim:
+    return Claim(ours=ours, value=value, mark="given", **how)
+
+
+Row: TypeAlias = Mapping[str, Claim | str]
+"""A row of a table: by column a figure, or words."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """A table or figure of a paper, made again."""
 
-    name: str
     title: str
-    rows: Sequence[Row]
+    rows: Sequence[Row] = ()
+    quoted: Mapping[str, Claim] = field(default_factory=dict)
+    """By what they claim, those that are in no row: what the paper says in words."""
     notes: Sequence[str] = ()
     """What a reader has to know to judge the figures."""
     draw: Callable[[Path], Sequence[Path]] | None = None
-    """Draws its pictures into a folder and returns their files."""
+    """Draws its pictures, to a path without an ending, and returns their files."""
 
     @property
-    def columns(self) -> list[str]:
-        """In the order of their first use."""
-        return list(dict.fromkeys(column for row in self.rows for column in row))
+    def claims(self) -> dict[str, Claim]:
+        """All claims, those of rows by the words of the row, with their columns, and the column.
+        Raises ``ValueError`` for two of one name."""
+        found: dict[str, Claim] = {}
+        for row in [*self.rows, self.quoted]:
+            words = [
+                f"{name} {each}".strip() for name, each in row.items() if isinstance(each, str)
+            ]
+            for column, each in row.items():
+                if isinstance(each, Claim) and each.verdict:
+                    name = ", ".join([*words, column])
+                    if name in found:
+                        raise ValueError(f"{self.title}: two claims are named {name!r}: rename one")
+                    found[name] = each
+        return found
 
     @property
-    def left(self) -> list[tuple[Row, str]]:
-        """Rows and columns of the cells that are not within their bands."""
-        return [
-            (row, column)
-            for row in self.rows
-            for column, cell in row.items()
-            if isinstance(cell, Cell) and not cell.kept
-        ]
+    def blocks(self) -> Iterator[Block]:
+        """What a page and a terminal show of it."""
+        if self.rows:
+            columns = list(dict.fromkeys(column for row in self.rows for column in row))
+            yield [columns, *([str(row.get(each, "")) for each in columns] for row in self.rows)]
+        yield from self.notes
+        if self.quoted:
+            yield [["claim", "section", "paper", "here", "deviation", "band", "verdict"]] + [
+                [name, each.section, *_beside(each)] for name, each in self.quoted.items()
+            ]
+        claims = self.claims
+        if claims:
+            sections = ", ".join(dict.fromkeys(each.section for each in claims.values()))
+            yield f"Claims ({sections}): {tally(claims.values())}."
+        for why in dict.fromkeys(each.excluded for each in claims.values() if each.excluded):
+            yield f"Excluded: {'; '.join(n for n, e in claims.items() if e.excluded == why)}. {why}"
 
     def describe(self) -> dict[str, Any]:
-        """As JSON has it."""
-        rows = [
-            {
-                column: cell.describe() if isinstance(cell, Cell) else cell
-                for column, cell in row.items()
-            }
-            for row in self.rows
-        ]
-        return {"name": self.name, "title": self.title, "rows": rows, "notes": list(self.notes)}
+        """All of its figures, as JSON has them."""
+        return {
+            "title": self.title,
+            "rows": [
+                {
+                    name: each if isinstance(each, str) else _whole(each)
+                    for name, each in row.items()
+                }
+                for row in self.rows
+            ],
+            "quoted": {name: _whole(each) for name, each in self.quoted.items()},
+            "notes": list(self.notes),
+        }
 
 
-def page(introduction: str, experiments: Sequence[Experiment], pictures: Sequence[Path]) -> str:
-    """A page with all experiments, as Markdown, each with the pictures of its name."""
-    parts = [introduction.strip() + "\n"]
-    for experiment in experiments:
-        parts.append(_section(experiment))
-        parts += [
-            f"![{experiment.title}]({each.name})\n"
-            for each in pictures
-            if each.stem.partition(".")[0] == experiment.name
-        ]
-    return "\n".join(parts)
+def _whole(claim: Claim) -> dict[str, Any]:
+    return {**claim.describe(), "deviation": claim.deviation, "excluded": claim.excluded}
 
 
-def _section(experiment: Experiment) -> str:
-    columns = experiment.columns
-    lines = [
-        f"## {experiment.title}",
-        "",
-        f"|{'|'.join(columns)}|",
-        "|---" + "|--:" * (len(columns) - 1) + "|",
-    ]
-    lines += [
-        f"|{'|'.join(str(row.get(column, '')) for column in columns)}|" for row in experiment.rows
-    ]
-    for note in experiment.notes:
-        lines += ["", note]
-    return "\n".join(lines) + "\n"
+def _beside(claim: Claim) -> list[str]:
+    ours, value, deviation = claim.texts
+    band = "none" if claim.verdict else ""
+    if claim.verdict in ("met", "missed"):
+        if isinstance(claim.band, tuple):
+            band = f"{claim.band[0]:g} to {claim.band[1]:g}"
+        else:
+            band = f"{100 * (claim.band or 0):g} %"
+    paper, here = (f"{each} {claim.unit * bool(each)}".strip() for each in (value, ours))
+    return [paper, here + claim.marks, deviation, band, claim.verdict]
+
+
+def tally(claims: Iterable[Claim]) -> str:
+    """How many of each verdict."""
+    found = Counter(each.verdict for each in claims)
+    return ", ".join(f"{found[each]} {each}" for each in VERDICTS if found[each])
+
+
+def page(
+    introduction: str, experiments: Mapping[str, Experiment], pictures: Mapping[str, Sequence[str]]
+) -> str:
+    """A page with all experiments, as Markdown, each with its pictures, by its name."""
+    claims = [each for made in experiments.values() for each in made.claims.values()]
+    parts = [introduction.strip(), LEGEND.strip(), f"**{len(claims)} claims:** {tally(claims)}."]
+    for name, made in experiments.items():
+        parts.append(f"## {made.title}")
+        parts += [each if isinstance(each, str) else _markdown(each) for each in made.blocks]
+        parts += [f"![{made.title}]({picture})" for picture in pictures.get(name, ())]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(table: list[list[str]]) -> str:
+    heading, *rows = (f"|{'|'.join(row)}|" for row in table)
+    return "\n".join([heading, "|---" + "|--:" * (len(table[0]) - 1) + "|", *rows])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from functools import partial
+from math import inf, nan
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,67 +17,270 @@ from matplotlib.figure import Figure
 from hw_tests.driver.refusals import assert_refused
 from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.cli import main
-from sw_driver.system.axdimm import experiments, plots
-from sw_driver.system.reproduction import MARKS, Cell, Experiment, page
+from sw_driver.system import plotting, reproduce
+from sw_driver.system.axdimm.runs import Variant
+from sw_driver.system.once import once
+from sw_driver.system.reproduction import (
+    LEGEND,
+    Changes,
+    Claim,
+    Experiment,
+    Progress,
+    Row,
+    calibrated,
+    given,
+    page,
+    predicted,
+)
+
+WHY = "2 + 2 is 4, not 5."
 
 
 def _reproduce(*arguments: str) -> int:
     return main(["reproduce", "axdimm", *arguments])
 
 
-def test_a_mark_is_one_of_three() -> None:
-    for mark in MARKS:
-        assert Cell(ours=1, mark=mark).mark == mark
-    with pytest.raises(ValueError, match="mark is 'measured': expected one of given, calibrated"):
-        Cell(ours=1, mark="measured")
+# Claims.
 
 
 @pytest.mark.parametrize(
-    ("ours", "kept"),
-    [(5, True), (5.001, False), (3, True), (2.999, False), (float("nan"), False)],
+    ("value", "ours", "band", "verdict"),
+    [
+        # A quarter of 4 either way.
+        (4, 5, 0.25, "met"),
+        (4, 5.001, 0.25, "missed"),
+        (4, 3, 0.25, "met"),
+        (4, 2.999, 0.25, "missed"),
+        (-4, -5, 0.25, "met"),
+        (-4, -5.001, 0.25, "missed"),
+        (0, 0, 0.25, "met"),
+        (0, 1e-9, 0.25, "missed"),
+        # Ends of their own.
+        (8, 0, (-inf, 8), "met"),
+        (8, 8.1, (-inf, 8), "missed"),
+        (3, 2.9, (3, inf), "missed"),
+        (3, 900, (3, inf), "met"),
+        (3, 4, (1, 4), "met"),
+    ],
 )
-def test_a_band_ends_where_it_says(ours: float, kept: bool) -> None:
-    cell = Cell(ours=ours, paper=4, band=0.25, mark="predicted")
-    assert cell.kept is kept
-    row = {"": "row", "column": cell}
-    found = Experiment(name="test", title="Test", rows=[row]).left
-    assert found == ([] if kept else [(row, "column")])
-    for unjudged in (Cell(ours=ours, paper=4, mark="given"), Cell(ours=9, mark="given", band=0)):
-        assert unjudged.kept
+def test_a_band_ends_where_it_says(value: float, ours: float, band: Any, verdict: str) -> None:
+    claim = predicted(ours, value, section="1", band=band)
+    assert claim.verdict == verdict
+    assert predicted(ours, value, section="1", band=band, excluded=WHY).verdict == "excluded"
+    assert given(ours, value, section="1").verdict == "given"
+    assert given(ours, value, section="1", band=band).verdict == verdict
+    assert predicted(ours, band=band).verdict == ""
 
 
-def test_a_cell_says_the_papers_figure_and_its_mark() -> None:
-    assert str(Cell(ours=1234.5, mark="predicted")) == "1,234.50"
-    assert str(Cell(ours=1.1, paper=1, mark="calibrated", digits=1)) == "1.1 (1.0, +10.0%) c"
-    assert str(Cell(ours=1, paper=2, mark="given")) == "1.00 (2.00, -50.0%) g"
+def test_what_is_not_found_is_excluded_with_the_reason() -> None:
+    claim = predicted(None, 3, section="1", band=0.1, excluded=WHY)
+    assert (claim.verdict, str(claim), claim.deviation) == ("excluded", " (3.00) e", None)
+    assert predicted(7, section="1", excluded=WHY).verdict == "excluded"
 
 
-def test_a_page_has_all_rows_and_notes_and_each_experiment_its_pictures() -> None:
-    one = Experiment(
-        name="one",
-        title="One",
-        rows=[{"a": "x"}, {"a": "y", "b": Cell(ours=1, mark="given")}],
-        notes=["Note."],
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Claim(ours=1, mark="measured"), "mark is 'measured': expected one of given, cali"),
+        (lambda: predicted(1, 4, section="1"), "claim 4 is not judged: give .* band, or say in ex"),
+        (lambda: calibrated(1, 4, section="1", excluded=" "), "claim 4 is not judged"),
+        (lambda: given(None, 4, section="1"), "claim 4 is not judged"),
+        (lambda: predicted(1, 4, section="1", band=0.1, excluded=" "), "claim 4 is not judged"),
+        (lambda: predicted(1, 4, band=0.1), "claim 4 has no section"),
+        (lambda: predicted(1, 4, section=" ", excluded=WHY), "claim 4 has no section"),
+        (lambda: predicted(None), "ours is None: expected a number"),
+        (lambda: predicted(1, 4, section="1", band=(4, 3)), r"band is \(4, 3\): expected the lea"),
+        (lambda: predicted(1, 4, section="1", band=(nan, 3)), "expected the least, then the most"),
+        (lambda: predicted(1, 4, section="1", band=(-inf, inf)), "not both infinite"),
+        (lambda: predicted(nan, 4, section="1", band=0.1), "ours is nan: expected a number"),
+        (lambda: predicted(inf, 4, section="1", band=(4, inf)), "ours is inf: expected a number"),
+        (lambda: predicted(1, nan, section="1", band=0.1), "value is nan: expected a number"),
+    ],
+)
+def test_a_claim_that_is_neither_judged_nor_excluded_is_refused(
+    make: Callable[[], Claim], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+def test_a_figure_says_the_papers_and_its_marks() -> None:
+    assert str(predicted(1234.5)) == "1,234.50"
+    assert str(calibrated(1.1, 1, section="1", band=1, digits=1)) == "1.1 (1.0, +10.0%) c"
+    assert str(given(1, 2, section="1")) == "1.00 (2.00, -50.0%) g"
+    assert str(predicted(1, 2, section="1", excluded=WHY)) == "1.00 (2.00, -50.0%) e"
+    assert str(predicted(1, 2, section="1", band=0)) == "1.00 (2.00, -50.0%) MISSED"
+
+
+def _experiment(**changes: Any) -> Experiment:
+    row: Row = {"a": "y", "b": given(1), "c": calibrated(2, 4, section="2.1", unit="s", band=0.5)}
+    quoted = {
+        "at most 3": predicted(2, 3, section="2.2", unit="x", band=(-inf, 3)),
+        "of another": predicted(None, 9, section="2.1", unit="GB", excluded=WHY),
+        "ours alone": predicted(5),
+    }
+    how = {"title": "One", "rows": [{"a": "x"}, row], "quoted": quoted, "notes": ["Note."]}
+    return Experiment(**{**how, **changes})
+
+
+def test_a_page_has_all_rows_claims_reasons_and_pictures() -> None:
+    two = Experiment(title="Two", rows=[{"c": "z"}])
+    made = page("# Page\n", {"one": _experiment(), "two": two}, {"two": ["p/two.svg"]})
+    assert made == (
+        f"# Page\n\n{LEGEND}\n**3 claims:** 2 met, 1 excluded.\n\n## One\n\n"
+        "|a|b|c|\n|---|--:|--:|\n|x|||\n|y|1.00 g|2.00 (4.00, -50.0%) c|\n\nNote.\n\n"
+        "|claim|section|paper|here|deviation|band|verdict|\n|---|--:|--:|--:|--:|--:|--:|\n"
+        "|at most 3|2.2|3.00 x|2.00 x|-33.3%|-inf to 3|met|\n"
+        "|of another|2.1|9.00 GB| e||none|excluded|\n"
+        "|ours alone|||5.00||||\n\n"
+        f"Claims (2.1, 2.2): 2 met, 1 excluded.\n\nExcluded: of another. {WHY}\n\n"
+        "## Two\n\n|c|\n|---|\n|z|\n\n![Two](p/two.svg)\n"
     )
-    two = Experiment(name="two", title="Two", rows=[{"c": "z"}])
-    assert page("# Page\n", [one, two], [Path("any/two.svg"), Path("one.more.svg")]) == (
-        "# Page\n\n## One\n\n|a|b|\n|---|--:|\n|x||\n|y|1.00 g|\n\nNote.\n\n"
-        "![One](one.more.svg)\n\n## Two\n\n|c|\n|---|\n|z|\n\n![Two](two.svg)\n"
-    )
 
 
-def _table6_rows() -> list[dict[str, Any]]:
-    one = Cell(ours=90, paper=100, mark="predicted")
-    names = [f"{part}: total, s" for part in ("baseline", "module")]
-    names += [f"speedup, {what}" for what in ("backward", "total")]
-    return [{"": name, "gpt3-a": one, "gpt3-b": one} for name in names]
+def test_no_claim_hides_behind_another() -> None:
+    claim = predicted(9, 4, section="1", band=0)
+    rows: list[Row] = [{"a": "x", "b": each, "c": claim} for each in ("1", "2")]
+    assert list(_experiment(rows=rows, quoted={}).claims) == ["a x, b 1, c", "a x, b 2, c"]
+    for twice in ({"rows": [rows[0], rows[0]]}, {"rows": rows, "quoted": {"a x, b 1, c": claim}}):
+        with pytest.raises(ValueError, match="One: two claims are named 'a x, b 1, c': rename one"):
+            _ = _experiment(**twice).claims
+
+
+# A paper of one's own.
+
+
+@pytest.fixture
+def paper(monkeypatch: pytest.MonkeyPatch) -> dict[str, Experiment]:
+    """What a paper named ``toy`` makes, by the experiment's name."""
+    made: dict[str, Experiment] = {"one": _experiment()}
+
+    def experiment(name: str, changes: Changes, progress: Progress) -> Experiment:
+        return made[name]
+
+    module = ModuleType("toy")
+    names = ("one", "two", "drawn", "timed")
+    module.EXPERIMENTS = {name: partial(experiment, name) for name in names}  # type: ignore[attr-defined]
+    module.INTRODUCTION = "# Toy"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "toy", module)
+    monkeypatch.setitem(reproduce.PAPERS, "toy", "toy")
+    return made
+
+
+def test_json_is_the_list_of_claims(
+    paper: dict[str, Experiment], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "toy", "one", "--json"]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    names = ("experiment", "claim", "section", "paper", "ours", "unit", "mark", "band", "verdict")
+    assert [tuple(each) for each in json.loads(output.out)] == 3 * [names]
+    assert [tuple(each.values()) for each in json.loads(output.out)] == [
+        ("one", "a y, c", "2.1", 4, 2, "s", "calibrated", 0.5, "met"),
+        ("one", "at most 3", "2.2", 3, 2, "x", "predicted", [None, 3], "met"),
+        ("one", "of another", "2.1", 9, None, "GB", "predicted", None, "excluded"),
+    ]
+
+
+def test_a_claim_that_is_missed_fails(
+    paper: dict[str, Experiment], capsys: pytest.CaptureFixture[str]
+) -> None:
+    paper["two"] = _experiment(rows=[{"a": "y", "c": predicted(6, 4, section="3", band=0.25)}])
+    for names in (["two"], ["one", "two"]):
+        assert main(["reproduce", "toy", *names]) == 1
+        shown = capsys.readouterr().out
+        assert "6.00 (4.00, +50.0%) MISSED" in shown
+        assert f"Excluded: of another. {WHY}" in shown
+    assert main(["reproduce", "toy", "two", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["verdict"] == "missed"
+    assert main(["reproduce", "toy", "two", "--quiet"]) == 1
+    assert capsys.readouterr() == ("", "")
+    paper["two"] = _experiment(rows=[{"a": "y", "c": predicted(5, 4, section="3", band=0.25)}])
+    assert main(["reproduce", "toy", "two", "--quiet"]) == 0
+
+
+def test_each_experiment_has_its_files_and_all_together_a_page(
+    paper: dict[str, Experiment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def draw(*endings: str) -> Any:
+        def to(path: Path) -> list[Path]:
+            files = [path.with_suffix(ending) for ending in endings]
+            for file in files:
+                file.touch()
+            return files
+
+        return to
+
+    paper["two"] = _experiment(title="Two")
+    paper["drawn"] = _experiment(title="Drawn", draw=draw(".svg"))
+    paper["timed"] = _experiment(title="Timed", draw=draw(".json.gz", ".svg", ".png"))
+    assert main(["reproduce", "toy", "drawn", "two", "timed", "--out", str(tmp_path)]) == 0
+    assert sorted(each.name for each in tmp_path.rglob("*")) == [
+        *("drawn.json", "drawn.svg", "timed.json", "timed.json.gz", "timed.png", "timed.svg"),
+        *("toy", "two.json"),
+    ]
+    figures = json.loads((tmp_path / "toy" / "two.json").read_text())
+    assert (figures["name"], figures["title"], figures["notes"]) == ("two", "Two", ["Note."])
+    assert figures["rows"][0] == {"a": "x"}
+    assert figures["rows"][1]["b"]["ours"] == 1
+    assert figures["quoted"]["of another"]["excluded"] == WHY
+    assert main(["reproduce", "toy", "all", "--out", str(tmp_path / "named")]) == 0
+    assert (tmp_path / "named" / "toy.md").exists()
+    capsys.readouterr()
+    assert main(["reproduce", "toy", "--out", str(tmp_path)]) == 0
+    assert str(tmp_path / "toy.md") in capsys.readouterr().out
+    text = (tmp_path / "toy.md").read_text()
+    assert text.startswith("# Toy\n")
+    assert [line for line in text.splitlines() if line.startswith("![")] == [
+        "![Drawn](toy/drawn.svg)",
+        "![Timed](toy/timed.png)",
+    ]
+
+
+# Runs.
+
+
+def test_equal_settings_are_simulated_once() -> None:
+    told: list[str] = []
+    done: list[Variant] = []
+
+    @once
+    def simulate(variant: Variant) -> int:
+        done.append(variant)
+        if variant.channels == 3:
+            raise RuntimeError("three")
+        return variant.channels
+
+    some = {"a.b": "1", "c.d": "2"}
+    for changes in (some, dict(reversed(some.items())), some):
+        assert simulate(Variant(channels=2, changes=changes), told.append) == 2
+    assert len(done) == len(told) == 1
+    assert told == [str(done[0])]
+    assert simulate(Variant(channels=4, changes=some), told.append) == 4
+    assert simulate(Variant(channels=2, changes={**some, "c.d": "3"}), told.append) == 2
+    assert simulate(Variant(channels=2, changes=some, own_rate=True), told.append) == 2
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="three"):
+            simulate(Variant(channels=3), told.append)
+    assert len(done) == len(told) == 6
+
+
+# Pictures.
+
+PANELS = {"s": ["one", "two"], "x": ["two"]}
+
+
+def _rows() -> list[Row]:
+    """As different as can be: 90 beside 100, and 0.5."""
+    one = predicted(90, 100, section="1", band=1)
+    return [{"": f"row {number}", "one": one, "two": predicted(0.5)} for number in range(9)]
 
 
 def test_pictures_are_the_same_each_time(tmp_path: Path) -> None:
     texts = []
     for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        (path,) = plots.draw_table6(_table6_rows(), tmp_path / name)
+        (path,) = plotting.draw_bars(_rows(), PANELS, tmp_path / name)
+        assert path == tmp_path / f"{name}.svg"
         texts.append(path.read_text())
     assert texts[0] == texts[1]
 
@@ -82,22 +289,51 @@ def test_pictures_join_no_models_cut_no_bars_and_hide_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(plots, "save", lambda figure, path: drawn.append(figure) or path)
-    plots.draw_table6(_table6_rows(), tmp_path)
-    one = Cell(ours=90, mark="predicted")
-    busy = [f"{part} busy, %" for part in "abcd"]
-    plots.draw_bars([{"variant": "x", "total, s": one} | dict.fromkeys(busy, one)] * 9, tmp_path)
+    monkeypatch.setattr(plotting, "save", lambda figure, path: drawn.append(figure) or path)
+    plotting.draw_bars(_rows(), PANELS, tmp_path)
+    plotting.draw_bars(_rows(), PANELS, tmp_path, stacked=True)
+    plotting.draw_bars(_rows(), PANELS, tmp_path, stacked=True, shares=True)
+    lines: list[Row] = [{"n": str(2**n), "one": given(n), "two": given(n)} for n in range(5)]
+    plotting.draw_lines(lines, {"one": "1", "two": "2"}, "x", tmp_path)
     for figure in drawn:
         figure.canvas.draw()
-        legends = [each for axes in figure.axes if (each := axes.get_legend())] + figure.legends
         for axes in figure.axes:
-            assert all(line.get_linestyle() == "None" for line in axes.lines)
-            linear = (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")
-            assert linear or not axes.patches
-            for legend in legends:
-                box = legend.get_window_extent()
-                assert not any(box.overlaps(bar.get_window_extent()) for bar in axes.patches)
-                assert not any(box.overlaps(line.get_window_extent()) for line in axes.lines)
+            legend = axes.get_legend()
+            assert legend is not None
+            box = legend.get_window_extent()
+            assert not any(box.overlaps(bar.get_window_extent()) for bar in axes.patches)
+            assert not any(box.overlaps(line.get_window_extent()) for line in axes.lines)
+            assert axes.get_yscale() == "linear"
+            assert axes.get_ylim()[0] == 0
+    beside, stacked, shares, _ = drawn
+    (papers,) = beside.axes[0].lines
+    assert papers.get_linestyle() == "None"
+    assert list(papers.get_ydata()) == 9 * [100]  # type: ignore[arg-type]
+    assert [bar.get_y() for bar in stacked.axes[0].patches] == 9 * [0] + 9 * [90]  # type: ignore[attr-defined]
+    heights = [bar.get_height() for bar in shares.axes[0].patches]  # type: ignore[attr-defined]
+    assert heights == pytest.approx(9 * [90 / 0.905] + 9 * [0.5 / 0.905])
+
+
+def test_pictures_leave_out_what_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(plotting, "save", lambda figure, path: drawn.append(figure) or path)
+    excluded = predicted(None, 3, section="1", excluded=WHY)
+    rows: list[Row] = [{"n": "1", "a": given(2)}, {"n": "2", "a": excluded}, {"n": "4"}]
+    plotting.draw_bars(rows, {"s": ["a"]}, tmp_path)
+    plotting.draw_bars(rows, {"s": ["a"]}, tmp_path, stacked=True, shares=True)
+    plotting.draw_lines(rows, {"a": "a"}, "s", tmp_path)
+    plotting.draw_bars(rows, {"s": list("abcdefgh")}, tmp_path)
+    beside, shares, lines, many = (each.axes[0] for each in drawn)
+    assert len(many.patches) == 8 * len(rows)
+    assert [bar.get_height() for bar in beside.patches] == [2, 0, 0]  # type: ignore[attr-defined]
+    assert [bar.get_height() for bar in shares.patches] == [100, 0, 0]  # type: ignore[attr-defined]
+    assert [str(each) for each in lines.lines[0].get_ydata()] == ["2.0", "nan", "nan"]  # type: ignore[union-attr]
+    assert [list(axes.lines[-1].get_ydata()) for axes in (beside, lines)] == [[3], [3]]  # type: ignore[arg-type]
+
+
+# The command.
 
 
 @pytest.mark.parametrize(
@@ -111,6 +347,7 @@ def test_pictures_join_no_models_cut_no_bars_and_hide_none(
         (["axdimm", "calibration", "--set", "gpu.flop=1"], ["'gpu.flop'"]),
         (["axdimm", "table4", "--set", "gpu.flop=1"], ["'gpu.flop'"]),
         (["axdimm", "table6", "--set", "host.capacity_bytes=1"], ["on which nothing depends"]),
+        (["mc-dla", "figure14", "--set", "node.accesses=at_once"], ["on which nothing depends"]),
         (["axdimm", "figure4", "--set", "gpu.capacity_bytes=100MiB"], ["'gpu'", "104857600 bytes"]),
         (["axdimm", "figure4", "--set", "gpu.capacity_bytes=1GiB"], ["waits for room", "'gpu'"]),
         (
@@ -135,58 +372,21 @@ def test_a_wrong_name_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFix
     )
 
 
-def test_json_has_every_figure_with_its_mark(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _reproduce("table5", "--json") == 0
-    output = capsys.readouterr()
-    assert output.err == ""
-    document = json.loads(output.out)
-    assert document["paper"] == "axdimm"
-    assert document["files"] == []
-    (experiment,) = document["experiments"]
-    assert experiment["name"] == "table5"
-    cells = [each for row in experiment["rows"] for each in row.values() if isinstance(each, dict)]
-    assert len(cells) == 6
-    assert [each["mark"] for each in cells] == 4 * ["given"] + 2 * ["predicted"]
-    for each in cells:
-        assert set(each) == {"ours", "paper", "deviation", "mark", "band", "kept"}
-        assert each["deviation"] == pytest.approx(each["ours"] / each["paper"] - 1)
-    module = experiment["rows"][1]["measured, MP/s"]
-    assert module["paper"] == 789.38
-
-
 def test_the_table_is_printed_with_notes(capsys: pytest.CaptureFixture[str]) -> None:
     assert _reproduce("table5", "table5") == 0
     output = capsys.readouterr().out
     assert output.count("Table 5: Adam") == 1
     assert "140.32 (140.32, +0.0%) g" in output
-    assert "No band: another controller." in output
-
-
-def test_a_figure_outside_of_its_band_fails(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def made(ours: float) -> Any:
-        row = {"": "forward, s", "model": Cell(ours=ours, paper=4, band=0.25, mark="predicted")}
-        made = Experiment(name="table6", title="Table 6", rows=[row])
-        return lambda changes, progress: made
-
-    monkeypatch.setitem(experiments.EXPERIMENTS, "table6", made(6))
-    assert _reproduce("table6") == 1
-    assert "Outside of its band: forward, s, model: 6.00 (4.00, +50.0%)" in capsys.readouterr().out
-    assert _reproduce("table6", "--json") == 1
-    (experiment,) = json.loads(capsys.readouterr().out)["experiments"]
-    assert experiment["rows"][0]["model"]["kept"] is False
-    assert _reproduce("table6", "--quiet") == 1
-    assert capsys.readouterr() == ("", "")
-    monkeypatch.setitem(experiments.EXPERIMENTS, "table6", made(5))
-    assert _reproduce("table6", "--quiet") == 0
+    assert "The paper's controller is another." in output
+    assert "Claims (Table 5): 2 met, 4 given." in output
 
 
 def test_pictures_and_the_timeline_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _reproduce("figure4", "--out", str(tmp_path / "new")) == 0
-    files = sorted((tmp_path / "new").iterdir())
+    figures, *files = sorted((tmp_path / "new" / "axdimm").iterdir())
+    assert figures.name == "figure4.json"
     assert [each.name for each in files] == ["figure4.json.gz", "figure4.png", "figure4.svg"]
     output = capsys.readouterr().out
     assert all(str(file) in output for file in files)
@@ -199,55 +399,18 @@ def test_pictures_and_the_timeline_are_written(
     assert slices["queue gpu"] == 1416 - 292
 
 
-def test_with_all_experiments_there_is_a_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def draw(name: str, *endings: str) -> Any:
-        def to(folder: Path) -> list[Path]:
-            files = [folder / f"{name}.{ending}" for ending in endings]
-            for file in files:
-                file.touch()
-            return files
-
-        return to
-
-    def experiment(name: str, *endings: str) -> Any:
-        drawing = draw(name, *endings) if endings else None
-        row = {name: Cell(ours=1, mark="given")}
-        made = Experiment(name=name, title=name.title(), rows=[row], draw=drawing)
-        return lambda changes, progress: made
-
-    some = {
-        "plain": experiment("plain"),
-        "drawn": experiment("drawn", "svg"),
-        "timed": experiment("timed", "json.gz", "svg", "png"),
-    }
-    monkeypatch.setattr(experiments, "EXPERIMENTS", some)
-    assert _reproduce("drawn", "plain", "timed", "--out", str(tmp_path)) == 0
-    assert not (tmp_path / "axdimm.md").exists()
-    assert _reproduce("all", "--out", str(tmp_path / "named")) == 0
-    assert (tmp_path / "named" / "axdimm.md").exists()
-    assert _reproduce("--out", str(tmp_path), "--json") == 0
-    text = (tmp_path / "axdimm.md").read_text()
-    assert text.startswith(experiments.INTRODUCTION.strip())
-    assert [line for line in text.splitlines() if line.startswith("![")] == [
-        "![Drawn](drawn.svg)",
-        "![Timed](timed.png)",
-    ]
-    assert str(tmp_path / "axdimm.md") in capsys.readouterr().out
-
-
 def test_a_picture_that_cannot_be_written_leaves_no_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    paper: dict[str, Experiment],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fail(self: Figure, path: Path, **options: Any) -> None:
         path.write_text("half")
         raise OSError(28, "No space left on device")
 
-    drawing = partial(plots.draw_table6, _table6_rows())
-    made = Experiment(name="table6", title="Table 6", rows=[], draw=drawing)
-    monkeypatch.setitem(experiments.EXPERIMENTS, "table6", lambda changes, progress: made)
+    paper["drawn"] = _experiment(draw=partial(plotting.draw_bars, _rows(), PANELS))
     monkeypatch.setattr(Figure, "savefig", fail)
-    said = ["table6.svg", "No space left on device"]
-    assert_refused(capsys, ["reproduce", "axdimm", "table6", "--out", str(tmp_path)], said)
-    assert list(tmp_path.iterdir()) == []
+    said = ["drawn.svg", "No space left on device"]
+    assert_refused(capsys, ["reproduce", "toy", "drawn", "--out", str(tmp_path)], said)
+    assert [each.name for each in (tmp_path / "toy").iterdir()] == ["drawn.json"]

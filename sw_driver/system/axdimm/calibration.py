@@ -16,8 +16,9 @@ from sw_driver.numbers import check_integer
 from ..reproduction import Progress
 from .framework import StepResult
 from .paper import TABLE_6
-from .platform import Rates, machine_of, measure, trace_of, with_channels
-from .settings import CHANNELS, Variant
+from .platform import Rates
+from .runs import Variant, run
+from .settings import CHANNELS
 
 __all__ = ["ROWS", "calibrate", "deviations", "seconds", "steps"]
 
@@ -30,24 +31,19 @@ _START = Rates(
 _STEP = 0.03
 """Of a rate, for its derivative: the times have small jumps."""
 
-
 _AS_IS = Variant()
 
 
-def steps(model: str, rates: Rates, assumed: Variant = _AS_IS) -> tuple[StepResult, StepResult]:
+def steps(
+    model: str, rates: Rates, assumed: Variant = _AS_IS, progress: Progress = lambda _: None
+) -> tuple[StepResult, StepResult]:
     """Of the baseline, whose memory is in as many parts as ``assumed`` has channels, and of the
     platform with the paper's kernel."""
-    machine = machine_of(rates, assumed.changes)
-
-    def step(updater: str, channels: int) -> StepResult:
-        return measure(
-            with_channels(machine, channels),
-            trace_of(model),
-            replace(assumed.settings, updater=updater),
-            overhead_us=rates.update_overhead_us,
-        )
-
-    return step("cpu", assumed.channels), step("module", CHANNELS)
+    module = replace(assumed, model=model, rates=rates, channels=CHANNELS)
+    cpu = replace(
+        module, channels=assumed.channels, settings=replace(assumed.settings, updater="cpu")
+    )
+    return run(cpu, progress), run(module, progress)
 
 
 def seconds(baseline: StepResult, module: StepResult) -> dict[str, float]:

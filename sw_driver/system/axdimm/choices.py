@@ -4,41 +4,39 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from ..reproduction import Cell, Changes, Experiment, Progress, Row, calibrated, predicted
+from ..reproduction import Changes, Experiment, Progress, Row, calibrated, predicted
 from .calibration import ROWS, calibrate, deviations, steps
 from .paper import MODELS, TABLE_6
 from .platform import Rates
-from .runs import BY_BYTES, MODULE
-from .settings import Variant
+from .runs import BY_BYTES, MODULE, Variant
 
 __all__ = ["calibration", "choices"]
 
-_CHOICES = (
-    Variant(name="as above"),
-    Variant(name="the baseline's memory in one part", channels=1),
-    Variant(name="placed by bytes", settings=BY_BYTES),
-    Variant(name="gradients in a stream of their own", settings=replace(MODULE, one_stream=False)),
-    Variant(name="transfers beside each other", settings=replace(MODULE, one_transfer=False)),
-    Variant(name="5 operations ahead", settings=replace(MODULE, ahead_ops=5)),
-    Variant(name="100 operations ahead", settings=replace(MODULE, ahead_ops=100)),
-)
+_CHOICES = {
+    "as above": Variant(),
+    "the baseline's memory in one part": Variant(channels=1),
+    "placed by bytes": Variant(settings=BY_BYTES),
+    "gradients in a stream of their own": Variant(settings=replace(MODULE, one_stream=False)),
+    "transfers beside each other": Variant(settings=replace(MODULE, one_transfer=False)),
+    "5 operations ahead": Variant(settings=replace(MODULE, ahead_ops=5)),
+    "100 operations ahead": Variant(settings=replace(MODULE, ahead_ops=100)),
+}
 
 
 def choices(changes: Changes, progress: Progress) -> Experiment:
     """How well Table 6 comes out if what the paper does not say was otherwise."""
     rows: list[Row] = []
-    for variant in _CHOICES:
+    for name, variant in _CHOICES.items():
         assumed = replace(variant, changes=changes)
-        progress(f"choices: {variant.name}")
+        progress(f"choices: {name}")
         rates = calibrate(assumed=assumed)
         times, peaks = [], []
         for model in MODELS:
-            progress(f"choices: {variant.name}, {model}")
-            baseline, module = steps(model, rates, assumed)
+            baseline, module = steps(model, rates, assumed, progress)
             times += deviations(model, baseline, module)
             peaks.append(module.peak_nvme_bytes / 1e9 / TABLE_6[model]["peak NVMe, GB"] - 1)
         rows.append(
-            {"choice": variant.name}
+            {"choice": name}
             | {
                 f"{which} deviation of {what}, %": cell(value, digits=1)
                 for what, cell, found in (("times", calibrated, times), ("peaks", predicted, peaks))
@@ -49,7 +47,6 @@ def choices(changes: Changes, progress: Progress) -> Experiment:
             }
         )
     return Experiment(
-        name="choices",
         title="What the choices explain",
         rows=rows,
         notes=[
@@ -61,15 +58,14 @@ def choices(changes: Changes, progress: Progress) -> Experiment:
 
 def calibration(changes: Changes, progress: Progress) -> Experiment:
     """The fit of the four rates again, and what other rows would have given."""
-    rows: list[dict[str, Cell | str]] = []
-    choices = (ROWS, ("gpt3-large", "gpt3-6.7b"), ("gpt3-xl", "gpt3-13b"))
+    rows: list[Row] = []
     assumed = Variant(changes=changes)
-    for chosen in choices:
+    for chosen in (ROWS, ("gpt3-large", "gpt3-6.7b"), ("gpt3-xl", "gpt3-13b")):
         rates = calibrate(chosen, assumed, progress)
         worst = {}
         for model in MODELS:
-            progress(f"calibration: {model}")
-            worst[model] = max(deviations(model, *steps(model, rates, assumed)), key=abs)
+            both = steps(model, rates, assumed, progress)
+            worst[model] = max(deviations(model, *both), key=abs)
         rows.append(
             {
                 "calibrated on": " and ".join(chosen),
@@ -83,7 +79,6 @@ def calibration(changes: Changes, progress: Progress) -> Experiment:
             }
         )
     return Experiment(
-        name="calibration",
         title="Calibration on other rows",
         rows=rows,
         notes=["Table 6 is simulated with the first row's rates, rounded."],

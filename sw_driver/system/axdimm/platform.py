@@ -74,7 +74,10 @@ class Rates:
 
 PAPER_RATES = Rates()
 
-_UNUSED = ("host.", "ddr.", "cpu.tflop_per_s", "cpu.gb_per_s", "cpu.launch_ns")
+_UNUSED = (
+    *("host.", "ddr.", "gpu.accesses"),
+    *("cpu.tflop_per_s", "cpu.gb_per_s", "cpu.launch_ns", "cpu.accesses"),
+)
 """Keys of parts of the machine that no transfer or operation uses."""
 
 

@@ -1,25 +1,29 @@
-"""A model's training step on a variant of the platform."""
+"""A model's training step on a variant of the platform, each simulated once."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from hw.rules import PAPER_RULES
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.experiments.sweep.grid import Point
 from sw_driver.experiments.sweep.measure import measure_point
+from sw_driver.numbers import check_fields
 
+from ..once import once
 from ..reproduction import Changes
 from .framework import StepResult
-from .platform import CHANNELS, machine_of, measure, trace_of, with_channels
-from .settings import FrameworkSettings, Variant
+from .paper import MODELS
+from .platform import PAPER_RATES, Rates, machine_of, measure, trace_of, with_channels
+from .settings import CHANNELS, FrameworkSettings
 
 __all__ = [
     "BASELINE",
     "BY_BYTES",
     "COUNT",
     "MODULE",
+    "Variant",
     "own_mparams_per_s",
     "run",
 ]
@@ -42,16 +46,37 @@ def own_mparams_per_s() -> float:
     return figures["mparams_per_s"]
 
 
-def run(variant: Variant, model: str, changes: Changes) -> StepResult:
-    """A step of a variant; ``changes`` count for more than its own."""
-    machine = machine_of(changes={**variant.changes, **changes})
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A training step of a model, and what differs from the paper's platform."""
+
+    model: str = MODELS[0]
+    settings: FrameworkSettings = MODULE
+    changes: Changes = field(default_factory=dict)
+    """Of the machine."""
+    channels: int = CHANNELS
+    rates: Rates = PAPER_RATES
+    own_rate: bool = False
+    """Whether a kernel is as fast as the one here."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def __str__(self) -> str:
+        return f"{self.model}, updated by {self.settings.updater}"
+
+
+@once
+def run(variant: Variant) -> StepResult:
+    """The step, once there were others before it."""
     settings = variant.settings
     rate = (own_mparams_per_s() if variant.own_rate else PAPER_MPARAMS_PER_S) / CHANNELS
     # A kernel is as fast as its memory: parameters 4 bytes each way, states, too, gradients one.
     moved = 8 + settings.gradient_bits / 8 + 2 * 2 * settings.state_bits / 8
     return measure(
-        with_channels(machine, variant.channels),
-        trace_of(model),
+        with_channels(machine_of(variant.rates, variant.changes), variant.channels),
+        trace_of(variant.model),
         settings,
         channel_mparams_per_s=rate * BYTES_PER_PARAMETER / moved,
+        overhead_us=variant.rates.update_overhead_us,
     )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sw_driver.numbers import check_fields
 
-from ..reproduction import Changes
-
-__all__ = ["CHANNELS", "FrameworkSettings", "Variant"]
+__all__ = ["CHANNELS", "FrameworkSettings"]
 
 CHANNELS = 2
 
@@ -54,19 +52,3 @@ class FrameworkSettings:
                     f"{', '.join(map(str, known))}"
                 )
         check_fields(self, "ahead_ops")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Variant:
-    """What differs from the paper's platform."""
-
-    name: str = ""
-    settings: FrameworkSettings = field(default_factory=FrameworkSettings)
-    changes: Changes = field(default_factory=dict)
-    """Of the machine."""
-    channels: int = CHANNELS
-    own_rate: bool = False
-    """Whether a kernel is as fast as the one here."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)

@@ -7,42 +7,45 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
-from ..reproduction import Cell, Changes, Experiment, Progress, Row, predicted
+from ..plotting import draw_bars
+from ..reproduction import Changes, Claim, Experiment, Progress, Row, predicted
+from .framework import StepResult
 from .paper import MODELS
-from .platform import PAPER_RATES, machine_of, with_channels
-from .plots import draw_bars
-from .runs import BASELINE, BY_BYTES, MODULE, run
-from .settings import CHANNELS, Variant
+from .platform import PAPER_RATES, machine_of
+from .runs import BASELINE, BY_BYTES, MODULE, Variant, run
+from .settings import CHANNELS
 
 __all__ = ["ablations", "further", "today"]
 
-_ABLATIONS = (
-    Variant(name="the paper's"),
-    Variant(name="by bytes", settings=BY_BYTES),
-    Variant(name="one channel", channels=1),
-    Variant(name="no prefetch", settings=replace(MODULE, ahead_ops=0)),
-    Variant(name="updates and transfers in turns", settings=replace(MODULE, overlap=False)),
-    Variant(name="LRU", settings=replace(MODULE, eviction="lru")),
-    Variant(name="gradients in a stream of their own", settings=replace(MODULE, one_stream=False)),
-    Variant(name="transfers beside each other", settings=replace(MODULE, one_transfer=False)),
-)
+_ABLATIONS = {
+    "the paper's": Variant(),
+    "by bytes": Variant(settings=BY_BYTES),
+    "one channel": Variant(channels=1),
+    "no prefetch": Variant(settings=replace(MODULE, ahead_ops=0)),
+    "updates and transfers in turns": Variant(settings=replace(MODULE, overlap=False)),
+    "LRU": Variant(settings=replace(MODULE, eviction="lru")),
+    "gradients in a stream of their own": Variant(settings=replace(MODULE, one_stream=False)),
+    "transfers beside each other": Variant(settings=replace(MODULE, one_transfer=False)),
+}
+
+
+def _run(variant: Variant, model: str, changes: Changes, progress: Progress) -> StepResult:
+    """``changes`` count for more than the variant's own."""
+    return run(replace(variant, model=model, changes={**variant.changes, **changes}), progress)
 
 
 def ablations(changes: Changes, progress: Progress) -> Experiment:
     """What each decision of the framework is worth: total time of a step."""
-    rows: list[dict[str, Cell | str]] = []
-    base: dict[str, int] = {}
-    for variant in _ABLATIONS:
-        row: dict[str, Cell | str] = {"variant": variant.name}
+    rows: list[Row] = []
+    for name, variant in _ABLATIONS.items():
+        row: dict[str, Claim | str] = {"variant": name}
         for model in MODELS:
-            progress(f"ablations: {variant.name}, {model}")
-            result = run(variant, model, changes)
-            base.setdefault(model, result.total_ns)
-            row[f"{model}, s"] = predicted(result.total_ns / 1e9)
-            row[f"{model}, x"] = predicted(base[model] / result.total_ns)
+            base = _run(Variant(), model, changes, progress).total_ns
+            total = _run(variant, model, changes, progress).total_ns
+            row[f"{model}, s"] = predicted(total / 1e9)
+            row[f"{model}, x"] = predicted(base / total)
         rows.append(row)
     return Experiment(
-        name="ablations",
         title="What the framework's decisions are worth",
         rows=rows,
         notes=["x: how many times as fast as the paper's. All with the paper's kernel rate."],
@@ -64,42 +67,36 @@ def _times(factor: float, keys: Iterable[str]) -> dict[str, str]:
     return {key: str(factor * machine.keys[key].value) for key in keys}  # type: ignore[union-attr]
 
 
-def _further() -> tuple[Variant, ...]:
-    own = Variant(name="our kernel", own_rate=True)
-    spread = replace(own, name="our kernel, by bytes", settings=BY_BYTES)
-    drives = _times(4, _DRIVES)
-    return (
-        Variant(name="the paper's"),
-        own,
-        spread,
-        replace(spread, name="and all 32 GB of the module", changes=_WHOLE),
-        replace(spread, name="and 32 GB in 4 channels", changes=_WHOLE, channels=4),
-        replace(spread, name="and 32 GB in 8 channels", changes=_WHOLE, channels=8),
-        replace(spread, name="and BF16 gradients", settings=replace(BY_BYTES, gradient_bits=16)),
-        replace(spread, name="and 8-bit states", settings=replace(BY_BYTES, state_bits=8)),
-        replace(spread, name="and PCIe 4", changes=_times(2, _FASTER_PCIE)),
-        replace(spread, name="and PCIe 5", changes=_times(4, _FASTER_PCIE)),
-        replace(spread, name="and 4 times the drives", changes=drives),
-        replace(spread, name="and 4 times the host's bus", changes=_times(4, _HOST)),
-        replace(
-            spread,
-            name="and all of PCIe 5, drives, bus",
-            changes={**_times(4, _FASTER_PCIE), **drives, **_times(4, _HOST)},
+def _further() -> dict[str, Variant]:
+    spread = Variant(own_rate=True, settings=BY_BYTES)
+    drives, host = _times(4, _DRIVES), _times(4, _HOST)
+    return {
+        "the paper's": Variant(),
+        "our kernel": Variant(own_rate=True),
+        "our kernel, by bytes": spread,
+        "and all 32 GB of the module": replace(spread, changes=_WHOLE),
+        "and 32 GB in 4 channels": replace(spread, changes=_WHOLE, channels=4),
+        "and 32 GB in 8 channels": replace(spread, changes=_WHOLE, channels=8),
+        "and BF16 gradients": replace(spread, settings=replace(BY_BYTES, gradient_bits=16)),
+        "and 8-bit states": replace(spread, settings=replace(BY_BYTES, state_bits=8)),
+        "and PCIe 4": replace(spread, changes=_times(2, _FASTER_PCIE)),
+        "and PCIe 5": replace(spread, changes=_times(4, _FASTER_PCIE)),
+        "and 4 times the drives": replace(spread, changes=drives),
+        "and 4 times the host's bus": replace(spread, changes=host),
+        "and all of PCIe 5, drives, bus": replace(
+            spread, changes={**_times(4, _FASTER_PCIE), **drives, **host}
         ),
-    )
+    }
 
 
 def further(changes: Changes, progress: Progress) -> Experiment:
     """Where the bottleneck goes when a part becomes faster: the largest model."""
-    model, rows = MODELS[-1], []
-    base = 0
-    for variant in _further():
-        progress(f"further: {variant.name}")
-        machine = with_channels(
-            machine_of(changes={**variant.changes, **changes}), variant.channels
-        )
-        result = run(variant, model, changes)
-        base = base or result.total_ns
+    model = MODELS[-1]
+    rows: list[Row] = []
+    base = _run(Variant(), model, changes, progress).total_ns
+    for name, variant in _further().items():
+        machine = machine_of(changes={**variant.changes, **changes})
+        result = _run(variant, model, changes, progress)
         total = result.total_ns
         rate = {
             name: machine.link(name).read_gb_per_s.value for name in ("nvme", "module", "direct")
@@ -114,7 +111,7 @@ def further(changes: Changes, progress: Progress) -> Experiment:
         }
         rows.append(
             {
-                "variant": variant.name,
+                "variant": name,
                 "total, s": predicted(total / 1e9),
                 "x": predicted(base / total),
                 **{
@@ -123,22 +120,19 @@ def further(changes: Changes, progress: Progress) -> Experiment:
                 },
             }
         )
+    busy = [column for column in rows[0] if column.endswith("busy, %")]
     return Experiment(
-        name="further",
         title=f"Where the bottleneck goes: {model}",
         rows=rows,
         notes=[
             "`busy` is what a part would need alone, at its rate; the runtime still makes one "
             "transfer after the other. Kernels: a channel's mean, with the runtime's overhead."
         ],
-        draw=partial(draw_bars, rows),
+        draw=partial(draw_bars, rows, {"s a step": ["total, s"], "% of the step": busy}),
     )
 
 
-_TODAY = {
-    **_times(4, _FASTER_PCIE),
-    **_times(4, _DRIVES),
-}
+_TODAY = {**_times(4, _FASTER_PCIE), **_times(4, _DRIVES)}
 _DDR4_3200 = {key: str(4 * PAPER_RATES.memory_gb_per_s) for key in _HOST}
 _TODAYS_MEMORY = {
     **dict.fromkeys(_HOST, "57.2"),
@@ -150,28 +144,28 @@ _TODAYS_MEMORY = {
 
 def today(changes: Changes, progress: Progress) -> Experiment:
     """What the module is worth beside a host of today."""
-    baseline = Variant(name="", settings=replace(BASELINE, placement="by_bytes"))
-    module = Variant(name="", settings=BY_BYTES, own_rate=True)
-    kinds = (
-        replace(
-            baseline, name="no module: 1889 MP/s in host memory", changes=_TODAY | _TODAYS_MEMORY
-        ),
-        replace(module, name="the module as it is, DDR4-800", changes=_TODAY),
-        replace(module, name="the module on DDR4-3200", changes=_TODAY | _DDR4_3200),
-    )
+    baseline = Variant(settings=replace(BASELINE, placement="by_bytes"))
+    module = Variant(settings=BY_BYTES, own_rate=True)
+    kinds = {
+        "no module: 1889 MP/s in host memory": replace(baseline, changes=_TODAY | _TODAYS_MEMORY),
+        "the module as it is, DDR4-800": replace(module, changes=_TODAY),
+        "the module on DDR4-3200": replace(module, changes=_TODAY | _DDR4_3200),
+    }
     rows: list[Row] = []
     for model in MODELS:
-        row: dict[str, Cell | str] = {"model": model}
-        base = 0
-        for variant in kinds:
-            progress(f"today: {variant.name}, {model}")
-            total = run(variant, model, changes).total_ns
-            base = base or total
-            row[f"{variant.name}, s"] = predicted(total / 1e9)
-        row["speedup of the last"] = predicted(base / total)
-        rows.append(row)
+        took = {
+            name: _run(variant, model, changes, progress).total_ns
+            for name, variant in kinds.items()
+        }
+        first, *_, last = took.values()
+        rows.append(
+            {
+                "model": model,
+                **{f"{name}, s": predicted(ns / 1e9) for name, ns in took.items()},
+                "speedup of the last": predicted(first / last),
+            }
+        )
     return Experiment(
-        name="today",
         title="Beside a host of today",
         rows=rows,
         notes=[

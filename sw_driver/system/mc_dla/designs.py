@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
-from sw_driver.machine import Figure, Link, Machine, Memory
+from sw_driver.machine import Figure, Link, Machine, MachineError, Memory
 from sw_driver.machine.mc_dla import MC_DLA, parts_of
 from sw_driver.numbers import check_fields, check_integer
 
@@ -131,8 +131,14 @@ SCALE_OUT = {
 def catalogue(changes: Changes | None = None, name: str = MC_DLA.name) -> Machine:
     """The parts of this name (:func:`~sw_driver.machine.mc_dla.parts_of`), with changes.
 
-    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made.
+    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made, or that
+    nothing here depends on.
     """
+    if "node.accesses" in (changes or {}):
+        raise MachineError(
+            "the key is 'node.accesses', on which nothing depends: a node computes on its own "
+            "memory alone"
+        )
     return parts_of(name).override(changes or {})
 
 

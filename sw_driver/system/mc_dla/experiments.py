@@ -6,11 +6,12 @@ Each is a function of the parts' changes, as ``--set`` has them, and of who is t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ..reproduction import Changes, Experiment, Progress
-from .figures import figure11, figure12, figure13, figure14
+from .figures import figure9, figure11, figure12, figure13, figure14, topologies
 from .further import calibration, choices, scaleout, today
-from .interconnect import figure9, topologies
+from .runs import Case, Runs
 from .studies import scaling, sensitivity, table4
 
 __all__ = ["EXPERIMENTS", "INTRODUCTION"]
@@ -28,11 +29,7 @@ written by
 .venv/bin/nearmem reproduce mc-dla --out docs/papers
 ```
 
-In brackets is the paper's figure and the deviation from it. *c* is calibrated, *g* given, all
-others are predicted. Means have to be within 10 %, or the command fails. Five are not judged, with
-the reason beside them: HC-DLA in data-parallel training and DC-DLA's scaling, which other figures
-of the paper exclude; PCIe 4; and the largest use of a socket's memory, and compression, of which it
-does not say what they are means of.
+Means have to be within 10 %, or the command fails.
 
 **Two rates are calibrated,** on [three cells](#the-two-rates): the device-node's arithmetic is a
 quarter of what its PEs could do, by MC-DLA(S) at worst 24 % behind (B); and a PCIe uplink carries
@@ -49,8 +46,15 @@ the end:
 - Two devices share a PCIe uplink, as in a DGX-1. Collectives use all rings in both directions.
 """
 
+
+def _of(
+    experiment: Callable[[Runs], Experiment], changes: Changes, progress: Progress
+) -> Experiment:
+    return experiment(Runs(case=Case(changes=changes), progress=progress))
+
+
 EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
-    each.__name__: each
+    each.__name__: partial(_of, each)
     for each in (
         topologies,
         figure9,

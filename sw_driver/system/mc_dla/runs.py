@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from statistics import harmonic_mean
 from typing import Any
 
@@ -12,54 +11,95 @@ from sw_driver.numbers import check_fields, check_integer, check_name
 from sw_driver.workload import BENCHMARKS
 from sw_driver.workload.layers import load_layers
 
+from ..once import once
 from ..reproduction import Changes, Progress
-from .designs import DC, DESIGNS, DEVICES, SCALE_OUT, catalogue
+from .designs import DC, DESIGNS, DEVICES, ORACLE, SCALE_OUT, B, L, S, catalogue
 from .step import MODES, Choices, StepResult, step
 
-__all__ = ["BATCH", "NETWORKS", "Runs", "harmonic_mean"]
+__all__ = ["BATCH", "FITTED", "MEANS", "NETWORKS", "Case", "Runs", "both_ways"]
 
 BATCH = 512
 NETWORKS = tuple(BENCHMARKS)
 
+MEANS = {
+    "(B), data-parallel": 3.5,
+    "(B), model-parallel": 2.1,
+    "(B) of the oracle": 0.95,
+    "(L) of (B)": 0.96,
+    "(S) of (B)": 1 - 0.14,
+    "(S) of (B), least": 1 - 0.24,
+}
+"""The paper's (V-B): how fast MC-DLA is beside DC-DLA, or another."""
+FITTED = ("(B), data-parallel", "(B), model-parallel", "(S) of (B), least")
+"""Those that rates are calibrated on."""
+
+
+def both_ways(link: str, gb_per_s: float) -> Changes:
+    """A link of that rate, as changes of parts."""
+    return {f"{link}.{way}_gb_per_s": str(gb_per_s) for way in ("read", "write")}
+
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
-    """Of one set of parts, batch and number of device-nodes."""
+class Case:
+    """What is simulated: a step of a network on a design of these parts."""
 
-    changes: Changes = field(default_factory=dict)
+    design: str = DC
+    network: str = NETWORKS[0]
+    mode: str = MODES[0]
     parts: str = "mc_dla"
+    changes: Changes = field(default_factory=dict)
     batch: int = BATCH
     devices: int = DEVICES
-    compression: Mapping[str, float] = field(default_factory=dict)
-    """By design, where there is any."""
-    progress: Progress = lambda _: None
-    networks: Sequence[str] = NETWORKS
-    modes: Sequence[str] = MODES
+    compression: float = 1.0
+    """How many times less DC-DLA moves."""
     choices: Choices = field(default_factory=Choices)
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_name("design", self.design, DESIGNS | SCALE_OUT)
+
+    def __str__(self) -> str:
+        return f"{self.design}, {self.network}, {self.mode}-parallel, batch {self.batch}"
+
+
+@once
+def _simulate(case: Case) -> StepResult:
+    return step(
+        (DESIGNS | SCALE_OUT)[case.design],
+        catalogue(case.changes, case.parts),
+        load_layers(case.network),
+        case.mode,
+        case.batch,
+        devices=case.devices,
+        compression=case.compression if case.design == DC else 1.0,
+        choices=case.choices,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """A case, on any design, for some networks and ways to split them."""
+
+    case: Case = field(default_factory=Case)
+    progress: Progress = lambda _: None
+    networks: Sequence[str] = NETWORKS
+    modes: Sequence[str] = MODES
+
+    def __post_init__(self) -> None:
         for name in ("networks", "modes"):
             check_integer(f"the number of {name}", len(getattr(self, name)))
-        for design in self.compression:
-            check_name("design", design, DESIGNS | SCALE_OUT)
+
+    def of(self, changes: Changes | None = None, **case: Any) -> Runs:
+        """Another case, with further changes of the parts."""
+        changes = {**self.case.changes, **(changes or {})}
+        return replace(self, case=replace(self.case, changes=changes, **case))
 
     def result(self, design: str, network: str, mode: str) -> StepResult:
         """Of one step."""
-        self.progress(f"{design}, {network}, {mode}-parallel, batch {self.batch}")
-        return _result(
-            tuple(sorted(self.changes.items())),
-            self.parts,
-            design,
-            network,
-            mode,
-            self.batch,
-            devices=self.devices,
-            compression=self.compression.get(design, 1.0),
-            choices=self.choices,
-        )
+        case = replace(self.case, design=design, network=network, mode=mode)
+        return _simulate(case, self.progress)
 
-    def each(self, mode: str = "") -> Iterable[tuple[str, str]]:
+    def each(self, mode: str = "") -> list[tuple[str, str]]:
         """Networks and modes; or of one mode."""
         return [(name, each) for each in ([mode] if mode else self.modes) for name in self.networks]
 
@@ -74,16 +114,19 @@ class Runs:
             for each in self.each(mode)
         ]
 
+    def means(self) -> dict[str, float]:
+        """Ours, by the names of the paper's."""
+        return {
+            **{f"(B), {mode}-parallel": self.speedup(B, mode) for mode in MODES},
+            "(B) of the oracle": self.speedup(B, over=ORACLE),
+            "(L) of (B)": self.speedup(L, over=B),
+            "(S) of (B)": self.speedup(S, over=B),
+            "(S) of (B), least": min(self.shares(S, B)),
+        }
 
-@cache
-def _result(
-    changes: tuple[tuple[str, str], ...],
-    parts: str,
-    design: str,
-    network: str,
-    *how: Any,
-    **more: Any,
-) -> StepResult:
-    check_name("design", design, DESIGNS | SCALE_OUT)
-    machine, layers = catalogue(dict(changes), parts), load_layers(network)
-    return step((DESIGNS | SCALE_OUT)[design], machine, layers, *how, **more)
+    def faster(self, than: Runs, design: str) -> float:
+        """The harmonic mean of how fast a design is beside itself in another case."""
+        return harmonic_mean(
+            than.result(design, *each).total_ns / self.result(design, *each).total_ns
+            for each in self.each()
+        )
