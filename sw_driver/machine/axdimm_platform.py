@@ -16,6 +16,7 @@ from hw.rules import PAPER_RULES, rule
 from .machine import Machine
 from .measured import FIRECUDA_520, V100_PCIE
 from .parts import Device, Figure, Link, Memory, assumed, given, link
+from .processors import V100
 
 __all__ = ["AXDIMM_PLATFORM", "TRAINING_LIMITS"]
 
@@ -57,13 +58,7 @@ AXDIMM_PLATFORM = Machine(
         ),
     ),
     devices=(
-        Device(
-            name="gpu",
-            memory="gpu",
-            tflop_per_s=given(14, "NVIDIA V100 data sheet: single precision, V100 PCIe"),
-            gb_per_s=given(900, "NVIDIA V100 data sheet: memory bandwidth, V100 PCIe"),
-            launch_ns=assumed(5_000, "some 5 us from a framework's call to the kernel's begin"),
-        ),
+        replace(V100, cache_bytes=None),  # on which nothing of the paper depends
         Device(
             name="cpu",
             memory="host",

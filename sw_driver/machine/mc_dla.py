@@ -24,6 +24,7 @@ from .parts import (
     link,
     predicted,
 )
+from .processors import A100
 
 __all__ = ["CATALOGUES", "MC_DLA", "MC_DLA_RTL", "parts_of"]
 
@@ -111,7 +112,7 @@ CATALOGUES = {
             "a100",
             node_bytes=given(80 * 10**9, "NVIDIA A100 data sheet: SXM4, 80 GB"),
             tflop_per_s=assumed(156 / 2, f"NVIDIA A100 data sheet; {_HALF}"),
-            gb_per_s=given(2039, "NVIDIA A100 data sheet: SXM4, 80 GB"),
+            gb_per_s=A100.gb_per_s,
             link_gb_per_s=given(
                 50, "NVIDIA A100 data sheet: NVLink 600 GB/s, both directions of six pairs of links"
             ),

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from .axdimm_platform import AXDIMM_PLATFORM
 from .machine import Machine
+from .memferry import MEMFERRY_A100, MEMFERRY_V100
+from .sentinel import SENTINEL
 from .tiny import TINY
 
 __all__ = ["PRESETS"]
 
-PRESETS: dict[str, Machine] = {machine.name: machine for machine in (AXDIMM_PLATFORM, TINY)}
+PRESETS: dict[str, Machine] = {
+    machine.name: machine
+    for machine in (AXDIMM_PLATFORM, MEMFERRY_A100, MEMFERRY_V100, SENTINEL, TINY)
+}

@@ -10,6 +10,8 @@ from sw_driver.machine import Link, Machine, MachineError, Memory, assumed, cali
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
 from sw_driver.machine.parts import MARKS, Figure
 from sw_driver.machine.presets import PRESETS
+from sw_driver.machine.processors import XEON_E5_2630_V3
+from sw_driver.machine.sentinel import SENTINEL
 from sw_driver.machine.tiny import TINY
 from sw_driver.workload.trace import Op
 
@@ -29,7 +31,11 @@ def test_every_preset_is_whole(machine: Machine) -> None:
                 assert [(link, not writing) for link, writing in reversed(there)] == list(back)
     figures = [figure for figure in machine.keys.values() if isinstance(figure, Figure)]
     assert len(figures) == (
-        len(machine.memories) + 3 * len(machine.devices) + 3 * len(machine.links)
+        len(machine.memories)
+        + sum(memory.total_gb_per_s is not None for memory in machine.memories)
+        + 3 * len(machine.devices)
+        + sum(device.cache_bytes is not None for device in machine.devices)
+        + 3 * len(machine.links)
     )
     for figure in figures:
         assert figure.mark in MARKS
@@ -61,6 +67,21 @@ def test_the_platform_is_the_papers() -> None:
     limited = AXDIMM_PLATFORM.override(TRAINING_LIMITS)
     host, *module = (limited.memory(name) for name in ("host", "module0", "module1"))
     assert host.capacity_bytes.value == sum(each.capacity_bytes.value for each in module) == 2**34
+
+
+def test_sentinels_socket_is_the_papers() -> None:
+    """12 cores of 2.3 GHz, two FMA of 8 each, half of it; what the memories do, both ways share."""
+    cpu = SENTINEL.device("cpu")
+    assert cpu.tflop_per_s.value == pytest.approx(12 * 2.3 * 32 / 2000)
+    assert cpu.cache_bytes is not None
+    assert cpu.cache_bytes.value == 30 * 2**20
+    assert XEON_E5_2630_V3.tflop_per_s.value == pytest.approx(0.6144 / 2)
+    slow = cpu.launch_ns.value + SENTINEL.link("cross").latency_ns.value
+    assert slow == pytest.approx(182.7, abs=0.5)
+    changed = SENTINEL.override({"cpu.cache_bytes": "0", "fast.capacity_bytes": "1GiB"})
+    assert changed.keys["cpu.cache_bytes"].value == 0
+    with pytest.raises(MachineError, match=r"cpu\.cache_bytes is -1: expected an integer of 0"):
+        SENTINEL.override({"cpu.cache_bytes": "-1"})
 
 
 def _link(name: str, a: str, b: str) -> Link:
@@ -114,8 +135,8 @@ def test_no_route_leads_through_a_memory() -> None:
 def test_an_operation_takes_as_long_as_the_slower_of_arithmetic_and_memory() -> None:
     def op(flops: int, nbytes: int) -> Op:
         return Op(
-            id=0, kind="mm", layer=0, phase="forward", reads=(), writes=(), flops=flops,
-            nbytes=nbytes,
+            id=0, kind="mm", layer=0, phase="forward", stage=0, reads=(0,), writes=(),
+            read_bytes=(nbytes,), write_bytes=(), flops=flops,
         )  # fmt: skip
 
     gpu = TINY.device("gpu")  # 1000 flop and 100 bytes a ns, 10 ns to begin
@@ -150,6 +171,22 @@ def test_changes_by_name() -> None:
     assert len(kept) == len(TINY.keys) - 5
 
 
+def test_who_has_a_memorys_rate_can_be_said_if_it_has_one() -> None:
+    assert {key for key in TINY.keys if key.startswith("host.")} == {"host.capacity_bytes"}
+    host = replace(TINY.memory("host"), total_gb_per_s=given(3, "a test"))
+    machine = replace(TINY, memories=(TINY.memory("gpu"), host, TINY.memory("disk")))
+    changed = machine.override({"host.total_gb_per_s": "4", "host.transfers": "apart"})
+    rate = changed.memory("host").total_gb_per_s
+    assert rate is not None
+    assert (rate.value, changed.memory("host").transfers) == (4, "apart")
+    with pytest.raises(MachineError, match="transfers is 'alone': expected one of shared, apart"):
+        replace(host, transfers="alone")
+    with pytest.raises(MachineError, match="total_gb_per_s is 3: expected a Figure"):
+        replace(host, total_gb_per_s=3)
+    with pytest.raises(MachineError, match="capacity_bytes is None: expected a Figure"):
+        replace(host, capacity_bytes=None)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
@@ -163,6 +200,8 @@ def test_changes_by_name() -> None:
         ("pcie.latency_ns", "-1", "is -1: expected an integer of 0 or more"),
         ("pcie.latency_ns", "0.5", "is '0.5': expected an integer"),
         ("ddr.sharing", "both", "is 'both': expected one of duplex, half"),
+        ("gpu.accesses", "both", "gpu.accesses is 'both': expected one of in_turn, at_once"),
+        ("host.transfers", "apart", "the key is 'host.transfers': "),
     ],
 )
 def test_changes_that_cannot_be_are_refused(key: str, value: str, said: str) -> None:
