@@ -22,7 +22,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from sw_driver.device.errors import InvalidArgumentError
 
-from .commands import COMMANDS, OPTIONS, Failure, Refusal, rule_mistake
+from .commands import COMMANDS, GROUPS, OPTIONS, Failure, Refusal, rule_mistake
 from .commands.screen import in_lines
 
 __all__ = ["application", "main"]
@@ -47,8 +47,14 @@ def application() -> App:
         suppress_keyboard_interrupt=False,
     )
     for number, name in enumerate(COMMANDS):
-        module = import_module(f"sw_driver.commands.{name}")
-        app.command(module.run, name=name, sort_key=number)
+        module = import_module(f"sw_driver.commands.{name.replace(' ', '_')}")
+        *groups, own = name.split()
+        parent = app
+        for group in groups:
+            if group not in app:
+                app.command(App(name=group, help=GROUPS[group], sort_key=number))
+            parent = app[group]
+        parent.command(module.run, name=own, sort_key=number)
 
     @app.command(name="--print-completion")
     def _(shell: Annotated[Literal["bash", "zsh"], Parameter(show=False)], /) -> int:

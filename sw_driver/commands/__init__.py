@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "COMMANDS",
     "FLAT",
+    "GROUPS",
     "OPTIONS",
     "DepthOptions",
     "Failure",
@@ -60,17 +61,22 @@ COMMANDS = (
     "baseline",
     "sweep",
     "study",
+    "workload",
+    "plan memferry",
     "reproduce",
     "validate",
     "pim",
     "config",
     "cache",
 )
-"""Modules of this package that are subcommands, in the order of the help text.
+"""Subcommands, in the order of the help text: modules of this package, with _ for a space.
 
 Their docstrings and options are shown without anything being done, so they import what is slow to
 load in ``run``.
 """
+
+GROUPS = {"plan": "Plan a training step for a system."}
+"""What the first words of subcommands of two words mean."""
 
 FLAT = Parameter(name="*")
 """Marks the parameter of ``run`` whose fields are the options."""

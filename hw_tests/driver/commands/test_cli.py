@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import warnings
+from functools import reduce
 from importlib.metadata import version
+from operator import getitem
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +154,8 @@ def test_help(
 def test_every_command_has_json_and_quiet_and_says_what_its_options_are() -> None:
     app = application()
     for name in COMMANDS:
-        arguments = app[name].assemble_argument_collection(parse_docstring=True)
+        command = reduce(getitem, name.split(), app)
+        arguments = command.assemble_argument_collection(parse_docstring=True)
         assert {"--json", "--quiet"} <= {each for option in arguments for each in option.names}
         for option in arguments:
             assert option.parameter.help or not option.show, (name, option.name)

@@ -23,6 +23,8 @@ COMMANDS = {
     "layer": "pim --config tiny --backend cycles --convolution 2,3,9,9 --filters 4,3,3",
     "reproduce": "reproduce mc-dla figure12",
     "config": "config",
+    "workload": "workload gpt-tiny",
+    "plan": "plan memferry gpt-tiny",
 }
 
 

@@ -1,0 +1,178 @@
+"""What users call a training step: a shipped network, a file of a trace, or a function of theirs.
+
+Only a function takes PyTorch.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager, redirect_stdout
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import Any
+
+from sw_driver.numbers import check_name
+
+from .trace import Trace, TraceError, load_trace, trace_names
+
+__all__ = ["load_workload"]
+
+_MODULE = "nearmem_workload"
+
+
+def load_workload(what: str, rule: str | None = None) -> Trace:
+    """The training step that is called ``what``.
+
+    Parameters
+    ----------
+    what
+        One of :func:`~sw_driver.workload.trace.trace_names`; a file that ``Trace.save`` has
+        written; or ``FILE.py:FUNCTION``. FILE is run as ``python FILE.py`` does, but not as
+        ``__main__``. FUNCTION takes nothing and returns ``(model, batch, step)``: a module; a
+        tensor or a tuple of them; and a function, of which ``step(model, *batch)`` is the loss, or
+        None if it has called ``backward``. All run under PyTorch's fake tensors, which have shapes
+        but no contents, and what they print goes to standard error.
+    rule
+        The rule of :mod:`hw.rules` that updates a function's model, by default the first of
+        ``PAPER_RULES``.
+
+    Raises
+    ------
+    TraceError
+        For what is none of these; for a rule for a trace, which has one; and for whatever keeps a
+        step from being captured, with the line and the module.
+    OSError
+        For a file that cannot be read.
+    """
+    file, is_function, function = what.partition(".py:")
+    if is_function:
+        return _captured(Path(f"{file}.py"), function, rule)
+    if what.endswith(".py"):
+        raise TraceError(f"the workload is {what!r}, expected a function of it: {what}:FUNCTION")
+    if not Path(what).exists():
+        forms = "a file of a trace", "FILE.py:FUNCTION"
+        check_name("the workload", what, [*trace_names(), *forms], TraceError)
+    trace = load_trace(what)
+    if rule is not None:
+        raise TraceError(
+            f"the rule is {rule!r}, but {what!r} is captured already, with "
+            f"{trace.origin.get('rule')!r}: leave it out"
+        )
+    return trace
+
+
+def _captured(path: Path, function: str, rule: str | None) -> Trace:
+    code = path.read_bytes()
+    what = f"{path}:{function}"
+    try:
+        from .capture import capture
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise TraceError(
+            f"capturing {what} takes PyTorch, which is not installed: pip install -e '.[torch]'"
+        ) from error
+    from hw.rules import PAPER_RULES, RULES
+
+    rule = PAPER_RULES[0] if rule is None else rule
+    check_name("the rule", rule, RULES, TraceError)
+    steps: list[Callable[..., Any]] = []
+
+    def build() -> tuple[Any, tuple[Any, ...]]:
+        module = sys.modules[_MODULE] = ModuleType(_MODULE)
+        module.__file__ = str(path)
+        exec(compile(code, str(path), "exec", dont_inherit=True), module.__dict__)
+        make = getattr(module, function, None)
+        if not callable(make):
+            raise ValueError(f"the file has no function {function!r}: define it, or give another")
+        model, batch, step = _parts(function, make())
+        steps.append(step)
+        return model, batch
+
+    def step(*given: Any) -> Any:
+        return _loss(steps[0](*given))
+
+    name, origin = f"{path.stem}.{function}", {"model": f"{path.name}:{function}"}
+    try:
+        with chdir("."), _alone(path.parent), redirect_stdout(sys.stderr):
+            return capture(build, step, name=name, rule=rule, origin=origin)
+    except (Exception, SystemExit) as error:
+        raise TraceError(f"{what} cannot be captured: {_reason(error, path)}") from error
+
+
+def _parts(function: str, made: Any) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
+    from torch import Tensor, nn
+
+    parts = made if isinstance(made, tuple) else (made,)
+    model, batch, step = parts if len(parts) == 3 else (None, None, None)
+    batch = (batch,) if isinstance(batch, Tensor) else batch
+    if isinstance(model, nn.Module) and isinstance(batch, tuple | list) and callable(step):
+        return model, tuple(batch), step
+    raise ValueError(
+        f"{function}() returns {', '.join(type(each).__name__ for each in parts)}: expected "
+        "(model, batch, step), a torch.nn.Module, a tensor or a tuple of them, and a function"
+    )
+
+
+def _loss(loss: Any) -> Any:
+    from torch import Tensor
+
+    if loss is None or (isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad):
+        return loss
+    raise ValueError(
+        f"step returns {loss!r:.80}: expected the loss, a tensor of one number that depends on a "
+        "parameter, or None if it has called backward"
+    )
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Lets modules of ``folder`` be imported and leaves none of them behind, nor another default
+    type. PyTorch logs nothing, for it raises the same."""
+    from torch import get_default_dtype, set_default_dtype
+
+    path, modules, dtype = [*sys.path], {*sys.modules}, get_default_dtype()
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        yield
+    finally:
+        set_default_dtype(dtype)
+        log.setLevel(level)
+        sys.path[:] = path
+        for name in {*sys.modules} - modules:
+            first = folder / name.partition(".")[0]
+            if name == _MODULE or first.is_dir() or first.with_suffix(".py").exists():
+                del sys.modules[name]
+
+
+def _reason(error: BaseException, path: Path) -> str:
+    """What went wrong, after the line of the user's that did it."""
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+    )
+
+    places = [(each.filename, each.lineno) for each in extract_tb(error.__traceback__)]
+    said = str(error)
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        said = (
+            f"{error.func} depends on the contents of a tensor, and here they have none: let only "
+            "shapes decide, and make the batch of zeros"
+        )
+    elif isinstance(error, SyntaxError):
+        places = [(error.filename or str(path), error.lineno or 1)]
+        said = f"SyntaxError: {error.msg}"
+    elif type(error) is not ValueError:
+        said = f"{type(error).__name__}: {said}"
+    lines = [
+        f"{file}:{line}: "
+        for file, line in places
+        if path.parent.resolve() in Path(file).resolve().parents and "site-packages" not in file
+    ]
+    return "".join(lines[-1:]) + "; ".join([said, *getattr(error, "__notes__", ())])
