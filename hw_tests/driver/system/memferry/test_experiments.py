@@ -1,0 +1,64 @@
+"""The experiments of MemFerry: the number that is calibrated, and a command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hw_tests.driver.system.memferry.profiles import layer
+from hw_tests.driver.trace_reader import assert_sound, read_trace
+from sw_driver.cli import main
+from sw_driver.system.memferry.figures import figure13
+from sw_driver.system.memferry.runs import (
+    BUFFER_PS_PER_BYTE,
+    GO,
+    OURS,
+    Case,
+    part_of,
+    profile_for,
+    simulate,
+    system_of,
+)
+
+
+def test_deepspeeds_buffers_are_what_the_fit_finds() -> None:
+    made = figure13({}, lambda _: None)
+    assert made.claims["over DeepSpeed, 1 B"].verdict == "met"
+    assert made.notes[0].startswith(
+        f"So that the first comes out as the paper's, DeepSpeed has to wait {BUFFER_PS_PER_BYTE} ps"
+    )
+
+
+def test_of_a_part_of_the_samples_dha_takes_as_much_longer() -> None:
+    whole = layer("a", 8, (40, 100), (60, 90, 70), (20, 12))
+    assert part_of(whole, 4) == layer("a", 8, (10, 70), (15, 45, 25), (5, 3))
+    assert part_of(whole, 1) == whole
+
+
+def test_go_memferry_has_no_gradient_on_the_gpu_and_ours_all() -> None:
+    go, ours = (system_of(Case(network="bert-base", system=each)) for each in (GO, OURS))
+    assert not any(go.plan.gradients_on_gpu)
+    assert all(ours.plan.gradients_on_gpu)
+
+
+def test_axdimms_and_changes_of_the_machine_change_steps() -> None:
+    host, module, slow = (
+        Case(network="bert-base", **changed)
+        for changed in ({}, {"axdimm": True}, {"changes": {"pcie.write_gb_per_s": "6"}})
+    )
+    assert profile_for(module).update_ns != profile_for(host).update_ns
+    steps = [simulate(each, lambda _: None) for each in (host, slow)]
+    assert steps[1].forward_ns > steps[0].forward_ns
+
+
+def test_the_command_writes_timelines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["reproduce", "memferry", "figure4", "figure6", "--json", "--out", str(tmp_path)]) == 0
+    )
+    claims = json.loads(capsys.readouterr().out)
+    assert {each["verdict"] for each in claims} == {"met"}
+    trace = read_trace(tmp_path / "memferry" / "figure6-memferry.json.gz")
+    assert_sound(trace)
+    assert not (tmp_path / "memferry.md").exists()

@@ -1,0 +1,211 @@
+"""``nearmem plan memferry``: how a GPU gets at each layer's parameters in the host's memory."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from . import (
+    FLAT,
+    OutputFolder,
+    OutputOptions,
+    Refusal,
+    integer,
+    output_folder,
+    print_files,
+    progress_console,
+    turning,
+)
+from .screen import print_prose, print_table
+
+if TYPE_CHECKING:
+    from sw_driver.machine import Machine
+    from sw_driver.system.memferry.link import Plan
+    from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(OutputOptions):
+    """Options of the command."""
+
+    planner: Annotated[str, Parameter(metavar="NAME")] = "ours"
+    """printed or repaired (the paper's algorithm), exact (the forward pass on the paper's link),
+    exact-step (the step of 8 layers or fewer), or ours"""
+    gpu_memory: Annotated[int | None, integer(1, metavar="BYTES")] = None
+    """that the plan may take, such as 16GiB (default: any amount)"""
+    reserve: Annotated[float, Parameter(metavar="SHARE")] = 1.0
+    """of all gradients that may stay in the GPU's memory, from 0 to 1"""
+    device: Literal["v100", "a100"] | None = None
+    """whose times a cost model finds for a network (default: v100)"""
+    rule: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """update rule of a function's model (default: adam)"""
+    out: OutputFolder = None
+    """folder for the profile and the step's timeline, as trace and pictures (default: none)"""
+
+
+def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
+    """Choose for each layer whether a GPU copies or reads its parameters.
+
+    Parameters and optimizer are in the host's memory, as in ZeRO-Offload. Each layer's parameters
+    are copied to the GPU (GFGB), read by it where they are (DHA), or read in the forward pass and
+    copied for the backward pass (DFGB); gradients stay or are written to the host's memory at once.
+    Prints the plan, its time and memory beside other ways, and what would help most. Times are of
+    the profile, or of a cost model.
+
+    Parameters
+    ----------
+    what
+        a file of a profile, PROFILE.json; a network that is shipped, such as bert-base; the file of
+        a trace; or FILE.py:FUNCTION, as 'nearmem workload' takes it
+    """
+    from sw_driver.system.memferry.planners import planned, told
+    from sw_driver.workload.trace import TraceError
+
+    progress = progress_console(options)
+    with turning(TraceError, into=Refusal), progress.status(f"planning {what}"):
+        profile = _profile(what, options)
+        plan = planned(profile, options.planner, options.gpu_memory, options.reserve)
+        figures = told(profile, options.planner, plan)
+    files = [] if options.out is None else _write(profile, plan, options.out)
+    if options.json:
+        print(json.dumps(figures, indent=2))
+    elif not options.quiet:
+        print_prose(f"{what} on {profile.device}: planned by {options.planner}")
+        _print_modes(profile, plan)
+        with progress.status("comparing"):
+            _print_times(profile, figures, options)
+        room = int(_machine(options).memory("gpu").capacity_bytes.value)
+        if not what.endswith(".json") and room < figures["gpu_bytes"]:
+            print_prose(f"The GPU has {_bytes(room)}: plan with --gpu-memory {room >> 30}GiB")
+        if files:
+            print_files(options, files)
+    return 0
+
+
+def _machine(options: Options) -> Machine:
+    from sw_driver.machine.presets import PRESETS
+
+    return PRESETS[f"memferry_{options.device or 'v100'}"]
+
+
+def _profile(what: str, options: Options) -> ModelProfile:
+    from sw_driver.system.memferry.costs import profile_of
+    from sw_driver.system.memferry.profile import read_profile
+    from sw_driver.workload.what import load_workload
+
+    if not what.endswith(".json"):
+        return profile_of(load_workload(what, options.rule), _machine(options))
+    for name in ("device", "rule"):
+        if (value := getattr(options, name)) is not None:
+            raise Refusal(f"--{name} is {value!r}, but a profile's times have one: leave it out")
+    return read_profile(Path(what))
+
+
+def _write(profile: ModelProfile, plan: Plan, out: Path) -> list[Path]:
+    from sw_driver.device.timeline import Timeline
+    from sw_driver.system.memferry.profile import write_profile
+    from sw_driver.system.memferry.systems import System
+    from sw_driver.system.memferry.systems import run as run_step
+
+    folder = output_folder(out, "plan")
+    timeline = Timeline(backend=profile.device, fabric_mhz=1000)
+    run_step(profile, System(plan=plan), timeline)
+    profiled, *drawn = (
+        folder / name
+        for name in ("profile.json", "timeline.json.gz", "timeline.svg", "timeline.png")
+    )
+    write_profile(profiled, profile)
+    for file in drawn:
+        timeline.write(file)
+    return [profiled, *drawn]
+
+
+def _print_modes(profile: ModelProfile, plan: Plan) -> None:
+    """Layers that differ in their number only, and are treated alike, are a row."""
+    alike: dict[tuple[str, str, str], list[LayerProfile]] = {}
+    layers = zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True)
+    for layer, mode, on_gpu in layers:
+        name = re.sub(r"\b\d+\b", "*", layer.name)
+        alike.setdefault((name, mode, "GPU" if on_gpu else "host, by DHA"), []).append(layer)
+    rows = [
+        [
+            name if len(of) > 1 else of[0].name,
+            mode,
+            gradient,
+            str(len(of)),
+            _bytes(sum(each.nbytes for each in of)),
+        ]
+        for (name, mode, gradient), of in alike.items()
+    ]
+    _print_table("Layers", ("layers", "mode", "gradient", "number", "bytes"), rows, words=3)
+
+
+def _print_times(profile: ModelProfile, figures: Mapping[str, Any], options: Options) -> None:
+    from sw_driver.system.memferry.advice import step_ns_of_changes
+    from sw_driver.system.memferry.link import Plan
+    from sw_driver.system.memferry.planners import told
+    from sw_driver.system.memferry.systems import all_on_gpu, native
+    from sw_driver.system.memferry.systems import run as run_step
+
+    layers = len(profile.layers)
+    every = told(profile, "", all_on_gpu(profile))
+    read = Plan(modes=("DHA",) * layers, gradients_on_gpu=(False,) * layers)
+    zero = run_step(profile, native(profile))
+    ways = {
+        "this plan": figures,
+        "all on the GPU": every,
+        "all by DHA": told(profile, "", read),
+        "native ZeRO-Offload": {
+            "step_ns": zero.total_ns,
+            "shared_link_forward_ns": zero.forward_ns,
+            "gpu_bytes": every["gpu_bytes"],
+        },
+    }
+    headings = {
+        "step_ns": "step",
+        "shared_link_forward_ns": "forward",
+        "forward_ns": "forward, link not shared",
+        "gpu_bytes": "GPU memory",
+    }
+    rows = []
+    for name, way in ways.items():
+        over = options.gpu_memory is not None and way["gpu_bytes"] > options.gpu_memory
+        cells = [_cell(each, way[each]) if each in way else "" for each in headings]
+        rows.append([name + ", too large" * over, *cells])
+    _print_table("A step", ("", *headings.values()), rows, words=1)
+    changes = step_ns_of_changes(profile, options.planner, options.gpu_memory, options.reserve)
+    gains = [f"{name} {1 - ns / figures['step_ns']:.1%}" for name, ns in changes.items()]
+    print_prose(f"A step would be shorter, with twice as much of one: {', '.join(gains)}")
+
+
+def _print_table(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], words: int
+) -> None:
+    """The first columns, as many as ``words``, are no numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < words else "right")
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
+
+
+def _cell(name: str, value: int) -> str:
+    return _bytes(value) if name.endswith("bytes") else f"{value / 1e6:,.2f} ms"
+
+
+def _bytes(value: int) -> str:
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter("B", places=1)(value)

@@ -1,0 +1,66 @@
+"""The two machines of Yao et al., Section V-A: a GPU on PCIe 3.0 beside cores that update.
+
+The paper names GPUs, cores and the generation of PCIe. What a copy gets out of that is measured on
+a V100, and taken to be what a kernel that reads the host's memory gets. Adam is bound by the
+host's memory, of which the paper says nothing: its rate is that of DeepSpeed's on other machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .machine import Machine
+from .measured import V100_PCIE
+from .parts import Device, Figure, Memory, assumed, given, link
+from .processors import A100, V100
+
+__all__ = ["MEMFERRY_A100", "MEMFERRY_V100"]
+
+_ADAM_CORES = 48
+_ADAM_GB_PER_S = 28 * 10 / 2.57
+_ADAM = (
+    "ZeRO-Offload (Ren et al., ATC 2021), Table 4: DeepSpeed's Adam does 10 billion parameters, of "
+    f"28 bytes each, in 2.57 s on the {_ADAM_CORES} cores of a DGX-2"
+)
+
+
+def _machine(name: str, gpu: Device, gpu_bytes: int, cores: int, gb_per_s: Figure) -> Machine:
+    latency_ns = V100_PCIE["latency_ns"]
+    return Machine(
+        name=name,
+        memories=(
+            Memory(
+                name="gpu", capacity_bytes=given(gpu_bytes, f"paper, V-A: {gpu_bytes >> 30} GB")
+            ),
+            Memory(
+                name="host",
+                capacity_bytes=assumed(1 << 40, "more than 16 bytes of any parameter there"),
+            ),
+        ),
+        devices=(
+            replace(gpu, cache_bytes=None),  # on which nothing here depends
+            Device(
+                name="cpu",
+                memory="host",
+                tflop_per_s=assumed(
+                    cores * 0.0704, "AVX2 at 2.2 GHz, two FMA of 8 FP32 a cycle: no bound of Adam's"
+                ),
+                gb_per_s=gb_per_s,
+                launch_ns=assumed(0, "a call of a function"),
+            ),
+        ),
+        links=(link("pcie", "host", "gpu", V100_PCIE["read_gb_per_s"], latency_ns),),
+    )
+
+
+MEMFERRY_V100 = _machine(
+    "memferry_v100", V100, 32 << 30, 12,
+    assumed(_ADAM_GB_PER_S * 12 / _ADAM_CORES, f"{_ADAM}; paper, V-A: 12 cores, a quarter of it"),
+)  # fmt: skip
+"""One V100."""
+
+MEMFERRY_A100 = _machine(
+    "memferry_a100", A100, 80 << 30, 128,
+    assumed(_ADAM_GB_PER_S, f"{_ADAM}; paper, V-A: 128 cores, taken to have no more memory"),
+)  # fmt: skip
+"""One A100 of eight."""

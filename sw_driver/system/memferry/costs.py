@@ -1,0 +1,192 @@
+"""A profile by a cost model, for a network whose training step is a trace.
+
+No time here is measured. An operation takes the GPU what
+:meth:`~sw_driver.machine.parts.Device.cost` says. A module that reads parameters is a layer; what
+else runs is in the gap after the layer before it, and on the way back in the gap of the layer that
+comes next. A parameter belongs to the module that first reads all of it. So a table that is the
+output's weight, too, belongs to the output, and an embedding has only the rows to move that it
+looks up.
+
+What the GPU reads or writes in the host's memory passes the link, beside the operation's work:
+
+- A lookup reads its rows.
+- A product reads its weights once for every :data:`TILE_ROWS` samples: each tile of the result
+  reads the columns that it needs, and nothing from the host's memory is kept for the next.
+- All else reads parameters once.
+- Gradients are written once, an embedding's for all of its table.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
+
+from sw_driver.machine.machine import Machine
+from sw_driver.numbers import check_number
+from sw_driver.workload.summary import alive_bytes
+from sw_driver.workload.trace import Op, Trace, TraceError
+
+from .profile import LayerProfile, ModelProfile
+
+__all__ = ["TILE_ROWS", "profile_of"]
+
+TILE_ROWS = 128
+"""Rows of a result that a block of threads makes: assumed, as CUTLASS's default for FP32 without
+tensor cores, 128 x 128."""
+
+_GIGA = 10**9
+
+Owners = Mapping[int, Sequence[int]]
+"""For each parameter the layers that it belongs to."""
+
+
+def profile_of(
+    trace: Trace,
+    machine: Machine,
+    *,
+    update_mparams_per_s: float | None = None,
+    tied: bool = True,
+) -> ModelProfile:
+    """What the layers of a training step take on a machine's ``gpu``, on its link ``pcie``.
+
+    Raises :class:`~sw_driver.workload.trace.TraceError` for a step that reads no parameter.
+
+    Parameters
+    ----------
+    update_mparams_per_s
+        Millions of parameters that are updated in a second, by what does it in place of the
+        machine's ``cpu``.
+    tied
+        If not, each module that reads a parameter has its own, as if no weights were shared.
+    """
+    numbers, owners = _layers(trace, tied)
+    if not numbers:
+        raise TraceError(f"{trace.name} reads no parameter: give the step of a model that has some")
+    gpu, link = machine.device("gpu"), machine.link("pcie")
+
+    def crossing_ns(nbytes: int, *, writing: bool) -> int:
+        return -(-nbytes * _GIGA // link.rate(writing=writing))
+
+    alone, slower = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
+    nbytes, rows, kept, workspace = (Counter[int]() for _ in range(4))
+    for tensor, own in owners.items():
+        nbytes.update(dict.fromkeys(own, trace.tensors[tensor].nbytes))
+    temporary = alive_bytes(trace, "temporary")
+    number_of = {}
+    for op, number, inside in _placed(trace, numbers, owners):
+        number_of[op.id] = number
+        workspace[number] = max(workspace[number], temporary[op.id])
+        cost = gpu.cost(op)
+        alone[number, op.phase if inside else f"gap_{op.phase}"] += cost
+        crossing = Counter[tuple[int, str]]()
+        for tensor, size in zip(op.reads, op.read_bytes, strict=True):
+            if inside and tensor in owners:
+                owner = _owner(owners[tensor], number)
+                if owner > number:
+                    owner = number
+                    rows[number] += size
+                crossing[owner, op.phase] += size * _times_read(trace, op)
+        for tensor, size in zip(op.writes, op.write_bytes, strict=True):
+            parameter = trace.tensors[tensor].parameter
+            if trace.tensors[tensor].kind == "gradient" and parameter is not None:
+                crossing[_owner(owners[parameter], number), "gradient"] += size
+        for (owner, what), size in crossing.items():
+            ns = crossing_ns(size, writing=what != "gradient")
+            slower[owner, what] += max(ns - cost, 0)
+    kept[0] = sum(each.nbytes for each in trace.tensors if each.kind == "input")
+    for each in trace.tensors:
+        if each.kind == "activation":
+            kept[number_of[each.allocated]] += each.nbytes
+
+    def layer(name: str, number: int) -> LayerProfile:
+        forward, backward = alone[number, "forward"], alone[number, "backward"]
+        moved = nbytes[number] + rows[number]
+        return LayerProfile(
+            name=name,
+            nbytes=nbytes[number],
+            transfer_ns=crossing_ns(moved, writing=True) + int(link.latency_ns.value),
+            forward_ns=forward,
+            forward_dha_ns=forward + slower[number, "forward"],
+            backward_ns=backward,
+            backward_dha_ns=backward + slower[number, "backward"],
+            backward_gradient_dha_ns=max(
+                backward + slower[number, "gradient"], crossing_ns(moved, writing=False)
+            ),
+            gap_forward_ns=alone[number, "gap_forward"],
+            gap_backward_ns=alone[number, "gap_backward"],
+            activation_bytes=kept[number],
+            workspace_bytes=workspace[number],
+        )
+
+    return ModelProfile(
+        device=f"{machine.name}, by a cost model",
+        link_bytes_per_s=link.rate(writing=True),
+        update_ns=_update_ns(trace, machine, update_mparams_per_s),
+        layers=tuple(layer(trace.layers[each], number) for each, number in numbers.items()),
+    )
+
+
+def _layers(trace: Trace, tied: bool) -> tuple[dict[int, int], Owners]:
+    """The number of each module that is a layer, and the owners of parameters."""
+    numbers: dict[int, int] = {}
+    readers: dict[int, dict[int, bool]] = {}
+    for op in trace.ops:
+        for tensor, nbytes in zip(op.reads, op.read_bytes, strict=True):
+            if op.phase == "forward" and trace.tensors[tensor].kind == "parameter":
+                number = numbers.setdefault(op.layer, len(numbers))
+                found = readers.setdefault(tensor, {})
+                found[number] = found.get(number, False) or nbytes >= trace.tensors[tensor].nbytes
+    if not tied:
+        return numbers, {tensor: list(found) for tensor, found in readers.items()}
+    return numbers, {
+        tensor: [next((number for number, whole in found.items() if whole), next(iter(found)))]
+        for tensor, found in readers.items()
+    }
+
+
+def _owner(own: Sequence[int], number: int) -> int:
+    return number if number in own else own[0]
+
+
+def _placed(
+    trace: Trace, numbers: Mapping[int, int], owners: Owners
+) -> Iterator[tuple[Op, int, bool]]:
+    """Each operation of both passes, its layer, and whether it is in that or in the gap."""
+    reached = 0
+    waiting: list[Op] = []
+    for op in trace.ops:
+        if op.phase == "update":
+            continue
+        gradient = any(trace.tensors[each].kind == "gradient" for each in op.writes)
+        inside = (gradient or any(each in owners for each in op.reads)) and op.layer in numbers
+        if inside:
+            reached = numbers[op.layer]
+        if op.phase == "forward" or inside:
+            for each in waiting:
+                yield each, reached, False
+            waiting = []
+            yield op, reached, inside
+        else:
+            waiting.append(op)
+    for op in waiting:
+        yield op, 0, False
+
+
+def _times_read(trace: Trace, op: Op) -> int:
+    """How often an operation reads the parameters that it is given."""
+    if op.geometry is None:
+        return 1
+    weights = [trace.tensors[each] for each in op.reads if trace.tensors[each].kind == "parameter"]
+    elements = max(each.nbytes // each.element_bytes for each in weights)
+    return max(ceil(op.flops / (2 * elements * TILE_ROWS)), 1)
+
+
+def _update_ns(trace: Trace, machine: Machine, mparams_per_s: float | None) -> int:
+    updates = [op for op in trace.ops if op.phase == "update"]
+    if mparams_per_s is None:
+        return sum(map(machine.device("cpu").cost, updates))
+    check_number("update_mparams_per_s", mparams_per_s, 1e-6)
+    updated = {each for op in updates for each in op.reads}
+    tensors = [each for each in trace.tensors if each.kind == "parameter" and each.id in updated]
+    return ceil(sum(each.nbytes // each.element_bytes for each in tensors) * 1000 / mparams_per_s)

@@ -1,0 +1,57 @@
+"""The experiments of MemFerry by name, and the words before them on their page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..reproduction import Changes, Experiment, Progress
+from .examples import figure3, figure4, figure6
+from .figures import axdimm, figure9, figure10, figure11, figure12, figure13, figure14
+
+__all__ = ["EXPERIMENTS", "INTRODUCTION"]
+
+INTRODUCTION = """\
+# MemFerry: the systems
+
+Training steps with parameters in the host's memory, by Yao et al., *MemFerry: A Fast and Memory
+Efficient Offload Training Framework with Hybrid GPU Computation*: all are copied to the GPU
+(ZeRO-Offload, as its paper has it, *native*, and as DeepSpeed has it), or some are read by the GPU
+where they are, by direct host access, DHA (MemFerry), and all gradients written so, too
+(GO-MemFerry). What planners there are says [parameters in the host's memory](../memferry.md), how
+steps are simulated [models of whole systems](../systems.md). This page is written by
+
+```
+.venv/bin/nearmem reproduce memferry --out docs/papers
+```
+
+No time is measured: layers' times are a cost model's. Orders, trends and what fits are judged, and
+the command fails, as **some are missed:**
+
+- The reserve factor's curves neither fall at each step nor are convex: what the paper's D(i, j)
+  weighs is not all that a step waits for.
+- GO-MemFerry is not the slowest on the V100, nor slower than MemFerry with GPT-2. What it writes
+  is hidden here behind the host's updates, or in computing.
+- MemFerry gains over DeepSpeed as much at 6.7 B as at 1 B, as all that takes time grows alike.
+
+**One number is calibrated,** on [one speed-up](#figure-13-transformer-xl-on-an-a100-eight-samples):
+how long the GPU waits for DeepSpeed's gradient buffers. What the paper leaves open was chosen so:
+
+- MemFerry's plan is by the paper's Algorithm 1, repaired, which takes DHA and copies for
+  independent. They share a link here, on which many of its layers by DHA are slower than copies.
+  *ours* is MemFerry with a planner that knows this.
+- Native has copies from the step's begin, layer by layer, and updates when all gradients are there
+  (II-B). III-A also has updates and copies overlap, with which native would be about as fast as
+  MemFerry in Figure 9; here neither does so.
+- In the GPU's memory DeepSpeed has parameters, gradients and activations (II-B), and its bucket of
+  5e8 gradients, which is the default. FP32 is everywhere.
+- An embedding has a table of its own, as Figure 3 copies one; in BERT and GPT-2 it also is the
+  output's.
+"""
+
+EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
+    each.__name__: each
+    for each in (
+        *(figure3, figure4, figure6, figure9, figure10, figure11, figure12, figure13, figure14),
+        axdimm,
+    )
+}

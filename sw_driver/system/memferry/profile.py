@@ -1,0 +1,111 @@
+"""What a network's layers take on a GPU with its link to the host, as a file.
+
+The file is JSON with the fields of :class:`ModelProfile`, and in ``layers`` those of
+:class:`LayerProfile`, first layer first.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.files import write_whole
+from sw_driver.numbers import check_fields, check_integer, check_name
+
+__all__ = ["LayerProfile", "ModelProfile", "read_profile", "write_profile"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerProfile:
+    """A layer with parameters. Each time is what it takes with the link to itself."""
+
+    name: str
+    nbytes: int
+    """Bytes of its parameters, and of their gradients."""
+    transfer_ns: int
+    """A copy of its parameters to the GPU, or of their gradients to the host."""
+    forward_ns: int
+    """Forward pass on parameters in the GPU's memory."""
+    forward_dha_ns: int
+    """Forward pass on parameters in the host's memory."""
+    backward_ns: int
+    """Backward pass with parameters and gradients in the GPU's memory."""
+    backward_dha_ns: int
+    """Backward pass on parameters in the host's memory, with gradients in the GPU's."""
+    backward_gradient_dha_ns: int
+    """Backward pass on parameters in the GPU's memory, with gradients written to the host's."""
+    gap_forward_ns: int
+    """What is computed without parameters between this layer and the next."""
+    gap_backward_ns: int = 0
+    """The backward pass of that."""
+    activation_bytes: int = 0
+    """What the forward pass leaves in the GPU's memory for the backward pass."""
+    workspace_bytes: int = 0
+    """What the layer takes of the GPU's memory beside that, while it is computed."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidArgumentError(f"a layer's name is {self.name!r}: expected a text")
+        for field in fields(self)[1:]:
+            what = f"layer {self.name!r}: {field.name}"
+            check_integer(what, getattr(self, field.name), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelProfile:
+    """A network on a device."""
+
+    device: str
+    link_bytes_per_s: float
+    """In each direction."""
+    update_ns: int = 0
+    """The update of all parameters by the host."""
+    layers: tuple[LayerProfile, ...]
+
+    def __post_init__(self) -> None:
+        check_fields(self, "update_ns")
+        check_integer("the number of layers", len(self.layers))
+        names = [layer.name for layer in self.layers]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidArgumentError(f"two layers are named {name!r}: expected one of a name")
+
+
+def read_profile(path: Path) -> ModelProfile:
+    """The profile in a file. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` with
+    the file, the layer and the field if it is none, and ``OSError`` if it cannot be read."""
+    try:
+        found = _known(ModelProfile, json.loads(path.read_text(encoding="utf-8")), "the profile")
+        if not isinstance(found["layers"], list):
+            raise InvalidArgumentError(f"layers is {found['layers']!r}: expected a list")
+        layers = (
+            LayerProfile(**_known(LayerProfile, each, f"layer {number}"))
+            for number, each in enumerate(found["layers"])
+        )
+        return ModelProfile(**{**found, "layers": tuple(layers)})
+    except ValueError as error:  # no JSON and no text are such, too
+        raise InvalidArgumentError(f"{path}: {error}") from error
+
+
+def write_profile(path: Path, profile: ModelProfile) -> None:
+    """Writes what :func:`read_profile` reads. Raises ``OSError`` with the name of the file."""
+    write_whole(path, json.dumps(asdict(profile), indent=1) + "\n")
+
+
+def _known(kind: type, found: Any, what: str) -> dict[str, Any]:
+    """The fields of a ``kind`` of record, no more and no fewer; 2.0 and 1e6 are integers."""
+    if not isinstance(found, dict):
+        raise InvalidArgumentError(f"{what} is {found!r}: expected an object with fields")
+    what = f"layer {found['name']!r}" if found.get("name") else what
+    for name in found:
+        check_name(f"a field of {what}", name, [field.name for field in fields(kind)])
+    for field in fields(kind):
+        if field.default is MISSING and field.name not in found:
+            raise InvalidArgumentError(f"{what} has no {field.name}: expected one ({field.type})")
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in found.items()
+    }

@@ -1,0 +1,132 @@
+"""Steps of the paper's networks on its systems, each simulated once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from sw_driver.machine import Machine
+from sw_driver.machine.memferry import MEMFERRY_A100, MEMFERRY_V100
+from sw_driver.numbers import check_fields, check_name, check_number
+from sw_driver.workload import load_trace
+
+from ..axdimm.runs import own_mparams_per_s
+from ..once import once
+from ..reproduction import Changes
+from .costs import profile_of
+from .link import Plan
+from .planners import planned
+from .profile import LayerProfile, ModelProfile
+from .systems import StepResult, System, deepspeed, native, run
+
+__all__ = [
+    "BUFFER_PS_PER_BYTE",
+    "DEEPSPEED",
+    "GO",
+    "MACHINES",
+    "MEMFERRY",
+    "MODULES",
+    "NATIVE",
+    "OURS",
+    "PAPERS",
+    "SYSTEMS",
+    "Case",
+    "part_of",
+    "profile_for",
+    "simulate",
+    "system_of",
+]
+
+DEEPSPEED, NATIVE, MEMFERRY, GO = "DeepSpeed", "native", "MemFerry", "GO-MemFerry"
+OURS = "ours"
+"""MemFerry with our planner."""
+PAPERS = (DEEPSPEED, NATIVE, MEMFERRY, GO)
+SYSTEMS = (*PAPERS, OURS)
+MACHINES: Mapping[str, Machine] = {"a100": MEMFERRY_A100, "v100": MEMFERRY_V100}
+
+BUFFER_PS_PER_BYTE = 53
+"""Of DeepSpeed: what ``figure13`` finds so that one of the paper's speed-ups comes out."""
+
+MODULES = 2
+"""AXDIMMs: the fewest whose DDR4 links, of 6.4 GB/s each, carry what PCIe does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A step of a network on a system."""
+
+    network: str
+    system: str = MEMFERRY
+    machine: str = "a100"
+    changes: Changes = field(default_factory=dict)
+    """Of the machine."""
+    reserve: float = 0.0
+    """Share of gradients that GO-MemFerry may keep on the GPU."""
+    gpus: int = 1
+    axdimm: bool = False
+    """Whether AXDIMMs update in the place of the host's cores."""
+    buffer_ps_per_byte: int = BUFFER_PS_PER_BYTE
+
+    def __post_init__(self) -> None:
+        check_fields(self, "reserve", "buffer_ps_per_byte")
+        check_number("reserve", self.reserve, 0, 1)
+        check_name("system", self.system, SYSTEMS)
+        check_name("machine", self.machine, MACHINES)
+
+    def __str__(self) -> str:
+        return f"{self.system}, {self.network}"
+
+
+def profile_for(case: Case) -> ModelProfile:
+    """What its layers take on one of its GPUs."""
+    machine = MACHINES[case.machine].override(case.changes)
+    rate = MODULES * own_mparams_per_s() if case.axdimm else None
+    profile = _profile(case.network, machine, rate)
+    return replace(profile, layers=tuple(part_of(each, case.gpus) for each in profile.layers))
+
+
+def system_of(case: Case) -> System:
+    """How it goes."""
+    profile = profile_for(case)
+    if case.system == DEEPSPEED:
+        return deepspeed(profile, case.buffer_ps_per_byte, case.gpus)
+    if case.system == NATIVE:
+        return native(profile, case.gpus)
+    return System(plan=_plan(profile, case.system, case.reserve), gpus=case.gpus)
+
+
+@once
+def simulate(case: Case) -> StepResult:
+    """The step."""
+    return run(profile_for(case), system_of(case))
+
+
+@cache
+def _profile(network: str, machine: Machine, mparams_per_s: float | None) -> ModelProfile:
+    return profile_of(load_trace(network), machine, update_mparams_per_s=mparams_per_s, tied=False)
+
+
+@cache
+def _plan(profile: ModelProfile, system: str, reserve: float) -> Plan:
+    if system == GO:
+        return planned(profile, "repaired", reserve=reserve)
+    plan = planned(profile, "ours" if system == OURS else "repaired")
+    return replace(plan, gradients_on_gpu=(True,) * len(plan.modes))
+
+
+def part_of(layer: LayerProfile, of: int) -> LayerProfile:
+    """With a part of the samples. What DHA takes longer than the GPU's memory it does still."""
+    forward_ns, backward_ns = layer.forward_ns // of, layer.backward_ns // of
+    return replace(
+        layer,
+        forward_ns=forward_ns,
+        forward_dha_ns=layer.forward_dha_ns - layer.forward_ns + forward_ns,
+        backward_ns=backward_ns,
+        backward_dha_ns=layer.backward_dha_ns - layer.backward_ns + backward_ns,
+        backward_gradient_dha_ns=layer.backward_gradient_dha_ns - layer.backward_ns + backward_ns,
+        gap_forward_ns=layer.gap_forward_ns // of,
+        gap_backward_ns=layer.gap_backward_ns // of,
+        activation_bytes=layer.activation_bytes // of,
+        workspace_bytes=layer.workspace_bytes // of,
+    )
