@@ -43,21 +43,35 @@ from sw_driver.system.axdimm.platform import (
     open_framework,
     with_channels,
 )
-from sw_driver.system.axdimm.settings import FrameworkSettings, Variant
+from sw_driver.system.axdimm.runs import Variant
+from sw_driver.system.axdimm.settings import FrameworkSettings
 from sw_driver.system.clock import Clock, Semaphore
-from sw_driver.system.driving import Free, Plan, Policy, drive, replay
+from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
 from sw_driver.system.mc_dla import designs
 from sw_driver.system.mc_dla.collectives import Lane, lane_ns, sent_share
 from sw_driver.system.mc_dla.device import Array, Mapping, Product, streamed_ns
-from sw_driver.system.mc_dla.runs import Runs
+from sw_driver.system.mc_dla.runs import Case, Runs
 from sw_driver.system.mc_dla.step import step
-from sw_driver.system.reproduction import Cell
-from sw_driver.workload import GptConfig, Op, Trace, load_trace
+from sw_driver.system.memferry.budget import Budget
+from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
+from sw_driver.system.memferry.runs import Case as FerryCase
+from sw_driver.system.memferry.systems import System, all_on_gpu
+from sw_driver.system.reproduction import given
+from sw_driver.system.work import Flow
+from sw_driver.system.work import Work as SystemWork
+from sw_driver.workload import Geometry, GptConfig, Op, Stage, Trace, load_trace
 from sw_driver.workload import Tensor as TraceTensor
 from sw_driver.workload.layers import Layer, load_layers
-from sw_driver.workload.networks import RecurrentConfig, VisionConfig
+from sw_driver.workload.networks import (
+    MEMFERRY,
+    GanConfig,
+    LstmConfig,
+    RecurrentConfig,
+    VisionConfig,
+    Word2vecConfig,
+)
 
 NO_INTEGERS = (True, 1.5, nan, inf, "3", None)
 NO_NUMBERS = (True, nan, inf, -inf, 1e300, "3", None)
@@ -76,7 +90,29 @@ LAYER = Layer(
     between_forward=0,
     between_backward=0,
 )
+OP = Op(
+    id=0, kind="mm", layer=0, phase="forward", stage=0, reads=(), writes=(), read_bytes=(),
+    write_bytes=(), flops=1,
+)  # fmt: skip
+TRACE = Trace(
+    name="t",
+    tensors=(TraceTensor(id=0, nbytes=4, kind="input"),),
+    ops=(OP,),
+    layers=("l",),
+    stages=(Stage(name="l", phase="forward"),),
+)
 PRODUCT = Product(rows=2, columns=2, depth=2)
+FERRIED = LayerProfile(
+    name="a",
+    nbytes=1,
+    transfer_ns=1,
+    forward_ns=1,
+    forward_dha_ns=1,
+    backward_ns=1,
+    backward_dha_ns=1,
+    backward_gradient_dha_ns=1,
+    gap_forward_ns=1,
+)
 REGISTERS = NodeRegisters(lambda address: 0, lambda address, value: None)
 LANE = Lane(gaps=(1, 1), gb_per_s=1.0, hop_ns=0)
 
@@ -86,7 +122,15 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (Array(), {"latency_ns"}),
     (PRODUCT, {"row_words"}),
     (Mapping(product=PRODUCT, lines=1, files=1, tile_rows=1, tile_columns=1, piece=1), set()),
-    (Runs(), set()),
+    (Case(), set()),
+    (FERRIED, {field.name for field in fields(FERRIED)}),
+    (ModelProfile(device="a", link_bytes_per_s=1, layers=(FERRIED,)), {"update_ns"}),
+    (
+        System(plan=all_on_gpu(ModelProfile(device="a", link_bytes_per_s=1, layers=(FERRIED,)))),
+        {"buffer_ps_per_byte", "bucket_bytes"},
+    ),
+    (FerryCase(network="bert-base"), {"reserve", "buffer_ps_per_byte"}),
+    (Budget(room_bytes=1, gradient_bytes=1), {"room_bytes", "gradient_bytes"}),
     (Rates(), {"update_overhead_us"}),
     (FrameworkSettings(), {"ahead_ops"}),
     (Variant(), set()),
@@ -94,11 +138,18 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (GptConfig(n_layers=1, d_model=2, n_heads=1, batch=1, context=1), {"dropout"}),
     (VisionConfig(network="alexnet"), set()),
     (RecurrentConfig(cell="gru", hidden=1, steps=1), set()),
-    (TraceTensor(id=0, nbytes=1, kind="input"), {"id", "nbytes"}),
+    (LstmConfig(batch=1), set()),
+    (Word2vecConfig(batch=1), set()),
+    (GanConfig(batch=1), set()),
+    (MEMFERRY["bert-base"], {"dropout"}),
+    (MEMFERRY["transformer-xl-0.7b"], {"dropout"}),
     (
-        Op(id=0, kind="mm", layer=0, phase="forward", reads=(), writes=(), flops=1, nbytes=1),
-        {"id", "layer", "flops", "nbytes"},
+        TraceTensor(id=0, nbytes=1, kind="input", allocated=1),
+        {"id", "nbytes", "allocated"},
     ),
+    (Geometry(operands=((1, 2), (2, 3)), result=(1, 3)), set()),
+    (OP, {"id", "layer", "stage", "flops"}),
+    (TRACE, set()),
     (LinkCycles(MEMORY_NODE_PRESETS["paper"].link, 0), {"wire_cycles"}),
     (FullyConnected(samples=1, inputs=1, outputs=1), set()),
     (
@@ -112,9 +163,9 @@ RECORDS: list[tuple[Any, set[str]]] = [
 OF_MODELS = {
     *("CompressionStatistics", "Piece", "Prediction", "Step", "StepResult"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
-    *("Cell", "Claim", "Free", "Move", "Run"),
+    *("Claim",),
 }
-"""Records that only a model makes, for others to read; and those tried below, or in a plan."""
+"""Records that only a model makes, for others to read; and those tried below."""
 
 
 @pytest.mark.parametrize(("record", "zero"), RECORDS, ids=lambda each: type(each).__name__)
@@ -144,25 +195,24 @@ def test_every_record_is_tried() -> None:
 
 
 PARTS = designs.catalogue()
-TRACE = Trace(
-    name="t",
-    tensors=(TraceTensor(id=0, nbytes=4, kind="input"),),
-    ops=(Op(id=0, kind="mm", layer=0, phase="forward", reads=(), writes=(), flops=1, nbytes=1),),
-    layers=("l",),
-)
 EMPTY = Machine(name="empty", memories=(), devices=(), links=())
-FREE = Free(tensor=0, memory="gpu")
 NODE = MEMORY_NODE_PRESETS["tiny"]
 
 
 def _part(name: str) -> Callable[[Any], object]:
-    kind = {"capacity_bytes": Memory, "launch_ns": Device, "gb_per_s": Device}.get(name, Link)
+    kind = Memory if name in Memory.least else Device if name in Device.least else Link
     of = next(
         each
         for each in (*TINY.memories, *TINY.devices, *TINY.links)
         if isinstance(each, kind) and hasattr(each, name)
     )
     return lambda value: replace(of, **{name: assumed(value, "a test")})
+
+
+def _works(what: Any) -> int:
+    engine = Engine(TINY)
+    engine.queue("gpu").work(lambda: what, "op")
+    return engine.run()
 
 
 def _requests(line: Any, lines: Any) -> object:
@@ -183,6 +233,10 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("a timeout in ns", lambda v: Clock().timeout(v), 0),
     ("at_ns", lambda v: Clock().at(v, print), 0),
     ("what 'op' takes, in ns,", lambda v: Engine(TINY).queue("a").execute(v, "op"), 0),
+    ("what 'op' takes, in ns,", _works, 0),
+    ("what 'op' takes, in ns,", lambda v: _works(SystemWork(v)), 0),
+    ("what 'op' takes, in ns,", lambda v: _works(SystemWork(0, launch_ns=v)), 0),
+    ("what 'op' moves, in bytes,", lambda v: _works(SystemWork(0, [Flow(v, "gpu", "gpu")])), 0),
     (
         "what 'copy' moves, in bytes,",
         lambda v: Engine(TINY).transfer(v, "gpu", "host", "copy"),
@@ -205,7 +259,7 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("buffer_bytes", lambda v: Array(buffer_bytes=v), 24),
     ("macs", RECORDS[4][0].cycles, 1),
     ("channels", lambda v: with_channels(machine_of(), v), 1),
-    ("digits", lambda v: Cell(ours=1, mark="given", digits=v), 0),
+    ("digits", lambda v: given(1, digits=v), 0),
     ("devices", lambda v: GoldenNetwork(devices=v, local_bytes=64, share_bytes=64), 2),
     ("links", lambda v: GoldenNetwork(links=v, local_bytes=64, share_bytes=64), 2),
     ("local_bytes", lambda v: GoldenNetwork(local_bytes=v, share_bytes=64), 1),
@@ -255,6 +309,7 @@ INTEGERS: list[tuple[str, Callable[[Any], object]]] = [
 
 RATES: list[tuple[str, Callable[[Any], object], bool]] = [
     ("gpu.gb_per_s", _part("gb_per_s"), False),
+    ("gpu.total_gb_per_s", _part("total_gb_per_s"), False),
     ("pcie.read_gb_per_s", _part("read_gb_per_s"), False),
     ("overhead_us", cpu_update, True),
     ("overhead_us", lambda v: module_update(1, v), True),
@@ -264,7 +319,7 @@ RATES: list[tuple[str, Callable[[Any], object], bool]] = [
         lambda v: step(designs.DESIGNS["DC-DLA"], PARTS, [LAYER], "data", 8, compression=v),
         False,
     ),
-    ("band", lambda v: Cell(ours=1, mark="given", paper=1, band=v), True),
+    ("band", lambda v: given(1, 1, section="1", band=v), True),
 ]
 """The same for numbers, and whether 0 is one."""
 
@@ -334,7 +389,7 @@ def test_calls_refuse_rates(name: str, call: Callable[[Any], object], zero: bool
         (lambda: Runs().result("DC", "alexnet", "data"), "design is 'DC': "),
         (lambda: StackMemory(PIM_PRESETS["tiny"]).place("x", ()), "extents of x is 0"),
         (lambda: Runs(networks=()), "the number of networks is 0"),
-        (lambda: Runs(compression={"MC-DLA": 2.0}), "design is 'MC-DLA': did you mean"),
+        (lambda: Case(design="MC-DLA"), "design is 'MC-DLA': did you mean"),
         (
             lambda: step(designs.DESIGNS["DC-DLA"], PARTS, [], "data", 8),
             "the number of layers is 0",
@@ -344,13 +399,13 @@ def test_calls_refuse_rates(name: str, call: Callable[[Any], object], zero: bool
         (lambda: check_name("thing", None, ["a"]), "thing is None: expected one of a"),  # type: ignore[arg-type]
         (lambda: GptConfig(n_layers=1, d_model=2, n_heads=1, batch=1, context=1, dropout=1.5),
          "dropout is 1.5: expected a number from 0 to 1"),
-        (lambda: Trace(name="t", tensors=TRACE.tensors, layers=("l",),
-                       ops=(replace(TRACE.ops[0], reads=(0.0,)),)), "t: operation 0 is"),  # type: ignore[arg-type]
+        (lambda: replace(TRACE, ops=(replace(OP, reads=(0.0,), read_bytes=(4,)),)),  # type: ignore[arg-type]
+         "t: operation 0 is"),
+        (lambda: replace(OP, reads=(0,)), "read_bytes is (): expected an integer of 0 or more for"),
+        (lambda: replace(OP, writes=(0,), write_bytes=(-1,)), "write_bytes is (-1,): expected an"),
+        (lambda: replace(TRACE.tensors[0], allocated=2, freed=1), "freed is 1: expected an"),
         (lambda: Trace(name="t", tensors=(replace(TRACE.tensors[0], parameter=1),), ops=(),
-                       layers=()), "t: tensor 0 is"),
-        (lambda: Plan(actions=(FREE, replace(FREE, after=(0.5,)))), "waits for 0.5, not before"),  # type: ignore[arg-type]
-        (lambda: replay(Engine(TINY), TRACE, Plan(actions=(replace(FREE, tensor=True),))),
-         "the trace t has 1 of them"),
+                       layers=(), stages=()), "t: tensor 0 is"),
         (lambda: open_framework(MC_DLA, load_trace("gpt-tiny"), FrameworkSettings()), "memory is"),
         (lambda: _node().cuda_malloc_remote(1, placement="left"), "placement is 'left': expected"),  # type: ignore[arg-type]
         (lambda: Placement(outputs=(32,)), "address is 32: expected a multiple of 64"),
