@@ -124,9 +124,9 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (Mapping(product=PRODUCT, lines=1, files=1, tile_rows=1, tile_columns=1, piece=1), set()),
     (Case(), set()),
     (FERRIED, {field.name for field in fields(FERRIED)}),
-    (ModelProfile(device="a", link_bytes_per_s=1, layers=(FERRIED,)), {"update_ns"}),
+    (ModelProfile(device="a", link_bytes_per_s=1e6, layers=(FERRIED,)), {"update_ns"}),
     (
-        System(plan=all_on_gpu(ModelProfile(device="a", link_bytes_per_s=1, layers=(FERRIED,)))),
+        System(plan=all_on_gpu(ModelProfile(device="a", link_bytes_per_s=1e6, layers=(FERRIED,)))),
         {"buffer_ps_per_byte", "bucket_bytes"},
     ),
     (FerryCase(network="bert-base"), {"reserve", "buffer_ps_per_byte"}),

@@ -66,11 +66,13 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
         a file of a profile, PROFILE.json; a network that is shipped, such as bert-base; the file of
         a trace; or FILE.py:FUNCTION, as 'nearmem workload' takes it
     """
+    from rich.text import Text
+
     from sw_driver.system.memferry.planners import planned, told
     from sw_driver.workload.trace import TraceError
 
     progress = progress_console(options)
-    with turning(TraceError, into=Refusal), progress.status(f"planning {what}"):
+    with turning(TraceError, into=Refusal), progress.status(Text(f"planning {what}")):
         profile = _profile(what, options)
         plan = planned(profile, options.planner, options.gpu_memory, options.reserve)
         figures = told(profile, options.planner, plan)
@@ -182,7 +184,8 @@ def _print_times(profile: ModelProfile, figures: Mapping[str, Any], options: Opt
         rows.append([name + ", too large" * over, *cells])
     _print_table("A step", ("", *headings.values()), rows, words=1)
     changes = step_ns_of_changes(profile, options.planner, options.gpu_memory, options.reserve)
-    gains = [f"{name} {1 - ns / figures['step_ns']:.1%}" for name, ns in changes.items()]
+    step_ns = figures["step_ns"]
+    gains = [f"{name} {(step_ns - ns) / max(step_ns, 1):.1%}" for name, ns in changes.items()]
     print_prose(f"A step would be shorter, with twice as much of one: {', '.join(gains)}")
 
 
@@ -191,13 +194,14 @@ def _print_table(
 ) -> None:
     """The first columns, as many as ``words``, are no numbers."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < words else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     print_table(table)
 
 

@@ -54,6 +54,8 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
         a network that is shipped, such as gpt3-xl; the file of a trace; or FILE.py:FUNCTION, which
         takes nothing and returns (model, batch, step), so that step(model, *batch) is the loss
     """
+    from rich.text import Text
+
     from sw_driver.machine.presets import PRESETS
     from sw_driver.workload.summary import summary
     from sw_driver.workload.trace import SUFFIX, TraceError
@@ -61,7 +63,7 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
 
     gpu = PRESETS["axdimm_platform"].device("gpu")
     progress = progress_console(options)
-    with turning(TraceError, into=Refusal), progress.status(f"capturing {what}"):
+    with turning(TraceError, into=Refusal), progress.status(Text(f"capturing {what}")):
         trace = load_workload(what, options.rule)
         figures = summary(trace, gpu.cost)
     files: list[Path] = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hw_tests.driver.refusals import assert_refused
-from hw_tests.driver.system.memferry.profiles import FIGURE_4
+from hw_tests.driver.system.memferry.profiles import FIGURE_4, layer, profile_of
 from sw_driver.cli import main
 from sw_driver.system.memferry.profile import read_profile, write_profile
 
@@ -85,6 +85,16 @@ def test_a_network_is_planned_alike_layers_together_and_files_are_written(
     assert len(read_profile(tmp_path / "o" / "profile.json").layers) == 81
 
 
+def test_a_step_of_no_time_and_names_in_brackets_are_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_profile(tmp_path / "none.json", profile_of(layer("a[/b]", 0, (0, 0))))
+    assert main(["plan", "memferry", f"{tmp_path}/none.json"]) == 0
+    shown = capsys.readouterr().out
+    assert "a[/b]" in shown
+    assert "link 0.0%, GPU 0.0%, update 0.0%" in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -94,7 +104,7 @@ def test_a_network_is_planned_alike_layers_together_and_files_are_written(
         (["bert-base", "--reserve", "1.5"], ["reserve is 1.5", "from 0 to 1"]),
         (["bert-base", "--rule", "sgd"], ["'sgd'", "leave it out"]),
         (["bert-bas"], ["'bert-bas'", "did you mean bert-base"]),
-        (["/no/such.json"], ["'/no/such.json'", "No such file"]),
+        (["/no/[/such].json"], ["'/no/[/such].json'", "No such file"]),
     ],
 )
 def test_refusals_take_one_line(

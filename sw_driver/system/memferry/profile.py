@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from sw_driver.device.errors import InvalidArgumentError
@@ -16,6 +17,9 @@ from sw_driver.files import write_whole
 from sw_driver.numbers import check_fields, check_integer, check_name
 
 __all__ = ["LayerProfile", "ModelProfile", "read_profile", "write_profile"]
+
+_MOST = 10**15
+"""Of bytes and of ns, so that sums of them stay far below what a machine's memory may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +51,10 @@ class LayerProfile:
     """What the layer takes of the GPU's memory beside that, while it is computed."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise InvalidArgumentError(f"a layer's name is {self.name!r}: expected a text")
+        _check_text("a layer's name", self.name)
         for field in fields(self)[1:]:
             what = f"layer {self.name!r}: {field.name}"
-            check_integer(what, getattr(self, field.name), 0)
+            check_integer(what, getattr(self, field.name), 0, _MOST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +63,14 @@ class ModelProfile:
 
     device: str
     link_bytes_per_s: float
-    """In each direction."""
+    """In each direction, 1e6 or more."""
     update_ns: int = 0
     """The update of all parameters by the host."""
     layers: tuple[LayerProfile, ...]
 
     def __post_init__(self) -> None:
-        check_fields(self, "update_ns")
+        _check_text("device", self.device)
+        check_fields(self, "update_ns", least=1e6, most=_MOST)
         check_integer("the number of layers", len(self.layers))
         names = [layer.name for layer in self.layers]
         for name in names:
@@ -80,13 +84,13 @@ def read_profile(path: Path) -> ModelProfile:
     try:
         found = _known(ModelProfile, json.loads(path.read_text(encoding="utf-8")), "the profile")
         if not isinstance(found["layers"], list):
-            raise InvalidArgumentError(f"layers is {found['layers']!r}: expected a list")
+            raise InvalidArgumentError(f"layers is {short(found['layers'])}: expected a list")
         layers = (
             LayerProfile(**_known(LayerProfile, each, f"layer {number}"))
             for number, each in enumerate(found["layers"])
         )
         return ModelProfile(**{**found, "layers": tuple(layers)})
-    except ValueError as error:  # no JSON and no text are such, too
+    except (ValueError, RecursionError) as error:  # no JSON and no text are such, too
         raise InvalidArgumentError(f"{path}: {error}") from error
 
 
@@ -98,7 +102,7 @@ def write_profile(path: Path, profile: ModelProfile) -> None:
 def _known(kind: type, found: Any, what: str) -> dict[str, Any]:
     """The fields of a ``kind`` of record, no more and no fewer; 2.0 and 1e6 are integers."""
     if not isinstance(found, dict):
-        raise InvalidArgumentError(f"{what} is {found!r}: expected an object with fields")
+        raise InvalidArgumentError(f"{what} is {short(found)}: expected an object with fields")
     what = f"layer {found['name']!r}" if found.get("name") else what
     for name in found:
         check_name(f"a field of {what}", name, [field.name for field in fields(kind)])
@@ -109,3 +113,8 @@ def _known(kind: type, found: Any, what: str) -> dict[str, Any]:
         name: int(value) if isinstance(value, float) and value.is_integer() else value
         for name, value in found.items()
     }
+
+
+def _check_text(what: str, value: Any) -> None:
+    if not isinstance(value, str) or not value:
+        raise InvalidArgumentError(f"{what} is {value!r}: expected a text")

@@ -34,7 +34,7 @@ __all__ = ["BUCKET_BYTES", "StepResult", "System", "all_on_gpu", "deepspeed", "n
 BUCKET_BYTES = 4 * 5 * 10**8
 """DeepSpeed's documentation: reduce_bucket_size is 5e8 elements by default; of FP32."""
 
-_NO_BOUND = 1 << 50
+_NO_BOUND = 10**19
 _GIGA = 10**9
 
 
