@@ -86,7 +86,9 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
             _print_times(profile, figures, options)
         room = int(_machine(options).memory("gpu").capacity_bytes.value)
         if not what.endswith(".json") and room < figures["gpu_bytes"]:
-            print_prose(f"The GPU has {_bytes(room)}: plan with --gpu-memory {room >> 30}GiB")
+            fits = _by_dha(profile)["gpu_bytes"] <= room
+            advice = f"plan with --gpu-memory {room >> 30}GiB" if fits else "no plan fits into that"
+            print_prose(f"The GPU has {_bytes(room)}: {advice}")
         if files:
             print_files(options, files)
     return 0
@@ -152,19 +154,16 @@ def _print_modes(profile: ModelProfile, plan: Plan) -> None:
 
 def _print_times(profile: ModelProfile, figures: Mapping[str, Any], options: Options) -> None:
     from sw_driver.system.memferry.advice import step_ns_of_changes
-    from sw_driver.system.memferry.link import Plan
     from sw_driver.system.memferry.planners import told
     from sw_driver.system.memferry.systems import all_on_gpu, native
     from sw_driver.system.memferry.systems import run as run_step
 
-    layers = len(profile.layers)
     every = told(profile, "", all_on_gpu(profile))
-    read = Plan(modes=("DHA",) * layers, gradients_on_gpu=(False,) * layers)
     zero = run_step(profile, native(profile))
     ways = {
         "this plan": figures,
         "all on the GPU": every,
-        "all by DHA": told(profile, "", read),
+        "all by DHA": _by_dha(profile),
         "native ZeRO-Offload": {
             "step_ns": zero.total_ns,
             "shared_link_forward_ns": zero.forward_ns,
@@ -187,6 +186,15 @@ def _print_times(profile: ModelProfile, figures: Mapping[str, Any], options: Opt
     step_ns = figures["step_ns"]
     gains = [f"{name} {(step_ns - ns) / max(step_ns, 1):.1%}" for name, ns in changes.items()]
     print_prose(f"A step would be shorter, with twice as much of one: {', '.join(gains)}")
+
+
+def _by_dha(profile: ModelProfile) -> dict[str, Any]:
+    """What takes the least memory."""
+    from sw_driver.system.memferry.link import Plan
+    from sw_driver.system.memferry.planners import told
+
+    layers = len(profile.layers)
+    return told(profile, "", Plan(modes=("DHA",) * layers, gradients_on_gpu=(False,) * layers))
 
 
 def _print_table(

@@ -85,6 +85,16 @@ def test_a_network_is_planned_alike_layers_together_and_files_are_written(
     assert len(read_profile(tmp_path / "o" / "profile.json").layers) == 81
 
 
+def test_a_network_that_the_gpu_has_no_room_for_is_told_whether_a_plan_helps(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for network, said in (
+        ("transformer-xl-4.3b", "--gpu-memory 32GiB"), ("gpt2-medium", "no plan fits into that"),
+    ):  # fmt: skip
+        assert main(["plan", "memferry", network, "--planner", "printed"]) == 0
+        assert f"The GPU has 34.4 GB: {said}" in capsys.readouterr().out.replace("plan with ", "")
+
+
 def test_a_step_of_no_time_and_names_in_brackets_are_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
