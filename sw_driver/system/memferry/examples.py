@@ -22,6 +22,9 @@ _EMBEDDING, _NORM = "words", "norm"
 _SMALL, _LINEAR = "layers.0.attention.dense", "layers.0.mlp.dense_h_to_4h"
 """Layers of bert-base."""
 
+_SLOWER = (1.01, inf)
+"""By 1 % or more: as long as on the GPU a backward pass takes in any case."""
+
 
 def figure3(changes: Changes, progress: Progress) -> Experiment:
     """Layers of BERT-base on the GPU and by DHA."""
@@ -46,8 +49,8 @@ def figure3(changes: Changes, progress: Progress) -> Experiment:
                 layer.forward_dha_ns / loaded_ns,
                 (1, inf) if name == _LINEAR else (0, 1),
             ),
-            ("c: backward", layer.backward_dha_ns / layer.backward_ns, (1, inf)),
-            ("d: gradients", layer.backward_gradient_dha_ns / layer.backward_ns, (1, inf)),
+            ("c: backward", layer.backward_dha_ns / layer.backward_ns, _SLOWER),
+            ("d: gradients", layer.backward_gradient_dha_ns / layer.backward_ns, _SLOWER),
         ):
             quoted[f"{kind}, {what} by DHA, of on the GPU"] = predicted(
                 x, 1, section=f"III-B, Figure 3{what[0]}", unit="x", band=band

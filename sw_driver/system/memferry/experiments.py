@@ -27,6 +27,8 @@ steps are simulated [models of whole systems](../systems.md). This page is writt
 No time is measured: layers' times are a cost model's. Orders and trends are judged, and the command
 fails, as **some are missed:**
 
+- Backward passes of an embedding and a norm by DHA are no slower here, nor a norm's with gradients
+  by DHA: an embedding's reads no parameters, and a norm's few bytes cross the link meanwhile.
 - The reserve factor's curves neither fall at each step nor are convex: what the paper's D(i, j)
   weighs is not all that a step waits for.
 - GO-MemFerry is not the slowest on the V100, nor slower than MemFerry with GPT-2. What it writes
