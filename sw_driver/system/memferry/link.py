@@ -203,7 +203,7 @@ class _Copies:
 
     def until(self, at: int) -> None:
         """Copies alone until then."""
-        while self._begin() and self._now + self._left <= at:
+        while self._now < at and self._begin() and self._now + self._left <= at:
             self._now += self._left
             self._end()
         if self._copied is not None and at > self._now:

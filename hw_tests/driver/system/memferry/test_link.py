@@ -120,3 +120,15 @@ def test_the_whole_update_is_made_whatever_is_rounded() -> None:
         layers = (layer(str(n), transfer, (0, 0)) for n in range(3))
         link = Link(profile_of(*layers, update_ns=100), shared=True)
         assert link.step_ns(Plan(modes=("DHA",) * 3, gradients_on_gpu=(False,) * 3)) == 100
+
+
+def test_a_copy_that_is_asked_for_as_another_ends_is_among_those_that_wait() -> None:
+    # The first copy lasts from 1 to 5, when the third forward pass is over, too. So the third's
+    # comes before the second's and is there at 6; the second's at 15. Each backward pass takes 1.
+    profile = profile_of(
+        layer("1", 4, (9, 1), (1, 9, 1)),
+        layer("2", 9, (9, 2), (1, 9, 1)),
+        layer("3", 1, (9, 2), (1, 9, 1)),
+    )
+    plan = Plan(modes=("DFGB",) * 3, gradients_on_gpu=(False,) * 3)
+    assert Link(profile, shared=False).step_ns(plan) == 15 + 1 + 1
