@@ -94,8 +94,8 @@ ALSO_NAMED = {
     # What a store does with gradients itself, and the rule without state for what is frozen.
     "sw_driver/torch/offloading/store.py": {"accumulate", "fill", "sum_squares"},
     "sw_driver/torch/offloading/platform.py": {"sgd"},
-    # That of the networks whose traces have no optimizer's state.
-    "sw_driver/workload/capture.py": {"sgd"},
+    # By which each network is trained.
+    "sw_driver/workload/networks.py": {"adam", "momentum", "sgd"},
     # The GPT's optimizers beside those of PyTorch; copies take time in its report.
     "sw_driver/experiments/training/gpt.py": {
         *("adagrad", "adam", "adamw", "amsgrad", "lion", "momentum", "nesterov", "rmsprop", "sgd"),
@@ -159,9 +159,11 @@ def test_only_python_knows_of_rules() -> None:
 
 def test_no_number_is_adams_traffic_or_latency() -> None:
     adams = {rule("adam").bytes_per_parameter, rule("adam").latency}
-    # Timing of the DRAM, units of the small PIM, a size, a place in the descriptor.
+    # Timing of the DRAM, units of the small PIM, a size, a place in the descriptor, layers of a
+    # network, and a side of MNIST's images.
     others = {"hw/dram/standard.py", "golden/dram_timing.py"}
     others |= {"hw/pim/config.py", "sw_driver/pim/backends/golden.py"}
+    others |= {"sw_driver/workload/networks.py", "sw_driver/workload/models/gan.py"}
     found = {
         file
         for file, tree in products_trees()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hw.rules import PAPER_RULES, rule
+
 from .machine import Machine
 from .measured import V100_PCIE
 from .parts import Device, Figure, Memory, assumed, given, link
@@ -17,10 +19,11 @@ from .processors import A100, V100
 __all__ = ["MEMFERRY_A100", "MEMFERRY_V100"]
 
 _ADAM_CORES = 48
-_ADAM_GB_PER_S = 28 * 10 / 2.57
+_ADAM_BYTES = rule(PAPER_RULES[0]).bytes_per_parameter
+_ADAM_GB_PER_S = _ADAM_BYTES * 10 / 2.57
 _ADAM = (
     "ZeRO-Offload (Ren et al., ATC 2021), Table 4: DeepSpeed's Adam does 10 billion parameters, of "
-    f"28 bytes each, in 2.57 s on the {_ADAM_CORES} cores of a DGX-2"
+    f"{_ADAM_BYTES} bytes each, in 2.57 s on the {_ADAM_CORES} cores of a DGX-2"
 )
 
 
