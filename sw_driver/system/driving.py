@@ -122,6 +122,9 @@ class _Run:
         devices = engine.machine.device
         self.cost: Cost = cost or (lambda op, device: devices(device).cost(op))
         self.actions: dict[int, Action] = {}
+        """Operations that are queued and not done."""
+        self.phase_end_ns: dict[str, int] = {}
+        self.step_end_ns = [engine.now_ns] * trace.steps
 
     def in_program_order(self, ahead_ops: int | None) -> Steps:
         actions, policy = self.actions, self.policy
@@ -134,29 +137,28 @@ class _Run:
                 self.queue(op, place or self.default, after)
 
     def queue(self, op: Op, place: str, after: list[Event]) -> Action:
-        actions, policy = self.actions, self.policy
+        actions = self.actions
         for needed in self.trace.dependencies[op.id]:
             if needed in actions and actions[needed].queue != place:
                 after.append(actions[needed])
         label = _label(self.trace, op)
         queue = self.engine.queue(place)
         action = actions[op.id] = queue.work(partial(self.cost, op, place), label, after, op.phase)
-        action.callbacks.append(lambda _: policy.after(op))
+        action.callbacks.append(partial(self.done, op))
         return action
 
+    def done(self, op: Op, _: Event) -> None:
+        del self.actions[op.id]
+        self.phase_end_ns[op.phase] = now_ns = self.engine.now_ns
+        self.step_end_ns[op.id * self.trace.steps // len(self.trace.ops)] = now_ns
+        self.policy.after(op)
+
     def step(self, begin_ns: int) -> Step:
-        phases: dict[str, int] = {}
-        steps = [begin_ns] * self.trace.steps
-        length = len(self.trace.ops) // len(steps)
-        for op in self.trace.ops:
-            if op.id in self.actions:
-                end_ns = self.actions[op.id].end_ns
-                phases[op.phase] = max(end_ns, phases.get(op.phase, 0))
-                steps[op.id // length] = max(end_ns, steps[op.id // length])
+        phases = self.phase_end_ns
         return Step(
             begin_ns=begin_ns,
             end_ns=self.engine.now_ns,
-            step_end_ns=tuple(accumulate(steps, max)),
+            step_end_ns=tuple(accumulate(self.step_end_ns, max)),
             phase_end_ns={phase: phases[phase] for phase in PHASES if phase in phases},
         )
 

@@ -75,7 +75,7 @@ class _Do(Action):
     def _launched(self) -> None:
         self.clock.at(self.clock.now_ns + self.work.duration_ns, self._over)
         flows = self.work.flows
-        if flows and self.engine.machine.device(self.queue).accesses == "in_turn":
+        if len(flows) > 1 and self.engine.machine.device(self.queue).accesses == "in_turn":
             flows = flows[:1]
         for flow in flows:
             self._move(flow)

@@ -71,8 +71,9 @@ class Account:
                 f"memory {self.name!r}: {key!r} holds {self._held[key]} bytes already: give them "
                 "back first"
             )
-        what = f"memory {self.name!r}: what {key!r} takes, in bytes,"
-        nbytes = check_integer(what, nbytes, 0, error=EngineError)
+        if type(nbytes) is not int or nbytes < 0:
+            what = f"memory {self.name!r}: what {key!r} takes, in bytes,"
+            nbytes = check_integer(what, nbytes, 0, error=EngineError)
         if nbytes > self.free_bytes:
             raise NoRoomError(
                 f"memory {self.name!r}: {key!r} takes {nbytes} bytes, of {self.capacity_bytes} "
@@ -112,13 +113,15 @@ class Account:
 
     def changed(self) -> None:
         """Lets those look who wait for a change."""
-        watching, self._watching = self._watching, []
-        for room in watching:
+        for room in self._watching:
             room.succeed()
+        self._watching.clear()
 
     def _room(self, nbytes: int, key: Hashable) -> _Room:
-        what = f"memory {self.name!r}: what {key!r} asks for, in bytes,"
-        if check_integer(what, nbytes, 0, error=EngineError) > self.capacity_bytes:
+        if type(nbytes) is not int or nbytes < 0:
+            what = f"memory {self.name!r}: what {key!r} asks for, in bytes,"
+            nbytes = check_integer(what, nbytes, 0, error=EngineError)
+        if nbytes > self.capacity_bytes:
             raise NoRoomError(
                 f"memory {self.name!r}: there is never room for {nbytes} of its "
                 f"{self.capacity_bytes} bytes: raise {self._setting}"

@@ -7,7 +7,6 @@ coming has happened; what is being moved away can be read where it was until the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +34,7 @@ class _Place:
     """What is there or is to be, with the event of its coming."""
     left: dict[Any, Event] = field(default_factory=dict)
     """What has left or is leaving, with the event of its coming elsewhere."""
-    pins: Counter[Any] = field(default_factory=Counter)
+    pins: dict[Any, int] = field(default_factory=dict)
     unpinned: dict[Any, Event] = field(default_factory=dict)
     """What waits to leave until nobody needs it."""
 
@@ -106,8 +105,10 @@ class Residency:
     def where(self, key: Any) -> str:
         """Where it can be read: of several places the first by the machine's memories; an empty
         text if nowhere."""
-        places = self._places.items()
-        return next((name for name, at in places if at.has(key) or at.leaving(key)), "")
+        for name, at in self._places.items():
+            if at.has(key) or at.leaving(key):
+                return name
+        return ""
 
     def has(self, key: Any, place: str) -> bool:
         """Whether it is there to stay."""
@@ -125,17 +126,18 @@ class Residency:
 
     def pin(self, key: Any, place: str) -> None:
         """Keeps it from leaving until it is unpinned as often; it need not be there yet."""
-        self._places[place].pins[key] += 1
+        pins = self._places[place].pins
+        pins[key] = pins.get(key, 0) + 1
 
     def unpin(self, key: Any, place: str) -> int:
         """How many pins are left. Raises :class:`EngineError` if there was none."""
         at = self._places[place]
-        if not at.pins[key]:
+        if key not in at.pins:
             raise EngineError(f"{self._name(key)} is not pinned in {place!r}")
-        at.pins[key] -= 1
-        left = at.pins[key]
-        if not left:
-            del at.pins[key]
+        left = at.pins.pop(key) - 1
+        if left:
+            at.pins[key] = left
+        else:
             if key in at.unpinned:
                 at.unpinned.pop(key).succeed()
             at.changed()
@@ -187,7 +189,7 @@ class Residency:
             event = self._places[coming[0]].here[key]
             event.callbacks.append(lambda _: self.free(key))
             return
-        pinned = [name for name in places if self._places[name].pins[key]]
+        pinned = [name for name in places if key in self._places[name].pins]
         if pinned or not places or not self.has(key, places[0]):
             found = f"pinned in {pinned[0]}" if pinned else self._found(key)
             raise EngineError(f"{self._name(key)} cannot be freed: it is {found}")
@@ -218,7 +220,8 @@ class Residency:
     def _came(self, _: Event) -> None:
         """What is in one place more may leave any other."""
         for place in self._places.values():
-            place.changed()
+            if place.leaves is not None:
+                place.changed()
 
     def _ask(self, key: Any, place: str) -> list[Event]:
         """Room, where that is given in the order of asking."""
@@ -250,7 +253,7 @@ class Residency:
         at, there = self._places[place], self._places[target]
         if at is there:
             raise EngineError(f"{self._name(key)} is to leave {place!r} for itself: name another")
-        return at.has(key) and not at.pins[key] and (key not in there.here or there.has(key))
+        return at.has(key) and key not in at.pins and (key not in there.here or there.has(key))
 
     def _evict(self, place: str, key: Any, target: str) -> Steps:
         there = self._places[target]
@@ -270,7 +273,7 @@ class Residency:
             source = next((name for name, at in self._places.items() if at.has(key)), "")
             if not source:
                 yield self._coming(key, target)
-            elif stays or not self._places[source].pins[key]:
+            elif stays or key not in self._places[source].pins:
                 break
             else:
                 said = f"{self._name(key)} to be unpinned in {source!r}"

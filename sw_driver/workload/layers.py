@@ -6,14 +6,16 @@ that any batch follows.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 
-from sw_driver.numbers import check_fields
+from sw_driver.numbers import check_fields, check_integer
 
 from .products import GATHERS, has_products
-from .trace import Op, Trace, TraceError, load_trace
+from .trace import PHASES, Op, Trace, TraceError, load_trace
 
 __all__ = ["Layer", "layers_of", "load_layers"]
 
@@ -66,46 +68,24 @@ def load_layers(name: str) -> tuple[Layer, ...]:
 
 
 def layers_of(trace: Trace) -> tuple[Layer, ...]:
-    """The layers of a training step of one forward pass, whose origin says the batch.
+    """The layers of a training step of one forward pass.
 
     Counts are of elements, whatever their size in the trace. Biases, and parameters of what lies
     between layers, such as normalization, are in no layer. Groups of a convolution share its rows.
+    The batch is what the origin says; without, the fewest images or rows of a product.
 
     Raises :class:`~sw_driver.workload.trace.TraceError` for a product that is none of samples with
     a parameter, or whose parameter is not updated; for a parameter that is, of a table or of an
-    operation that follows no layer; for several forward passes; and for an origin without a batch.
+    operation that follows no layer; for several forward passes; and for a batch that is none.
     """
-    batch = trace.origin.get("batch")
-    if not isinstance(batch, int) or batch < 1:
-        raise TraceError(
-            f"{trace.name}: the batch is {batch!r}: capture it with origin={{'batch': ...}}, an "
-            f"integer from 1 on"
-        )
     products = [op for op in trace.ops if op.phase == "forward" and has_products(op.kind)]
     if not products:
         raise TraceError(f"{trace.name}: no operation of the forward pass is a product")
-    number = {op.id: index for index, op in enumerate(products)}
-    following, after = Counter[int](), Counter[int]()
-    owner: dict[int, list[int]] = {}
-    latest = 0
-    for op in trace.ops:
-        if op.phase == "forward":
-            latest = number.get(op.id, latest)
-            owners = owner.setdefault(op.layer, [])
-            if latest not in owners:
-                owners.append(latest)
-            if op.id not in number:
-                following[latest] += op.nbytes
-    sizes = {each.nbytes for each in trace.tensors if each.kind == "parameter"}
-    shared = Counter[int]()
-    for op in trace.ops:
-        if op.phase == "backward" and not has_products(op.kind) and not _sums(trace, op, sizes):
-            shared[op.layer] += op.nbytes
-    for layer, nbytes in shared.items():
-        # A layer of the model may be many here, as the time steps are.
-        owners = owner.get(layer, [latest])
-        for each in owners:
-            after[each] += nbytes // len(owners)
+    plain = [op.geometry for op in products if op.kind in ("convolution", "addmm", "mm")]
+    fewest = min((each.result[0] for each in plain if each is not None), default=1)
+    batch = trace.origin.get("batch", fewest)
+    check_integer(f"{trace.name}: the batch of its origin", batch, error=TraceError)
+    between = _between(trace, [op.stage for op in products])
     feeding: dict[int, frozenset[int]] = {}
     trained = {each for op in trace.ops if op.phase == "update" for each in op.reads}
     found: list[Layer] = []
@@ -117,12 +97,12 @@ def layers_of(trace: Trace) -> tuple[Layer, ...]:
         if passed:
             raise _refusal(trace, op, "it is of a second forward pass")
         needs = frozenset().union(*(feeding.get(each, frozenset()) for each in op.reads))
-        if op.id in number:
-            index = number[op.id]
-            layer = _layer(trace, op, batch, following[index], after[index], tuple(sorted(needs)))
-            if layer.weights not in trained:
+        if has_products(op.kind):
+            index = len(found)
+            moved = (between[phase, index] for phase in PHASES[:2])
+            found.append(_layer(trace, op, batch, tuple(sorted(needs)), *moved))
+            if found[-1].weights not in trained:
                 raise _refusal(trace, op, "its weights are not updated")
-            found.append(layer)
             needs = frozenset({index})
         elif (tables := trained.intersection(op.reads)) and (not needs or op.kind in GATHERS):
             name = trace.tensors[min(tables)].name
@@ -133,46 +113,57 @@ def layers_of(trace: Trace) -> tuple[Layer, ...]:
 
 
 def _layer(
-    trace: Trace, op: Op, batch: int, following: int, after: int, needs: tuple[int, ...]
+    trace: Trace, op: Op, batch: int, needs: tuple[int, ...], forward: int, backward: int
 ) -> Layer:
     # What is added is the first of addmm, and the last of a convolution.
-    reads = op.reads[:2] if op.kind == "convolution" else op.reads[-2:]
-    sides = [trace.tensors[each] for each in reads]
-    if op.kind not in _OF_LAYERS or sorted(each.kind == "parameter" for each in sides) != [0, 1]:
-        raise _refusal(trace, op, "it is no product of samples with weights")
-    weights, values = sides if sides[0].kind == "parameter" else reversed(sides)
-    size = weights.element_bytes
-    output = trace.tensors[op.writes[0]].nbytes // size
-    products = weights.nbytes // size
-    rows = op.flops // 2 // max(products, 1)
-    columns = output // max(rows, 1)
-    depth = products // max(columns, 1)
-    fits = rows and not rows % batch and rows * columns == output and columns * depth == products
-    if op.kind in ("mm", "addmm"):  # of a part of the weights only, the rest is not read
-        added = op.nbytes - size * (rows * depth + products + output)
-        fits = fits and added in (0, size * columns, size * output)
-    if not fits:
-        raise _refusal(trace, op, f"it is no product of {batch} samples")
-    return Layer(
-        name=trace.layers[op.layer],
-        rows=rows // batch,
-        columns=columns,
-        depth=depth,
-        weights=weights.id,
-        input=values.id,
-        first=not needs,
-        inputs=values.nbytes // size // batch,
-        needs=needs,
-        between_forward=following // size // batch,
-        between_backward=after // size // batch,
-    )
+    convolves, shapes = op.kind == "convolution", op.geometry
+    of = slice(2) if convolves else slice(-2, None)
+    sides = [trace.tensors[each] for each in op.reads[of]]
+    right = [each.kind == "parameter" for each in sides] == [False, True]
+    left = not convolves and [each.kind == "parameter" for each in sides] == [True, False]
+    if op.kind in _OF_LAYERS and shapes is not None and (left or right):
+        weights, values = sides[::-1] if right else sides
+        one, other = shapes.operands[of]
+        if convolves:
+            rows = one[0] * prod((one if shapes.transposed else shapes.result)[2:])
+            depth = other[0] if shapes.transposed else prod(other[1:])
+        else:
+            rows = one[-2] if right else other[-1]
+            depth = one[-1]
+        columns = prod(other if right else one) // max(depth, 1)
+        size = weights.element_bytes
+        # All weights are used, and each output is one sum.
+        whole = columns * depth == weights.nbytes // size
+        if whole and rows * columns == prod(shapes.result) and not rows % batch:
+            return Layer(
+                name=trace.layers[op.layer],
+                rows=rows // batch,
+                columns=columns,
+                depth=depth,
+                weights=weights.id,
+                input=values.id,
+                first=not needs,
+                inputs=values.nbytes // size // batch,
+                needs=needs,
+                between_forward=forward // size // batch,
+                between_backward=backward // size // batch,
+            )
+    raise _refusal(trace, op, f"it is no product of {batch} samples with weights")
+
+
+def _between(trace: Trace, stages: list[int]) -> Counter[tuple[str, int]]:
+    """Bytes by phase and layer, which begin in these stages."""
+    sizes = {each.nbytes for each in trace.tensors if each.kind == "parameter"}
+    found = Counter[tuple[str, int]]()
+    for op in trace.ops:
+        # A sum of a parameter's gradients is not larger for more samples.
+        sums = op.kind == "add" and trace.tensors[op.writes[0]].nbytes in sizes
+        if not has_products(op.kind) and not (sums and op.phase == "backward"):
+            stage = min(op.stage, len(trace.stages) - 1 - op.stage)
+            found[op.phase, max(bisect_right(stages, stage) - 1, 0)] += op.nbytes
+    return found
 
 
 def _refusal(trace: Trace, op: Op, why: str) -> TraceError:
     of = f"{op.kind} of {trace.layers[op.layer]!r}"
     return TraceError(f"{trace.name}: operation {op.id} ({of}) fits no layer: {why}")
-
-
-def _sums(trace: Trace, op: Op, sizes: set[int]) -> bool:
-    """Whether the operation sums gradients of a parameter, which no sample makes larger."""
-    return op.kind == "add" and trace.tensors[op.writes[0]].nbytes in sizes

@@ -224,16 +224,6 @@ class Trace:
             found.append(tuple(sorted(needed - {op.id})))
         return tuple(found)
 
-    def lifetime(self, tensor: int) -> tuple[int, int] | None:
-        """The first and the last operation that access it; None if none does.
-
-        It may have its memory longer: see :attr:`Tensor.allocated` and :attr:`Tensor.freed`.
-        Raises :class:`TraceError` if there is no such tensor.
-        """
-        check_integer("tensor", tensor, 0, len(self.tensors) - 1, TraceError)
-        accesses = self.accesses[tensor]
-        return (accesses[0], accesses[-1]) if accesses else None
-
     def unrolled(self, steps: int) -> Trace:
         """As many of these steps, one behind the other. Tensors of :data:`LASTING` kinds are the
         same in all, others are new in each.
@@ -241,6 +231,16 @@ class Trace:
         Raises :class:`TraceError` for less than one step.
         """
         check_integer("steps", steps, 1, error=TraceError)
+        if steps not in self._unrolled:
+            self._unrolled[steps] = self._times(steps)
+        return self._unrolled[steps]
+
+    @cached_property
+    def _unrolled(self) -> dict[int, Trace]:
+        """By steps: who tries many policies asks again and again."""
+        return {1: self}
+
+    def _times(self, steps: int) -> Trace:
         tensors, ops = list(self.tensors), list(self.ops)
         for first in range(len(self.ops), steps * len(self.ops), len(self.ops)):
             ids = {}

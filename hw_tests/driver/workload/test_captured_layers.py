@@ -138,7 +138,7 @@ def attends(model: Any, batch: Any) -> Any:
     return functional.scaled_dot_product_attention(*model(batch).chunk(3, 3)).sum()
 
 
-NO_PRODUCT = "it is no product of samples with weights"
+NO_PRODUCT = f"it is no product of {BATCH} samples with weights"
 
 
 @pytest.mark.parametrize(
@@ -191,16 +191,16 @@ NO_PRODUCT = "it is no product of samples with weights"
         ),
         (
             lambda: Own(w=(4, 12)), (3 * BATCH, 4), lambda model, x: (x @ model.w[:, :4]).sum(),
-            rf"\(mm of .*: it is no product of {BATCH} samples",
+            rf"\(mm of .*: {NO_PRODUCT}",
         ),
         (
             lambda: Own(w=(4, 12)), (BATCH, 4), lambda model, x: (x @ model.w[:, :1]).sum(),
-            rf"\(mm of .*: it is no product of {BATCH} samples",
+            rf"\(mm of .*: {NO_PRODUCT}",
         ),
         (lambda: Own(w=(0, 4)), (BATCH, 0), lambda model, x: (x @ model.w).sum(), "is no product"),
         (
             lambda: nn.ConvTranspose2d(4, 8, 3, stride=2), (BATCH, 4, 6, 6), None,
-            rf"\(convolution of .*: it is no product of {BATCH} samples",
+            rf"\(convolution of .*: {NO_PRODUCT}",
         ),
         (
             lambda: nn.Conv2d(4, 8, 1), (BATCH, 4, 4, 4), passes_twice,
@@ -217,8 +217,15 @@ def test_what_fits_no_layer_is_named(
         layers_of(trace)
 
 
-@pytest.mark.parametrize("batch", [None, 0, "8"])
-def test_a_trace_without_a_batch_is_refused(batch: Any) -> None:
-    trace = captured(lambda: nn.Linear(4, 4), BATCH, 4, batch=batch)
-    with pytest.raises(TraceError, match=f"test: the batch is {batch!r}: capture it with origin="):
+def test_a_batch_that_is_none_is_refused() -> None:
+    trace = captured(lambda: nn.Linear(4, 4), BATCH, 4, batch="8")
+    with pytest.raises(TraceError, match="test: the batch of its origin is '8': expected an integ"):
         layers_of(trace)
+
+
+def test_without_a_batch_it_is_the_fewest_samples() -> None:
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 4), nn.Flatten(), nn.Linear(12, 5))
+
+    layers = layers_of(captured(model, BATCH, 3, 4, batch=None))
+    assert [each.rows for each in layers] == [3, 1]
