@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,7 +22,7 @@ from . import (
     progress_console,
     turning,
 )
-from .screen import print_prose, print_table
+from .screen import engineering, print_prose, print_rows
 
 if TYPE_CHECKING:
     from sw_driver.machine import Machine
@@ -63,17 +63,19 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
     Parameters
     ----------
     what
-        a file of a profile, PROFILE.json; a network that is shipped, such as bert-base; the file of
-        a trace; or FILE.py:FUNCTION, as 'nearmem workload' takes it
+        a file of a profile, PROFILE.json; bert-base-h100 or gpt2-medium-h100, whose times are
+        measured; a network that is shipped, such as bert-base; the file of a trace; or
+        FILE.py:FUNCTION, as 'nearmem workload' takes it
     """
     from rich.text import Text
 
+    from sw_driver.machine.presets import PRESETS
     from sw_driver.system.memferry.planners import planned, told
     from sw_driver.workload.trace import TraceError
 
-    progress = progress_console(options)
+    progress, machine = progress_console(options), PRESETS[f"memferry_{options.device or 'v100'}"]
     with turning(TraceError, into=Refusal), progress.status(Text(f"planning {what}")):
-        profile = _profile(what, options)
+        profile = _profile(what, machine, options)
         plan = planned(profile, options.planner, options.gpu_memory, options.reserve)
         figures = told(profile, options.planner, plan)
     files = [] if options.out is None else _write(profile, plan, options.out)
@@ -83,53 +85,45 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
         print_prose(f"{what} on {profile.device}: planned by {options.planner}")
         _print_modes(profile, plan)
         with progress.status("comparing"):
-            _print_times(profile, figures, options)
-        room = int(_machine(options).memory("gpu").capacity_bytes.value)
-        if not what.endswith(".json") and room < figures["gpu_bytes"]:
-            fits = _by_dha(profile)["gpu_bytes"] <= room
+            least_bytes = _print_times(profile, figures, options)
+        room = int(machine.memory("gpu").capacity_bytes.value)
+        if _profiled(what) is None and room < figures["gpu_bytes"]:
+            fits = least_bytes <= room
             advice = f"plan with --gpu-memory {room >> 30}GiB" if fits else "no plan fits into that"
-            print_prose(f"The GPU has {_bytes(room)}: {advice}")
+            print_prose(f"The GPU has {engineering(room, 'B')}: {advice}")
         if files:
             print_files(options, files)
     return 0
 
 
-def _machine(options: Options) -> Machine:
-    from sw_driver.machine.presets import PRESETS
-
-    return PRESETS[f"memferry_{options.device or 'v100'}"]
-
-
-def _profile(what: str, options: Options) -> ModelProfile:
+def _profile(what: str, machine: Machine, options: Options) -> ModelProfile:
     from sw_driver.system.memferry.costs import profile_of
     from sw_driver.system.memferry.profile import read_profile
     from sw_driver.workload.what import load_workload
 
-    if not what.endswith(".json"):
-        return profile_of(load_workload(what, options.rule), _machine(options))
+    file = _profiled(what)
+    if file is None:
+        return profile_of(load_workload(what, options.rule), machine)
     for name in ("device", "rule"):
         if (value := getattr(options, name)) is not None:
             raise Refusal(f"--{name} is {value!r}, but a profile's times have one: leave it out")
-    return read_profile(Path(what))
+    return read_profile(file)
+
+
+def _profiled(what: str) -> Path | None:
+    """The file of a profile, which may be one that is shipped."""
+    from sw_driver.system.memferry.profile import MEASURED
+
+    return MEASURED.get(what, Path(what) if what.endswith(".json") else None)
 
 
 def _write(profile: ModelProfile, plan: Plan, out: Path) -> list[Path]:
-    from sw_driver.device.timeline import Timeline
     from sw_driver.system.memferry.profile import write_profile
-    from sw_driver.system.memferry.systems import System
-    from sw_driver.system.memferry.systems import run as run_step
+    from sw_driver.system.memferry.systems import System, draw
 
     folder = output_folder(out, "plan")
-    timeline = Timeline(backend=profile.device, fabric_mhz=1000)
-    run_step(profile, System(plan=plan), timeline)
-    profiled, *drawn = (
-        folder / name
-        for name in ("profile.json", "timeline.json.gz", "timeline.svg", "timeline.png")
-    )
-    write_profile(profiled, profile)
-    for file in drawn:
-        timeline.write(file)
-    return [profiled, *drawn]
+    write_profile(folder / "profile.json", profile)
+    return [folder / "profile.json", *draw(profile, System(plan=plan), folder / "timeline")]
 
 
 def _print_modes(profile: ModelProfile, plan: Plan) -> None:
@@ -139,85 +133,45 @@ def _print_modes(profile: ModelProfile, plan: Plan) -> None:
     for layer, mode, on_gpu in layers:
         name = re.sub(r"\b\d+\b", "*", layer.name)
         alike.setdefault((name, mode, "GPU" if on_gpu else "host, by DHA"), []).append(layer)
-    rows = [
-        [
-            name if len(of) > 1 else of[0].name,
-            mode,
-            gradient,
-            str(len(of)),
-            _bytes(sum(each.nbytes for each in of)),
-        ]
-        for (name, mode, gradient), of in alike.items()
-    ]
-    _print_table("Layers", ("layers", "mode", "gradient", "number", "bytes"), rows, words=3)
+    rows = []
+    for (name, *ways), of in alike.items():
+        nbytes = engineering(sum(each.nbytes for each in of), "B")
+        rows.append([name if len(of) > 1 else of[0].name, *ways, str(len(of)), nbytes])
+    print_rows("Layers", ("layers", "mode", "gradient", "number", "bytes"), rows, words=3)
 
 
-def _print_times(profile: ModelProfile, figures: Mapping[str, Any], options: Options) -> None:
+def _print_times(profile: ModelProfile, figures: Mapping[str, Any], options: Options) -> int:
+    """Returns the bytes of the way that takes least of the GPU's memory."""
     from sw_driver.system.memferry.advice import step_ns_of_changes
+    from sw_driver.system.memferry.link import every
     from sw_driver.system.memferry.planners import told
-    from sw_driver.system.memferry.systems import all_on_gpu, native
+    from sw_driver.system.memferry.systems import native
     from sw_driver.system.memferry.systems import run as run_step
 
-    every = told(profile, "", all_on_gpu(profile))
+    on_gpu, by_dha = (
+        told(profile, "", every(profile, mode, mode == "GFGB")) for mode in ("GFGB", "DHA")
+    )
     zero = run_step(profile, native(profile))
     ways = {
         "this plan": figures,
-        "all on the GPU": every,
-        "all by DHA": _by_dha(profile),
+        "all on the GPU": on_gpu,
+        "all by DHA": by_dha,
         "native ZeRO-Offload": {
             "step_ns": zero.total_ns,
             "shared_link_forward_ns": zero.forward_ns,
-            "gpu_bytes": every["gpu_bytes"],
+            "gpu_bytes": zero.peak_bytes,
         },
     }
-    headings = {
-        "step_ns": "step",
-        "shared_link_forward_ns": "forward",
-        "forward_ns": "forward, link not shared",
-        "gpu_bytes": "GPU memory",
-    }
+    times = ("step_ns", "shared_link_forward_ns", "forward_ns")
     rows = []
     for name, way in ways.items():
         over = options.gpu_memory is not None and way["gpu_bytes"] > options.gpu_memory
-        cells = [_cell(each, way[each]) if each in way else "" for each in headings]
-        rows.append([name + ", too large" * over, *cells])
-    _print_table("A step", ("", *headings.values()), rows, words=1)
+        cells = [f"{way[each] / 1e6:,.2f} ms" if each in way else "" for each in times]
+        rows.append([name + ", too large" * over, *cells, engineering(way["gpu_bytes"], "B")])
+    headings = ("", "step", "forward", "forward, link not shared", "GPU memory")
+    print_rows("A step", headings, rows, words=1)
     changes = step_ns_of_changes(profile, options.planner, options.gpu_memory, options.reserve)
     step_ns = figures["step_ns"]
     gains = [f"{name} {(step_ns - ns) / max(step_ns, 1):.1%}" for name, ns in changes.items()]
     print_prose(f"A step would be shorter, with twice as much of one: {', '.join(gains)}")
-
-
-def _by_dha(profile: ModelProfile) -> dict[str, Any]:
-    """What takes the least memory."""
-    from sw_driver.system.memferry.link import Plan
-    from sw_driver.system.memferry.planners import told
-
-    layers = len(profile.layers)
-    return told(profile, "", Plan(modes=("DHA",) * layers, gradients_on_gpu=(False,) * layers))
-
-
-def _print_table(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], words: int
-) -> None:
-    """The first columns, as many as ``words``, are no numbers."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < words else "right")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    print_table(table)
-
-
-def _cell(name: str, value: int) -> str:
-    return _bytes(value) if name.endswith("bytes") else f"{value / 1e6:,.2f} ms"
-
-
-def _bytes(value: int) -> str:
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter("B", places=1)(value)
+    return by_dha["gpu_bytes"]

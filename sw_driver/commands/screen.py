@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, TextIO
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Column, Table
 
-__all__ = ["in_lines", "print_prose", "print_table"]
+__all__ = ["engineering", "in_lines", "print_prose", "print_rows", "print_table"]
 
 _WIDE = 10_000
 """Columns of a screen on which everything fits."""
@@ -28,6 +29,29 @@ def in_lines(text: str, stream: TextIO) -> str:
 def print_prose(text: str) -> None:
     """Prints a sentence on stdout."""
     print(in_lines(text, sys.stdout))
+
+
+def engineering(value: float, unit: str = "") -> str:
+    """With a prefix of its unit: ``"1.5 GB"``."""
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(unit, places=1)(value)
+
+
+def print_rows(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], words: int
+) -> None:
+    """Prints a table on stdout, whose first columns, as many as ``words``, are no numbers."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < words else "right")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    print_table(table)
 
 
 def print_table(table: Table) -> None:

@@ -21,7 +21,7 @@ from . import (
     progress_console,
     turning,
 )
-from .screen import print_prose, print_table
+from .screen import engineering, print_prose, print_rows
 
 if TYPE_CHECKING:
     from sw_driver.workload import Trace
@@ -102,25 +102,20 @@ def _print(figures: Mapping[str, Any], rates: str) -> None:
 
 
 def _print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    for name, cell in rows[0].items():
-        heading = name.replace("nbytes", "bytes").replace("flops", "FLOP").replace("_", " ")
-        table.add_column(heading, justify="left" if isinstance(cell, str) else "right")
-    for row in rows:
-        table.add_row(*(_shown(name, cell) for name, cell in row.items()))
-    print_table(table)
+    headings = [
+        name.replace("nbytes", "bytes").replace("flops", "FLOP").replace("_", " ")
+        for name in rows[0]
+    ]
+    words = sum(isinstance(cell, str) for cell in rows[0].values())
+    cells = [[_shown(name, cell) for name, cell in row.items()] for row in rows]
+    print_rows(title, headings, cells, words)
 
 
 def _shown(name: str, value: Any) -> str:
-    from matplotlib.ticker import EngFormatter
-
     if isinstance(value, float):
         return f"{value:.1%}"
     if name == "flops" or name.endswith("nbytes"):
-        return EngFormatter("" if name == "flops" else "B", places=1)(value)
+        return engineering(value, "" if name == "flops" else "B")
     return value if isinstance(value, str) else f"{value:,}"
 
 

@@ -110,7 +110,7 @@ def test_a_step_of_no_time_and_names_in_brackets_are_shown(
     [
         (["bert-base", "--planner", "our"], ["'our'", "did you mean ours"]),
         (["bert-base", "--planner", "exact-step"], ["81", "8 or fewer"]),
-        (["bert-base", "--gpu-memory", "1GiB"], ["1073741824", "expected 1190855824 or more"]),
+        (["bert-base", "--gpu-memory", "1GiB"], ["1073741824", "expected 1190831180 or more"]),
         (["bert-base", "--reserve", "1.5"], ["reserve is 1.5", "from 0 to 1"]),
         (["bert-base", "--rule", "sgd"], ["'sgd'", "leave it out"]),
         (["bert-bas"], ["'bert-bas'", "did you mean bert-base"]),
@@ -121,6 +121,15 @@ def test_refusals_take_one_line(
     arguments: list[str], said: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert_refused(capsys, ["plan", "memferry", *arguments], said)
+
+
+def test_a_measured_network_is_planned_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["plan", "memferry", "bert-base-h100"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("bert-base-h100 on NVIDIA H100 80GB HBM3, measured: planned by ours\n")
+    assert "The GPU has" not in said
+    assert_refused(capsys, [*command, "--device", "v100"], ["'v100'"])
 
 
 def test_a_profile_is_refused_by_layer_and_field_and_has_a_device(

@@ -24,7 +24,8 @@ COMMANDS = {
     "reproduce": "reproduce mc-dla figure12",
     "config": "config",
     "workload": "workload gpt-tiny",
-    "plan": "plan memferry gpt-tiny",
+    "plan memferry": "plan memferry gpt-tiny",
+    "plan sentinel": "plan sentinel gpt-tiny",
 }
 
 

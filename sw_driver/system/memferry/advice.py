@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from .link import Link
 from .planners import planned
-from .profile import LayerProfile, ModelProfile
+from .profile import DHA_TIMES, LayerProfile, ModelProfile
 
 __all__ = ["step_ns_of_changes"]
 
@@ -33,26 +33,14 @@ def step_ns_of_changes(
 
 def _faster(profile: ModelProfile, *, link: int = 1, gpu: int = 1) -> ModelProfile:
     def layer(of: LayerProfile) -> LayerProfile:
-        forward, backward = -(-of.forward_ns // gpu), -(-of.backward_ns // gpu)
+        names = ("forward_ns", "backward_ns", "gap_forward_ns", "gap_backward_ns")
+        now = {name: -(-getattr(of, name) // gpu) for name in names}
+        for name, on_gpu in DHA_TIMES.items():
+            # What takes longer by DHA waits for the link; else the GPU decides.
+            ns = getattr(of, name)
+            waits = ns > getattr(of, on_gpu)
+            now[name] = max(now[on_gpu], -(-ns // link)) if waits else min(ns, now[on_gpu])
+        return replace(of, transfer_ns=-(-of.transfer_ns // link), **now)
 
-        def dha(ns: int, before: int, alone: int) -> int:
-            """What takes longer by DHA waits for the link; else the GPU decides."""
-            return max(alone, -(-ns // link)) if ns > before else min(ns, alone)
-
-        return replace(
-            of,
-            transfer_ns=-(-of.transfer_ns // link),
-            forward_ns=forward,
-            forward_dha_ns=dha(of.forward_dha_ns, of.forward_ns, forward),
-            backward_ns=backward,
-            backward_dha_ns=dha(of.backward_dha_ns, of.backward_ns, backward),
-            backward_gradient_dha_ns=dha(of.backward_gradient_dha_ns, of.backward_ns, backward),
-            gap_forward_ns=-(-of.gap_forward_ns // gpu),
-            gap_backward_ns=-(-of.gap_backward_ns // gpu),
-        )
-
-    return replace(
-        profile,
-        link_bytes_per_s=profile.link_bytes_per_s * link,
-        layers=tuple(map(layer, profile.layers)),
-    )
+    rate = profile.link_bytes_per_s * link
+    return replace(profile, link_bytes_per_s=rate, layers=tuple(map(layer, profile.layers)))

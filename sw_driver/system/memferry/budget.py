@@ -1,7 +1,7 @@
 """The GPU's memory: what a plan takes of it, and what it may take.
 
-Activations stay from the forward to the backward pass, and gradients until the step is over, as
-MemFerry keeps its buffers; of the layers' workspaces there is one at a time.
+Activations stay from the forward to the backward pass, and parameters and gradients until the step
+is over, as MemFerry keeps its buffers; of the layers' workspaces there is one at a time.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate, compress
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import check_integer, check_number
+from sw_driver.numbers import check_fields, check_integer, check_number
 
 from .dfgb import dfgb
 from .gradients import gradients
@@ -30,12 +31,14 @@ class Budget:
     gradient_bytes: int
 
     def __post_init__(self) -> None:
-        check_integer("room_bytes", self.room_bytes, 0)
-        check_integer("gradient_bytes", self.gradient_bytes, 0)
+        check_fields(self, "room_bytes", "gradient_bytes")
 
     def for_gradients(self, profile: ModelProfile, modes: Sequence[Mode]) -> int:
         """Bytes left for them beside the parameters; negative if those do not fit."""
         return min(self.gradient_bytes, self.room_bytes - parameter_bytes(profile, modes))
+
+    def fits(self, profile: ModelProfile, plan: Plan) -> bool:
+        return _gradient_bytes(profile, plan) <= self.for_gradients(profile, plan.modes)
 
 
 def budget_of(
@@ -68,9 +71,8 @@ def parameter_bytes(profile: ModelProfile, modes: Sequence[Mode]) -> int:
 
 def gpu_bytes(profile: ModelProfile, plan: Plan) -> int:
     """The most of the GPU's memory that a step takes under a plan."""
-    stays = zip(profile.layers, plan.gradients_on_gpu, strict=True)
-    kept = sum(layer.nbytes for layer, on_gpu in stays if on_gpu)
-    return parameter_bytes(profile, plan.modes) + kept + _fixed_bytes(profile)
+    kept = parameter_bytes(profile, plan.modes) + _gradient_bytes(profile, plan)
+    return kept + _fixed_bytes(profile)
 
 
 def fitted(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tuple[Mode, ...]:
@@ -78,14 +80,15 @@ def fitted(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tup
     where both passes become slower by least for each byte."""
     fitting, layers = list(modes), profile.layers
 
-    def price(i: int) -> tuple[Fraction, int]:
+    def price(i: int) -> Fraction:
         each = layers[i]
         slower = each.forward_dha_ns - each.forward_ns + each.backward_dha_ns - each.backward_ns
-        return Fraction(slower, max(each.nbytes, 1)), i
+        return Fraction(slower, each.nbytes)
 
     over = parameter_bytes(profile, modes) - room_bytes
-    for i in sorted((i for i, mode in enumerate(modes) if mode != "DHA"), key=price):
-        if over > 0 and layers[i].nbytes:
+    copied = (i for i, mode in enumerate(modes) if mode != "DHA" and layers[i].nbytes)
+    for i in sorted(copied, key=price):
+        if over > 0:
             fitting[i] = "DHA"
             over -= layers[i].nbytes
     return tuple(fitting)
@@ -100,7 +103,11 @@ def completed(profile: ModelProfile, modes: Sequence[Mode], budget: Budget) -> P
     return Plan(modes=modes, gradients_on_gpu=stays)
 
 
+def _gradient_bytes(profile: ModelProfile, plan: Plan) -> int:
+    return sum(compress((layer.nbytes for layer in profile.layers), plan.gradients_on_gpu))
+
+
 def _fixed_bytes(profile: ModelProfile) -> int:
-    layers = profile.layers
-    workspace = max(layer.workspace_bytes for layer in layers)
-    return sum(layer.activation_bytes for layer in layers) + workspace
+    activations = accumulate(layer.activation_bytes for layer in profile.layers)
+    layers = zip(activations, profile.layers, strict=True)
+    return max(kept + layer.workspace_bytes for kept, layer in layers)

@@ -19,11 +19,10 @@ What the GPU reads or writes in the host's memory passes the link, beside the op
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import ceil
 
 from sw_driver.machine.machine import Machine
-from sw_driver.numbers import check_number
 from sw_driver.workload.summary import alive_bytes
 from sw_driver.workload.trace import Op, Trace, TraceError
 
@@ -37,30 +36,12 @@ tensor cores, 128 x 128."""
 
 _GIGA = 10**9
 
-Owners = Mapping[int, Sequence[int]]
-"""For each parameter the layers that it belongs to."""
 
-
-def profile_of(
-    trace: Trace,
-    machine: Machine,
-    *,
-    update_mparams_per_s: float | None = None,
-    tied: bool = True,
-) -> ModelProfile:
-    """What the layers of a training step take on a machine's ``gpu``, on its link ``pcie``.
-
-    Raises :class:`~sw_driver.workload.trace.TraceError` for a step that reads no parameter.
-
-    Parameters
-    ----------
-    update_mparams_per_s
-        Millions of parameters that are updated in a second, by what does it in place of the
-        machine's ``cpu``.
-    tied
-        If not, each module that reads a parameter has its own, as if no weights were shared.
-    """
-    numbers, owners = _layers(trace, tied)
+def profile_of(trace: Trace, machine: Machine) -> ModelProfile:
+    """What the layers of a training step take on a machine's ``gpu``, on its link ``pcie``, and the
+    update on its ``cpu``. Raises :class:`~sw_driver.workload.trace.TraceError` for a step that
+    reads no parameter."""
+    numbers, owners = _layers(trace)
     if not numbers:
         raise TraceError(f"{trace.name} reads no parameter: give the step of a model that has some")
     gpu, link = machine.device("gpu"), machine.link("pcie")
@@ -70,8 +51,8 @@ def profile_of(
 
     alone, slower = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
     nbytes, rows, kept, workspace = (Counter[int]() for _ in range(4))
-    for tensor, own in owners.items():
-        nbytes.update(dict.fromkeys(own, trace.tensors[tensor].nbytes))
+    for tensor, owner in owners.items():
+        nbytes[owner] += trace.tensors[tensor].nbytes
     temporary = alive_bytes(trace, "temporary")
     number_of = {}
     for op, number, inside in _placed(trace, numbers, owners):
@@ -82,15 +63,14 @@ def profile_of(
         crossing = Counter[tuple[int, str]]()
         for tensor, size in zip(op.reads, op.read_bytes, strict=True):
             if inside and tensor in owners:
-                owner = _owner(owners[tensor], number)
-                if owner > number:
-                    owner = number
+                if owners[tensor] > number:
                     rows[number] += size
+                owner = min(owners[tensor], number)
                 crossing[owner, op.phase] += size * _times_read(trace, op)
         for tensor, size in zip(op.writes, op.write_bytes, strict=True):
             parameter = trace.tensors[tensor].parameter
             if trace.tensors[tensor].kind == "gradient" and parameter is not None:
-                crossing[_owner(owners[parameter], number), "gradient"] += size
+                crossing[owners[parameter], "gradient"] += size
         for (owner, what), size in crossing.items():
             ns = crossing_ns(size, writing=what != "gradient")
             slower[owner, what] += max(ns - cost, 0)
@@ -119,38 +99,34 @@ def profile_of(
             workspace_bytes=workspace[number],
         )
 
+    cpu = machine.device("cpu")
     return ModelProfile(
         device=f"{machine.name}, by a cost model",
         link_bytes_per_s=link.rate(writing=True),
-        update_ns=_update_ns(trace, machine, update_mparams_per_s),
+        update_ns=sum(cpu.cost(op) for op in trace.ops if op.phase == "update"),
         layers=tuple(layer(trace.layers[each], number) for each, number in numbers.items()),
     )
 
 
-def _layers(trace: Trace, tied: bool) -> tuple[dict[int, int], Owners]:
-    """The number of each module that is a layer, and the owners of parameters."""
+def _layers(trace: Trace) -> tuple[dict[int, int], dict[int, int]]:
+    """The number of each module that is a layer, and the layer that each parameter belongs to."""
     numbers: dict[int, int] = {}
-    readers: dict[int, dict[int, bool]] = {}
+    owners: dict[int, int] = {}
+    read: Counter[int] = Counter()
+    """The most of each parameter that one operation of its owner reads."""
     for op in trace.ops:
         for tensor, nbytes in zip(op.reads, op.read_bytes, strict=True):
-            if op.phase == "forward" and trace.tensors[tensor].kind == "parameter":
+            of = trace.tensors[tensor]
+            if op.phase == "forward" and of.kind == "parameter":
                 number = numbers.setdefault(op.layer, len(numbers))
-                found = readers.setdefault(tensor, {})
-                found[number] = found.get(number, False) or nbytes >= trace.tensors[tensor].nbytes
-    if not tied:
-        return numbers, {tensor: list(found) for tensor, found in readers.items()}
-    return numbers, {
-        tensor: [next((number for number, whole in found.items() if whole), next(iter(found)))]
-        for tensor, found in readers.items()
-    }
-
-
-def _owner(own: Sequence[int], number: int) -> int:
-    return number if number in own else own[0]
+                if tensor not in owners or read[tensor] < of.nbytes <= nbytes:
+                    owners[tensor] = number
+                read[tensor] = max(read[tensor], nbytes)
+    return numbers, owners
 
 
 def _placed(
-    trace: Trace, numbers: Mapping[int, int], owners: Owners
+    trace: Trace, numbers: Mapping[int, int], owners: Mapping[int, int]
 ) -> Iterator[tuple[Op, int, bool]]:
     """Each operation of both passes, its layer, and whether it is in that or in the gap."""
     reached = 0
@@ -160,17 +136,15 @@ def _placed(
             continue
         gradient = any(trace.tensors[each].kind == "gradient" for each in op.writes)
         inside = (gradient or any(each in owners for each in op.reads)) and op.layer in numbers
+        if not inside and op.phase != "forward":
+            waiting.append(op)
+            continue
         if inside:
             reached = numbers[op.layer]
-        if op.phase == "forward" or inside:
-            for each in waiting:
-                yield each, reached, False
-            waiting = []
-            yield op, reached, inside
-        else:
-            waiting.append(op)
-    for op in waiting:
-        yield op, 0, False
+        yield from ((each, reached, False) for each in waiting)
+        waiting = []
+        yield op, reached, inside
+    yield from ((op, 0, False) for op in waiting)
 
 
 def _times_read(trace: Trace, op: Op) -> int:
@@ -180,13 +154,3 @@ def _times_read(trace: Trace, op: Op) -> int:
     weights = [trace.tensors[each] for each in op.reads if trace.tensors[each].kind == "parameter"]
     elements = max(each.nbytes // each.element_bytes for each in weights)
     return max(ceil(op.flops / (2 * elements * TILE_ROWS)), 1)
-
-
-def _update_ns(trace: Trace, machine: Machine, mparams_per_s: float | None) -> int:
-    updates = [op for op in trace.ops if op.phase == "update"]
-    if mparams_per_s is None:
-        return sum(map(machine.device("cpu").cost, updates))
-    check_number("update_mparams_per_s", mparams_per_s, 1e-6)
-    updated = {each for op in updates for each in op.reads}
-    tensors = [each for each in trace.tensors if each.kind == "parameter" and each.id in updated]
-    return ceil(sum(each.nbytes // each.element_bytes for each in tensors) * 1000 / mparams_per_s)

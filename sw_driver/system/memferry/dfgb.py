@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .link import Mode, backward_ns, overlap
+from .link import Mode, backward_way, overlap
 from .profile import ModelProfile
 
 __all__ = ["dfgb"]
@@ -23,7 +23,7 @@ def dfgb(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tuple
     last = layers[-1]
     _, idle = overlap(layers, modes)
     idle += last.gap_backward_ns
-    idle += backward_ns(last, modes[-1], True)
+    idle += backward_way(last, modes[-1], True)[0]
     for i in sorted(range(len(layers)), key=lambda i: -gains[i]):
         layer = layers[i]
         fits = layer.transfer_ns <= idle and layer.nbytes <= room_bytes

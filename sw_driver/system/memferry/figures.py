@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import inf
@@ -29,13 +29,11 @@ from .runs import (
 )
 from .systems import StepResult
 
-__all__ = ["axdimm", "figure9", "figure10", "figure11", "figure12", "figure13", "figure14"]
+__all__ = ["FIGURES", "claims"]
 
 BASELINES = (DEEPSPEED, NATIVE)
-SMALL, LARGE = ("bert-base", "roberta"), ("bert-large", "gpt2-medium")
-"""Section V-B."""
-NETWORKS = (*SMALL, *LARGE)
-GPT = "gpt2-medium"
+NETWORKS = ("bert-base", "roberta", "bert-large", "gpt2-medium")
+"""Section V-B: two small ones and two large ones."""
 SIZES = (0.7, 1.0, 1.6, 1.9, 2.4, 2.9)
 ON_V100 = tuple(f"transformer-xl-{size}b" for size in SIZES)
 ON_A100 = tuple(f"transformer-xl-{size}" for size in ("1.0b-8", "4.3b", "6.7b"))
@@ -49,276 +47,218 @@ _OPEN = (
     "The paper does not say how many samples of which length a step has: computing takes as long "
     "as there are, and copies and updates do not depend on them."
 )
+_MORE = (1, inf)
+"""A band, where the paper's point is that there is a gain."""
+
+Steps = Mapping[str, Sequence[StepResult]]
+"""Of each system, on each of some networks."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Steps:
-    """Steps of networks on a machine, with its changes."""
-
-    changes: Changes
-    progress: Progress
-    machine: str = "a100"
-    how: Mapping[str, Any] = field(default_factory=dict)
-    """What else the cases have."""
-
-    def case(self, network: str, **how: Any) -> Case:
-        return Case(
-            network=network, machine=self.machine, changes=self.changes, **{**self.how, **how}
-        )
-
-    def of(self, network: str, system: str, **how: Any) -> StepResult:
-        return simulate(self.case(network, system=system, **how), self.progress)
-
-    def faster(self, network: str, than: str, system: str = MEMFERRY) -> float:
-        """How many times as fast a system is as another."""
-        return self.of(network, than).total_ns / self.of(network, system).total_ns
-
-    def less(self, network: str, than: str, system: str) -> float:
-        """How many % less of the GPU's memory it takes."""
-        peaks = [self.of(network, each).peak_bytes for each in (system, than)]
-        return 100 * (1 - peaks[0] / peaks[1])
-
-    def row(self, network: str, systems: Sequence[str] = SYSTEMS) -> dict[str, Claim | str]:
-        """Times, and memory of the paper's systems."""
-        times = {
-            f"{each}, ms": predicted(self.of(network, each).total_ns / 1e6, digits=1)
-            for each in systems
-        }
-        peaks = {
-            f"{each}, GiB": predicted(self.of(network, each).peak_bytes / (1 << 30))
-            for each in PAPERS
-        }
-        return {"network": network, **times, **peaks}
-
-    @property
-    def room(self) -> int:
-        """Bytes of the GPU's memory."""
-        machine = MACHINES[self.machine].override(self.changes)
-        return int(machine.memory("gpu").capacity_bytes.value)
-
-    def orders(self, networks: Sequence[str], where: str) -> dict[str, Claim]:
-        """What the paper says of all networks' times."""
-
-        def beats(system: str, others: Sequence[str]) -> Claim:
-            return _all(
-                networks,
-                lambda each: all(self.faster(each, than, system) > 1 for than in others),
-                where,
-            )
-
-        return {
-            "MemFerry is faster than both baselines": beats(MEMFERRY, BASELINES),
-            "the same with our planner": beats(OURS, BASELINES),
-            "MemFerry is faster than GO-MemFerry": beats(MEMFERRY, [GO]),
-            "native is faster than DeepSpeed": beats(NATIVE, [DEEPSPEED]),
-        }
-
-    def saves(self, networks: Sequence[str], where: str) -> Claim:
-        return _all(
-            networks,
-            lambda each: all(self.less(each, than, GO) > 0 for than in PAPERS[:-1]),
-            where,
-        )
-
-
-def _all(of: Sequence[Any], holds: Callable[[Any], bool], section: str) -> Claim:
-    """Of how many something holds, which the paper says of all."""
-    unit = f"of {len(of)}"
-    return predicted(
-        sum(map(holds, of)), len(of), band=0, section=section, unit=unit, digits=0
-    )  # fmt: skip
-
-
-def _trend(ours: float, value: float, section: str, unit: str = "x", least: float = 1) -> Claim:
-    """A figure of which the paper's point is that it is above ``least``."""
-    return predicted(ours, value, section=section, unit=unit, band=(least, inf))
-
-
-def _not_judged(
-    why: str, section: str, unit: str, figures: Mapping[str, tuple[float, float]]
+def claims(
+    section: str,
+    unit: str,
+    judged: float | tuple[float, float] | str,
+    figures: Mapping[str, tuple[float, float | None]],
+    digits: int = 2,
 ) -> dict[str, Claim]:
-    """The paper's figures and ours."""
+    """The paper's figures and ours, judged by a band, or excluded for a reason."""
+    how = {"excluded": judged} if isinstance(judged, str) else {"band": judged}
     return {
-        name: predicted(ours, value, section=section, unit=unit, excluded=why)
+        name: predicted(ours, value, section=section, unit=unit, digits=digits, **how)
         for name, (value, ours) in figures.items()
     }
 
 
+def _all(section: str, least: float, figures: Mapping[str, Sequence[float]]) -> dict[str, Claim]:
+    """How many are above the least, where the paper says that all are."""
+    count = len(next(iter(figures.values())))
+    above = {name: (count, sum(each > least for each in of)) for name, of in figures.items()}
+    return claims(section, f"of {count}", 0, above, digits=0)
+
+
+def _steps(
+    networks: Sequence[str], progress: Progress, systems: Sequence[str] = SYSTEMS, **how: Any
+) -> Steps:
+    """By ``how`` the cases are."""
+    return {
+        system: [simulate(Case(network=each, system=system, **how), progress) for each in networks]
+        for system in systems
+    }
+
+
+def _faster(steps: Steps, system: str, *others: str) -> list[float]:
+    """How many times as fast a system is as the fastest of others, on each network."""
+    fastest = [min(steps[each][n].total_ns for each in others) for n in range(len(steps[system]))]
+    return [ns / of.total_ns for ns, of in zip(fastest, steps[system], strict=True)]
+
+
+def _less(steps: Steps, system: str, *others: str) -> list[float]:
+    """How many % less of the GPU's memory it takes than the one that takes least."""
+    least = [min(steps[each][n].peak_bytes for each in others) for n in range(len(steps[system]))]
+    both = zip(steps[system], least, strict=True)
+    return [100 * (1 - of.peak_bytes / nbytes) for of, nbytes in both]
+
+
+def _orders(section: str, steps: Steps) -> dict[str, Claim]:
+    """What the paper says of all networks' times."""
+    gains = {
+        "MemFerry is faster than both baselines": _faster(steps, MEMFERRY, *BASELINES),
+        "the same with our planner": _faster(steps, OURS, *BASELINES),
+        "MemFerry is faster than GO-MemFerry": _faster(steps, MEMFERRY, GO),
+        "native is faster than DeepSpeed": _faster(steps, NATIVE, DEEPSPEED),
+    }
+    return _all(section, 1, gains)
+
+
+def _rows(
+    networks: Sequence[str], steps: Steps, systems: Sequence[str] = SYSTEMS
+) -> list[dict[str, Claim | str]]:
+    """Times, and memory of the paper's systems."""
+    return [
+        {"network": network}
+        | {f"{of}, ms": predicted(steps[of][n].total_ns / 1e6, digits=1) for of in systems}
+        | {f"{of}, GiB": predicted(steps[of][n].peak_bytes / (1 << 30)) for of in PAPERS}
+        for n, network in enumerate(networks)
+    ]
+
+
 def figure9(changes: Changes, progress: Progress) -> Experiment:
     """Times of a step of four networks."""
-    steps, where = _Steps(changes=changes, progress=progress), "V-B, Figure 9"
-    rows = [steps.row(each) for each in NETWORKS]
-    over = {each: [steps.faster(each, than) for than in BASELINES] for each in NETWORKS}
-    for row, each in zip(rows, NETWORKS, strict=True):
-        row |= {f"over {than}": predicted(x) for than, x in zip(BASELINES, over[each], strict=True)}
-    small, large = ([x for each in group for x in over[each]] for group in (SMALL, LARGE))
-    layers = profile_for(steps.case("bert-base")).layers
+    steps, where = _steps(NETWORKS, progress, changes=changes), "V-B, Figure 9"
+    rows = _rows(NETWORKS, steps)
+    over = {than: _faster(steps, MEMFERRY, than) for than in BASELINES}
+    for n, row in enumerate(rows):
+        row |= {f"over {than}": predicted(of[n]) for than, of in over.items()}
+    small, large = ([x for of in over.values() for x in of[at]] for at in (slice(2), slice(2, 4)))
+    layers = profile_for(Case(network=NETWORKS[0], changes=changes)).layers
     copies_ms = sum(layer.transfer_ns for layer in layers) / 1e6
-    computes_ms = sum(
-        each.forward_ns + each.backward_ns + each.gap_forward_ns + each.gap_backward_ns
-        for each in layers
-    ) / 1e6  # fmt: skip
+    computes_ms = steps[NATIVE][0].used_ns / 1e6
     why = (
         f"{_OPEN} With 8 samples of 128 tokens bert-base computes for {computes_ms:.0f} ms beside "
         f"copies of {copies_ms:.0f} ms each way, with four times as many for "
         f"{4 * computes_ms:.0f}. And 10 to 40 % of all is not 7.1 to 68.7 %."
     )
+    of_large = "gain of small networks, of that of large ones"
+    gains = {
+        f"most {of_large}": (1.687 / 1.321, max(small) / max(large)),
+        f"least {of_large}": (1.217 / 1.071, min(small) / min(large)),
+    }
+    excluded = {
+        "least gain of all": (1.1, min(small + large)),
+        "most gain of all": (1.4, max(small + large)),
+        "least gain of small networks": (1.217, min(small)),
+        "most gain of small networks": (1.687, max(small)),
+        "least gain of large networks": (1.071, min(large)),
+        "most gain of large networks": (1.321, max(large)),
+    }
+    most = {"most gain over ZeRO-Offload": (1.68, max(over[DEEPSPEED]))}
     return Experiment(
         title="Figure 9: a step of four networks on an A100",
         rows=rows,
-        quoted={
-            **steps.orders(NETWORKS, where),
-            "most gain of small networks, of that of large ones": _trend(
-                max(small) / max(large), 1.687 / 1.321, where
-            ),
-            "least gain of small networks, of that of large ones": _trend(
-                min(small) / min(large), 1.217 / 1.071, where
-            ),
-            **_not_judged(
-                why, where, "x",
-                {
-                    "least gain of all": (1.1, min(small + large)),
-                    "most gain of all": (1.4, max(small + large)),
-                    "least gain of small networks": (1.217, min(small)),
-                    "most gain of small networks": (1.687, max(small)),
-                    "least gain of large networks": (1.071, min(large)),
-                    "most gain of large networks": (1.321, max(large)),
-                },
-            ),
-        },
+        quoted=_orders(where, steps)
+        | claims(where, "x", _MORE, gains)
+        | claims(where, "x", why, excluded)
+        | claims("abstract, I", "x", why, most),
         draw=partial(draw_bars, rows, _TIMES),
-    )  # fmt: skip
+    )
 
 
 def figure10(changes: Changes, progress: Progress) -> Experiment:
     """How much the GPU is used, and GO-MemFerry with some gradients on the GPU."""
-    steps, where = _Steps(changes=changes, progress=progress), "V-B, Figure 10a"
-    used = {
-        name: {each: 100 * steps.of(name, each).utilization for each in PAPERS} for name in NETWORKS
-    }
-    gpt, bert = used[GPT], used["bert-base"]
+    steps = _steps(NETWORKS, progress, changes=changes)
+    used = {each: [100 * of.utilization for of in steps[each]] for each in PAPERS}
+    bert, gpt = ({each: of[n] for each, of in used.items()} for n in (0, -1))
     shares = [n / 4 for n in range(5)]
-    curves = {
-        name: [steps.of(name, GO, reserve=share).total_ns / 1e6 for share in shares]
-        for name in NETWORKS
+    kept = [_steps(NETWORKS, progress, [GO], changes=changes, reserve=each)[GO] for each in shares]
+    curves = [[each.total_ns / 1e6 for each in of] for of in zip(*kept, strict=True)]
+    slopes = [[after - before for before, after in pairwise(curve)] for curve in curves]
+    over = {
+        "MemFerry's use over DeepSpeed's, GPT-2": (18.5, gpt[MEMFERRY] - gpt[DEEPSPEED]),
+        "MemFerry's use over native's, GPT-2": (1.5, gpt[MEMFERRY] - gpt[NATIVE]),
     }
-    slopes = {
-        name: [after - before for before, after in pairwise(curve)]
-        for name, curve in curves.items()
+    falls = {
+        "all gradients on the GPU are no slower than none": [of[-1] <= of[0] for of in curves],
+        "a step falls with each share of them": [max(of) <= 0 for of in slopes],
+        "and is convex": [of == sorted(of) for of in slopes],
     }
-    curve = "V-C, Figure 10b"
+    ratios = [x / y for x, y in zip(used[MEMFERRY], used[DEEPSPEED], strict=True)]
+    excluded = {
+        "DeepSpeed's use, GPT-2": (63.1, gpt[DEEPSPEED]),
+        "DeepSpeed's use, BERT-base": (63, bert[DEEPSPEED]),
+        "most of MemFerry's use, of DeepSpeed's": (127, 100 * max(ratios)),
+    }
+    third = f"{_OPEN} 63.1 % of use leave 36.9 % idle, more than a third."
+    idle = {"DeepSpeed's idle time, GPT-2": (100 / 3, 100 - gpt[DEEPSPEED])}
+    never = "Without offloading the model's GPU never waits: what is lost is the framework's."
+    alone = {"use of the GPU alone, BERT-base": (99, 100), "of GPT-2, at least": (80, 100)}
+    relative: list[Row] = [
+        {"reserve factor": f"{share:g}"}
+        | {name: predicted(of[n] / of[0]) for name, of in zip(NETWORKS, curves, strict=True)}
+        for n, share in enumerate(shares)
+    ]
     return Experiment(
         title="Figure 10: use of the GPU, and the reserve factor",
         rows=[
             {"network": name}
-            | {f"{each}, %": predicted(used[name][each], digits=1) for each in PAPERS}
+            | {f"{each}, %": predicted(of[n], digits=1) for each, of in used.items()}
             | {
                 f"reserve factor {share:g}, ms": predicted(ms, digits=1)
-                for share, ms in zip(shares, curves[name], strict=True)
+                for share, ms in zip(shares, curves[n], strict=True)
             }
-            for name in NETWORKS
+            for n, name in enumerate(NETWORKS)
         ],
-        quoted={
-            "MemFerry's use over DeepSpeed's, GPT-2": _trend(
-                gpt[MEMFERRY] - gpt[DEEPSPEED], 18.5, where, "points", 0
-            ),
-            "MemFerry's use over native's, GPT-2": _trend(
-                gpt[MEMFERRY] - gpt[NATIVE], 1.5, where, "points", 0
-            ),
-            "all gradients on the GPU are no slower than none": _all(
-                NETWORKS, lambda each: curves[each][-1] <= curves[each][0], curve
-            ),
-            "a step falls with each share of them": _all(
-                NETWORKS, lambda each: max(slopes[each]) <= 0, curve
-            ),
-            "and is convex": _all(
-                NETWORKS,
-                lambda each: all(before <= after for before, after in pairwise(slopes[each])),
-                curve,
-            ),
-            **_not_judged(
-                _OPEN, "I, III-A", "%",
-                {
-                    "DeepSpeed's use, GPT-2": (63.1, gpt[DEEPSPEED]),
-                    "DeepSpeed's use, BERT-base": (63, bert[DEEPSPEED]),
-                    "most of MemFerry's use, of DeepSpeed's": (
-                        127, max(100 * of[MEMFERRY] / of[DEEPSPEED] for of in used.values()),
-                    ),
-                },
-            ),
-            **_not_judged(
-                "Without offloading the model's GPU never waits: what is lost is the framework's.",
-                "I, III-A", "%",
-                {"use of the GPU alone, BERT-base": (99, 100), "of GPT-2, at least": (80, 100)},
-            ),
-        },
+        quoted=claims("V-B, Figure 10a", "points", (0, inf), over)
+        | _all("V-C, Figure 10b", 0, falls)
+        | claims("I, III-A", "%", _OPEN, excluded)
+        | claims("III-A", "%", third, idle)
+        | claims("I, III-A", "%", never, alone),
         notes=[
             "While a GPU waits for DHA its kernels run, so that counts as use.",
             "D(i, j) weighs what backward passes take alone. But a gradient on the GPU has to be "
             "copied then, which may make a step longer.",
         ],
         draw=partial(
-            draw_lines,
-            [
-                {"reserve factor": f"{share:g}"}
-                | {name: predicted(curves[name][n] / curves[name][0]) for name in NETWORKS}
-                for n, share in enumerate(shares)
-                if n
-            ],
-            dict(zip(NETWORKS, NETWORKS, strict=True)),
-            "a step, of that at 0",
+            draw_lines, relative[1:], {name: name for name in NETWORKS}, "a step, of that at 0"
         ),
-    )  # fmt: skip
+    )
 
 
 def figure11(changes: Changes, progress: Progress) -> Experiment:
     """Larger and larger networks on a V100."""
-    steps = _Steps(changes=changes, progress=progress, machine="v100")
-    rows, where = [steps.row(each) for each in ON_V100], "V-C, Figure 11"
+    how, where = {"machine": "v100", "changes": changes}, "V-C, Figure 11"
+    steps = _steps(ON_V100, progress, **how)
+    rows, room = _rows(ON_V100, steps), _room("v100", changes)
 
     def largest(system: str) -> float:
         """Billions of parameters that fit, on the line through the first and last network."""
-        first, last = (steps.of(each, system).peak_bytes for each in (ON_V100[0], ON_V100[-1]))
-        return SIZES[-1] + (steps.room - last) / (last - first) * (SIZES[-1] - SIZES[0])
+        first, last = (steps[system][n].peak_bytes for n in (0, -1))
+        return SIZES[-1] + (room - last) / (last - first) * (SIZES[-1] - SIZES[0])
 
-    layers = profile_for(steps.case(ON_V100[4])).layers
-    both = 2 * 4 * SIZES[4] * 1e9
-    kept = sum(layer.activation_bytes for layer in layers)
+    profile = profile_for(Case(network=ON_V100[4], **how))
+    both, kept = 2 * 4 * SIZES[4] * 1e9, sum(layer.activation_bytes for layer in profile.layers)
     why = (
         f"At 2.4 B parameters and gradients in FP32 take {both / 1e9:.1f} GB, and activations of "
         f"the shortest sample that is named, 378 tokens, {kept / 1e9:.1f}: all fit in 32 GB. They "
-        f"do not with {(steps.room - both) / kept:.1f} times these activations, but of 378 to 4096 "
+        f"do not with {(room - both) / kept:.1f} times these activations, but of 378 to 4096 "
         "tokens it is not said how many there are here."
     )
-    slower = [100 * (1 - steps.faster(each, DEEPSPEED, GO)) for each in ON_V100]
-    gains = [steps.faster(each, DEEPSPEED) for each in ON_V100]
+    slower = zip(*(_faster(steps, each, GO) for each in BASELINES), strict=True)
+    of_paper = zip(PAPERS, (1.9, 2.4, 2.4, 2.9), strict=True)
+    fits = {f"largest network, {each}": (value, largest(each)) for each, value in of_paper}
+    ratio = largest(GO) / largest(DEEPSPEED)
+    larger = {"GO-MemFerry's largest network, of DeepSpeed's": (1.52, ratio)}
+    gain = fmean(_faster(steps, MEMFERRY, DEEPSPEED))
+    slowed = 100 * (1 - fmean(_faster(steps, GO, DEEPSPEED)))
     return Experiment(
         title="Figure 11: Transformer-XL on a V100, one sample",
         rows=rows,
-        quoted={
-            **steps.orders(ON_V100, where),
-            "GO-MemFerry is slower than both baselines": _all(
-                ON_V100, lambda each: all(steps.faster(each, GO, b) > 1 for b in BASELINES), where
-            ),
-            "GO-MemFerry takes the least memory": steps.saves(ON_V100, where),
-            **_not_judged(
-                why, "abstract, V-C", "x",
-                {
-                    "GO-MemFerry's largest network, of DeepSpeed's": (
-                        1.52, largest(GO) / largest(DEEPSPEED),
-                    ),
-                },
-            ),
-            **_not_judged(
-                why, where, "B",
-                {
-                    f"largest network, {each}": (value, largest(each))
-                    for each, value in zip(PAPERS, (1.9, 2.4, 2.4, 2.9), strict=True)
-                },
-            ),
-            **_not_judged(_OPEN, where, "x", {"MemFerry over DeepSpeed": (1.12, fmean(gains))}),
-            **_not_judged(_OPEN, where, "%", {"GO-MemFerry slower": (3.4, fmean(slower))}),
-        },
+        quoted=_orders(where, steps)
+        | _all(where, 1, {"GO-MemFerry is slower than both baselines": [*map(min, slower)]})
+        | _all(where, 0, {"GO-MemFerry takes the least memory": _less(steps, GO, *PAPERS[:-1])})
+        | claims("abstract, V-C", "x", why, larger)
+        | claims(where, "B", why, fits)
+        | claims(where, "x", _OPEN, {"MemFerry over DeepSpeed": (1.12, gain)})
+        | claims(where, "%", _OPEN, {"GO-MemFerry slower": (3.4, slowed)}),
         notes=[
             "As GO-MemFerry's largest network is 1.52 times as large as DeepSpeed's, for DeepSpeed "
             "1.9 B fit and 2.4 B do not.",
@@ -329,133 +269,114 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
     )  # fmt: skip
 
 
+def _room(machine: str, changes: Changes) -> int:
+    """Bytes of the GPU's memory."""
+    return int(MACHINES[machine].override(changes).memory("gpu").capacity_bytes.value)
+
+
 def figure12(changes: Changes, progress: Progress) -> Experiment:
     """What four networks take of the GPU's memory."""
-    steps, where = _Steps(changes=changes, progress=progress), "V-C, Figure 12"
-    rows = [steps.row(each, ()) for each in NETWORKS]
-    by = {
-        system: {each: steps.less(each, DEEPSPEED, system) for each in NETWORKS}
-        for system in (MEMFERRY, GO)
-    }
-    for row, each in zip(rows, NETWORKS, strict=True):
-        row |= {f"{name}, % less": predicted(of[each], digits=1) for name, of in by.items()}
-    mem, go = by[MEMFERRY], by[GO]
-    small = fmean(mem[each] for each in SMALL)
-    shares = []
-    for each in SMALL:
-        sizes = [layer.nbytes for layer in profile_for(steps.case(each)).layers]
-        table, total = max(sizes), sum(sizes)
-        shares += [f"{50 * table / of:.0f} %" for of in (total, total - table)]
+    steps, where = _steps(NETWORKS, progress, changes=changes), "V-C, Figure 12"
+    rows = _rows(NETWORKS, steps, ())
+    mem, go = (_less(steps, each, DEEPSPEED) for each in (MEMFERRY, GO))
+    for n, row in enumerate(rows):
+        row["MemFerry, % less"] = predicted(mem[n], digits=1)
+        row["GO-MemFerry, % less"] = predicted(go[n], digits=1)
     why = (
-        f"{_OPEN} Of parameters and gradients MemFerry leaves out an embedding, {shares[0]} of "
-        f"bert-base's and {shares[2]} of roberta's, or {shares[1]} and {shares[3]} if that is also "
-        "the output's: less than 40.1 % or 61.7 %. Two means of "
+        f"{_OPEN} If MemFerry leaves out the table of words, that is 11 % of bert-base's "
+        "parameters and gradients, and 16 % of roberta's: less than 40.1 % or 61.7 %. Two means of "
         "GO-MemFerry's, of 20.1 and 41.6 %, cannot both be. Our figures have DeepSpeed's bucket of "
         "2 GB in them, of which the paper says nothing."
     )
+    small = fmean(mem[:2])
+    saved = {"MemFerry saves more of small networks than of GPT-2": (40.1 - 1.4, small - mem[-1])}
+    excluded = {
+        "MemFerry, small networks": (40.1, small),
+        "MemFerry, GPT-2": (1.4, mem[-1]),
+        "MemFerry, mean": (25.4, fmean(mem)),
+        "MemFerry, most": (61.7, max(mem)),
+        "GO-MemFerry than MemFerry, small networks": (17.6, fmean(_less(steps, GO, MEMFERRY)[:2])),
+        "GO-MemFerry, mean": (41.6, fmean(go)),
+        "GO-MemFerry, mean, section I": (20.1, fmean(go)),
+        "GO-MemFerry, most": (74.4, max(go)),
+    }
+    least = {
+        "MemFerry takes less than DeepSpeed": mem,
+        "GO-MemFerry takes the least": _less(steps, GO, *PAPERS[:-1]),
+    }
     return Experiment(
         title="Figure 12: memory of four networks on an A100",
         rows=rows,
-        quoted={
-            "MemFerry takes less than DeepSpeed": _all(NETWORKS, lambda e: mem[e] > 0, where),
-            "GO-MemFerry takes the least": steps.saves(NETWORKS, where),
-            "MemFerry saves more of small networks than of GPT-2": _trend(
-                small - mem[GPT], 40.1 - 1.4, where, "points", 0
-            ),
-            **_not_judged(
-                why, "I, V-C, Figure 12", "% less",
-                {
-                    "MemFerry, small networks": (40.1, small),
-                    "MemFerry, GPT-2": (1.4, mem[GPT]),
-                    "MemFerry, mean": (25.4, fmean(mem.values())),
-                    "MemFerry, most": (61.7, max(mem.values())),
-                    "GO-MemFerry than MemFerry, small networks": (
-                        17.6, fmean(steps.less(each, MEMFERRY, GO) for each in SMALL),
-                    ),
-                    "GO-MemFerry, mean": (41.6, fmean(go.values())),
-                    "GO-MemFerry, mean, section I": (20.1, fmean(go.values())),
-                    "GO-MemFerry, most": (74.4, max(go.values())),
-                },
-            ),
-        },
+        quoted=_all(where, 0, least)
+        | claims(where, "points", (0, inf), saved)
+        | claims(f"I, {where}", "% less", why, excluded),
         draw=partial(draw_bars, rows, _PEAKS),
-    )  # fmt: skip
+    )
 
 
 def figure13(changes: Changes, progress: Progress) -> Experiment:
     """Transformer-XL of three sizes, and DeepSpeed's one number."""
-    steps, where = _Steps(changes=changes, progress=progress), "V-D, Figure 13"
-    rows = [steps.row(each) for each in ON_A100]
-    over = [steps.faster(each, DEEPSPEED) for each in ON_A100]
-    saved = [steps.less(each, DEEPSPEED, GO) for each in ON_A100]
-    too_large = ", ".join(
-        each for each in PAPERS if steps.of(ON_A100[-1], each).peak_bytes > steps.room
-    )
-    for row, x in zip(rows, over, strict=True):
-        row["over DeepSpeed"] = (calibrated if x == over[0] else predicted)(x)
+    steps, where = _steps(ON_A100, progress, changes=changes), "V-D, Figure 13"
+    rows = _rows(ON_A100, steps)
+    over, saved = _faster(steps, MEMFERRY, DEEPSPEED), _less(steps, GO, DEEPSPEED)
+    for mark, row, x in zip((calibrated, predicted, predicted), rows, over, strict=True):
+        row["over DeepSpeed"] = mark(x)
+
+    def too_slow(ps: int) -> bool:
+        """Whether DeepSpeed waits for its buffers as long as the speed-up at 1 B says."""
+        case = Case(network=ON_A100[0], system=DEEPSPEED, changes=changes, buffer_ps_per_byte=ps)
+        return simulate(case, progress).total_ns >= FITTED * steps[MEMFERRY][0].total_ns
+
+    too_large = [each for each in PAPERS if steps[each][-1].peak_bytes > _room("a100", changes)]
+    layers = profile_for(Case(network=ON_A100[-1], changes=changes)).layers
+    both, kept = (sum(getattr(each, n) for each in layers) / 1e9
+                  for n in ("nbytes", "activation_bytes"))  # fmt: skip
     why = (
         "What is saved is gradients. For 21.6 %, activations and all else have to be "
         f"{1 / 0.216 - 2:.1f} times the parameters at all sizes; how large they are depends on "
         "tokens, of which 378 to 4096 are named. With 378 gradients weigh more."
     )
+    others = {
+        "over DeepSpeed, 6.7 B": (1.26, over[-1]),
+        "over DeepSpeed, mean of all but 1 B, of the paper's of all": (1.32, fmean(over[1:])),
+    }
+    falls = {"over DeepSpeed, 1 B, of 6.7 B": (FITTED / 1.26, over[0] / over[-1])}
+    memory = {
+        "GO-MemFerry's memory, mean": (21.6, fmean(saved)),
+        "GO-MemFerry's memory, least": (18, min(saved)),
+        "GO-MemFerry's memory, most": (22, max(saved)),
+    }
+    fit = bisect_left(range(1000), True, key=too_slow)
     return Experiment(
         title="Figure 13: Transformer-XL on an A100, eight samples",
         rows=rows,
-        quoted={
-            **steps.orders(ON_A100, where),
-            "over DeepSpeed, 1 B": calibrated(
-                over[0], FITTED, section=where, unit="x", band=0.01
-            ),
-            "over DeepSpeed, 6.7 B": predicted(over[-1], 1.26, section=where, unit="x", band=0.1),
-            "over DeepSpeed, mean": predicted(
-                fmean(over), 1.32, section=where, unit="x", band=0.1
-            ),
-            "over DeepSpeed, 1 B, of 6.7 B": _trend(over[0] / over[-1], FITTED / 1.26, where),
-            "GO-MemFerry takes the least memory": steps.saves(ON_A100, where),
-            **_not_judged(
-                why, where, "% less",
-                {
-                    "GO-MemFerry's memory, mean": (21.6, fmean(saved)),
-                    "GO-MemFerry's memory, least": (18, min(saved)),
-                    "GO-MemFerry's memory, most": (22, max(saved)),
-                },
-            ),
-        },
+        quoted=_orders(where, steps)
+        | {"over DeepSpeed, 1 B": calibrated(over[0], FITTED, section=where, unit="x", band=0.01)}
+        | claims(where, "x", 0.1, others)
+        | claims(where, "x", _MORE, falls)
+        | _all(where, 0, {"GO-MemFerry takes the least memory": _less(steps, GO, *PAPERS[:-1])})
+        | claims(where, "% less", why, memory),
         notes=[
-            f"So that the first comes out as the paper's, DeepSpeed has to wait {_fit(steps)} ps "
+            f"So that the first comes out as the paper's, DeepSpeed has to wait {fit} ps "
             f"for each byte of gradients; {BUFFER_PS_PER_BYTE} are used everywhere. What else a "
             "step takes grows with the parameters, too, so that MemFerry gains as much at 6.7 B.",
-            f"In the paper 6.7 B have room in 80 GB for all systems. Here not for {too_large}.",
+            "In the paper 6.7 B have room in 80 GB for all systems. Here parameters and gradients "
+            f"take {2 * both:.1f} GB and activations {kept:.1f}: too much for "
+            f"{', '.join(too_large) or 'none'}.",
         ],
         draw=partial(draw_bars, rows, _TIMES | _PEAKS),
     )  # fmt: skip
 
 
-def _fit(steps: _Steps) -> int:
-    """Of DeepSpeed's buffers, from the speed-up at 1 B."""
-    low, high = 0, 1000
-    target_ns = FITTED * steps.of(ON_A100[0], MEMFERRY).total_ns
-    while low < high:
-        middle = (low + high) // 2
-        took = steps.of(ON_A100[0], DEEPSPEED, buffer_ps_per_byte=middle).total_ns
-        low, high = (middle + 1, high) if took < target_ns else (low, middle)
-    return low
-
-
 def figure14(changes: Changes, progress: Progress) -> Experiment:
     """Eight samples on one to eight GPUs."""
     where, network = "V-D, Figure 14", ON_A100[1]
-    shown = (*BASELINES, MEMFERRY, OURS)
-    took = {
-        each: [
-            _Steps(changes=changes, progress=progress, how={"gpus": n}).of(network, each).total_ns
-            for n in GPUS
-        ]
-        for each in shown
-    }
+    systems = (*BASELINES, MEMFERRY, OURS)
+    steps = [_steps([network], progress, systems, changes=changes, gpus=n) for n in GPUS]
+    took = {each: [of[each][0].total_ns for of in steps] for each in systems}
     rows: list[Row] = [
         {"GPUs": str(gpus)}
-        | {f"{each}, ms": predicted(took[each][n] / 1e6, digits=1) for each in shown}
+        | {f"{each}, ms": predicted(of[n] / 1e6, digits=1) for each, of in took.items()}
         for n, gpus in enumerate(GPUS)
     ]
     ours = took[MEMFERRY]
@@ -465,61 +386,50 @@ def figure14(changes: Changes, progress: Progress) -> Experiment:
         f"4.3 B parameters is {4.3e9 * 4 / rate:.2f} and that of gradients as much; how the rest "
         "is shared by computing and updating is not in the paper."
     )
+    falls = [took[each] == sorted(took[each], reverse=True) for each in (*BASELINES, MEMFERRY)]
+    faster = [all(took[each][n] > ours[n] for each in BASELINES) for n in range(len(GPUS))]
+    took_s = {"1 GPU": (5.41, ours[0] / 1e9), "8 GPUs": (4.12, ours[-1] / 1e9)}
+    over = {each: 100 * (took[each][-1] / ours[-1] - 1) for each in BASELINES}
     return Experiment(
         title="Figure 14: Transformer-XL of 4.3 B on several A100",
         rows=rows,
-        quoted={
-            "a step gets shorter up to 8 GPUs": _all(
-                shown[:-1], lambda each: took[each] == sorted(took[each], reverse=True), where
-            ),
-            "MemFerry is faster than both baselines": _all(
-                range(len(GPUS)), lambda n: all(took[each][n] > ours[n] for each in BASELINES),
-                where,
-            ),
-            "1 GPU, of 8": _trend(ours[0] / ours[-1], 5.41 / 4.12, where),
-            **_not_judged(
-                why, where, "s",
-                {"1 GPU": (5.41, ours[0] / 1e9), "8 GPUs": (4.12, ours[-1] / 1e9)},
-            ),
-            **{
-                f"over {each}, 8 GPUs": predicted(
-                    100 * (took[each][-1] / ours[-1] - 1), value,
-                    section=section, unit="%", excluded=why,
-                )
-                for each, value, section in (
-                    (DEEPSPEED, 28.1, f"abstract, {where}"), (NATIVE, 19.1, where),
-                )
-            },
-        },
+        quoted=_all(where, 0, {"a step gets shorter up to 8 GPUs": falls})
+        | _all(where, 0, {"MemFerry is faster than both baselines": faster})
+        | claims(where, "x", _MORE, {"1 GPU, of 8": (5.41 / 4.12, ours[0] / ours[-1])})
+        | claims(where, "s", why, took_s)
+        | claims(
+            f"abstract, {where}", "%", why, {"over DeepSpeed, 8 GPUs": (28.1, over[DEEPSPEED])}
+        )
+        | claims(where, "%", why, {"over native, 8 GPUs": (19.1, over[NATIVE])}),
         notes=[
             "The first GPU has the copies, as in PyTorch's DataParallel; parameters and gradients "
             "go in a ring at the rate of PCIe. Nothing adds up what several GPUs write by DHA, so "
             "there is no GO-MemFerry. The paper calls 28.1 % the least in the abstract, and 1.28 "
             "times in the introduction."
         ],
-        draw=partial(draw_lines, rows, {f"{each}, ms": each for each in shown}, "a step, ms"),
-    )  # fmt: skip
+        draw=partial(draw_lines, rows, {f"{each}, ms": each for each in took}, "a step, ms"),
+    )
 
 
 def axdimm(changes: Changes, progress: Progress) -> Experiment:
     """Updates by AXDIMMs in the place of the host's cores: in no paper."""
     rows: list[Row] = []
     for machine, networks in (("a100", (*NETWORKS, *ON_A100)), ("v100", ON_V100)):
-        steps = _Steps(changes=changes, progress=progress, machine=machine)
-        for network in networks:
-            host, module = (
-                profile_for(steps.case(network, axdimm=axdimm)).update_ns / 1e6
-                for axdimm in (False, True)
+        cases = [{"machine": machine, "changes": changes, "axdimm": each} for each in (False, True)]
+        host, module = (_steps(networks, progress, **how) for how in cases)
+        for n, network in enumerate(networks):
+            by_host, by_module = (
+                predicted(profile_for(Case(network=network, **how)).update_ns / 1e6, digits=1)
+                for how in cases
             )
-            row: dict[str, Claim | str] = {"network": network, "machine": machine}
-            row["host, ms"] = predicted(host, digits=1)
-            row["AXDIMMs, ms"] = predicted(module, digits=1)
-            for each in SYSTEMS:
-                before, after = (
-                    steps.of(network, each, axdimm=axdimm).total_ns for axdimm in (False, True)
-                )
-                row[f"{each}, x"] = predicted(before / after)
-            rows.append(row)
+            rows.append(
+                {"network": network, "machine": machine}
+                | {"host, ms": by_host, "AXDIMMs, ms": by_module}
+                | {
+                    f"{of}, x": predicted(host[of][n].total_ns / module[of][n].total_ns)
+                    for of in SYSTEMS
+                }
+            )
     return Experiment(
         title="Updates by AXDIMMs",
         rows=rows,
@@ -529,3 +439,7 @@ def axdimm(changes: Changes, progress: Progress) -> Experiment:
             "does, as its DDR4-800 link has 6.4 GB/s."
         ],
     )
+
+
+FIGURES = (figure9, figure10, figure11, figure12, figure13, figure14, axdimm)
+"""Experiments."""

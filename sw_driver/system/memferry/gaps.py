@@ -6,14 +6,9 @@ kinds, for 100 of them for the whole step, and for the networks that are shipped
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from itertools import product
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
-
-from rich.console import Console
-from rich.progress import Progress
 
 from sw_driver.machine.presets import PRESETS
 from sw_driver.workload import load_trace
@@ -22,7 +17,7 @@ from sw_driver.workload.networks import MEMFERRY
 from .budget import budget_of
 from .costs import profile_of
 from .exact import exact, exact_shared
-from .link import Link, Mode, Plan
+from .link import Link, Mode, Plan, every
 from .ours import ours_forward
 from .planners import PLANNERS
 from .printed import printed
@@ -33,8 +28,6 @@ __all__ = ["KINDS", "forward_gaps", "network_gaps", "random_profile", "step_gaps
 
 KINDS = ("transformer", "uniform", "heavy")
 EVERY: dict[str, Mode] = {"all on the GPU": "GFGB", "all by DHA": "DHA"}
-
-_BYTES_PER_NS = 12
 
 Gaps = dict[str, tuple[float, ...]]
 """Percent above the optimum of each planner."""
@@ -49,56 +42,51 @@ def random_profile(kind: str, layers: int, seed: int) -> ModelProfile:
     """
     random = Random(f"{kind} {seed}")
 
-    def times(transfer: float, forward: float, dha: float) -> dict[str, int]:
-        written = max(2 * forward, transfer) * (1 + random.random())
-        backward_dha = 2 * forward * (1 + 0.1 * random.random())
-        return {
-            "nbytes": int(transfer * _BYTES_PER_NS),
-            "transfer_ns": int(transfer),
-            "forward_ns": int(forward),
-            "forward_dha_ns": int(dha),
-            "backward_ns": int(2 * forward),
-            "backward_dha_ns": int(backward_dha),
-            "backward_gradient_dha_ns": int(written),
-            "gap_forward_ns": int(20_000 * random.random()),
-            "gap_backward_ns": int(40_000 * random.random()),
-        }
-
-    made = []
-    for number in range(layers):
-        any_ns = [1_000_000 * random.random() for _ in range(3)]
-        if kind == "uniform":
-            found = times(*any_ns)
-        elif kind == "heavy":
+    def layer(number: int) -> LayerProfile:
+        transfer, forward, dha = (1_000_000 * random.random() for _ in range(3))
+        if kind == "heavy":
             transfer = min(10_000 / (1 - random.random()), 1e7)
             forward = transfer * random.random()
-            found = times(transfer, forward, max(forward, transfer * 3 * random.random()))
-        elif number == 0:
-            found = times(8 * any_ns[0], any_ns[1] / 10, any_ns[1] / 10 + any_ns[2] / 5)
-        elif number % 2:
-            forward = any_ns[0] / 2
-            found = times(any_ns[1], forward, max(forward, any_ns[1] * (1 + 5 * random.random())))
-        else:
-            forward = 10_000 + any_ns[0] / 50
-            found = times(1000 * random.random(), forward, forward * (1 + random.random() / 10))
-        made.append(LayerProfile(name=str(number), **found))
-    update = sum(layer.transfer_ns for layer in made) * random.random()
-    return ModelProfile(
-        device=kind, link_bytes_per_s=12e9, update_ns=int(update), layers=tuple(made)
-    )
+            dha = max(forward, transfer * 3 * random.random())
+        elif kind == "transformer" and number == 0:
+            transfer, forward, dha = 8 * transfer, forward / 10, forward / 10 + dha / 5
+        elif kind == "transformer" and number % 2:
+            transfer, forward = forward, transfer / 2
+            dha = max(forward, transfer * (1 + 5 * random.random()))
+        elif kind == "transformer":
+            forward = 10_000 + transfer / 50
+            transfer, dha = 1000 * random.random(), forward * (1 + random.random() / 10)
+        written = max(2 * forward, transfer) * (1 + random.random())
+        return LayerProfile(
+            name=str(number),
+            nbytes=int(transfer * 12),
+            transfer_ns=int(transfer),
+            forward_ns=int(forward),
+            forward_dha_ns=int(dha),
+            backward_ns=int(2 * forward),
+            backward_dha_ns=int(2 * forward * (1 + 0.1 * random.random())),
+            backward_gradient_dha_ns=int(written),
+            gap_forward_ns=int(20_000 * random.random()),
+            gap_backward_ns=int(40_000 * random.random()),
+        )
+
+    made = tuple(map(layer, range(layers)))
+    update = sum(each.transfer_ns for each in made) * random.random()
+    return ModelProfile(device=kind, link_bytes_per_s=12e9, update_ns=int(update), layers=made)
 
 
 def forward_gaps(profile: ModelProfile) -> Gaps:
     """Of the forward passes, on the paper's link and on a shared one."""
     room = budget_of(profile).room_bytes
-    links = (Link(profile, shared=shared).forward_ns for shared in (False, True))
     plans: dict[str, Any] = {name: [mode] * len(profile.layers) for name, mode in EVERY.items()}
-    plans["printed"] = printed(profile)
-    plans["repaired"] = repaired(profile)
-    plans["exact, paper's link"] = exact(profile, room)
-    plans["ours"] = ours_forward(profile, room)
-    plans["exact, shared link"] = exact_shared(profile, room)
-    return _gaps(plans, *links)
+    plans |= {
+        "printed": printed(profile),
+        "repaired": repaired(profile),
+        "exact, paper's link": exact(profile, room),
+        "ours": ours_forward(profile, room),
+        "exact, shared link": exact_shared(profile, room),
+    }
+    return _gaps(plans, *(Link(profile, shared=shared).forward_ns for shared in (False, True)))
 
 
 def step_gaps(profile: ModelProfile) -> Gaps:
@@ -110,21 +98,14 @@ def network_gaps(name: str) -> Gaps:
     """Of a network's forward passes on the paper's link, and its steps on a shared one, there above
     the best of these plans: no better one is known."""
     profile = profile_of(load_trace(name), PRESETS["memferry_v100"])
-    forward_ns = Link(profile, shared=False).forward_ns
-    return _gaps(
-        _plans(profile, "printed", "repaired", "exact", "ours"),
-        lambda plan: forward_ns(plan.modes),
-        Link(profile, shared=True).step_ns,
-    )
+    paper, shared = (Link(profile, shared=shared) for shared in (False, True))
+    plans = _plans(profile, "printed", "repaired", "exact", "ours")
+    return _gaps(plans, lambda plan: paper.forward_ns(plan.modes), shared.step_ns)
 
 
 def _plans(profile: ModelProfile, *planners: str) -> dict[str, Plan]:
-    layers = len(profile.layers)
-    every = {
-        name: Plan(modes=(mode,) * layers, gradients_on_gpu=(True,) * layers)
-        for name, mode in EVERY.items()
-    }
-    return every | {name: PLANNERS[name](profile, budget_of(profile)) for name in planners}
+    plans = {name: every(profile, mode, True) for name, mode in EVERY.items()}
+    return plans | {name: PLANNERS[name](profile, budget_of(profile)) for name in planners}
 
 
 def _gaps(plans: dict[str, Any], *times: Callable[[Any], int]) -> Gaps:
@@ -136,25 +117,23 @@ def _gaps(plans: dict[str, Any], *times: Callable[[Any], int]) -> Gaps:
 
 
 def main() -> None:
-    shown = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    for kind, (what, gaps, layers, count) in product(
-        KINDS,
-        (("forward, paper's and shared link", forward_gaps, 8, 1000), ("step", step_gaps, 6, 100)),
-    ):
-        with shown:
-            profiles = (random_profile(kind, layers, seed) for seed in range(count))
-            found = [*shown.track(map(gaps, profiles), count, description=f"{kind}, {what}")]
-        _print(f"{kind}, {count} of {layers} layers: {what}", found)
-    with shown:
-        found = [*shown.track(map(network_gaps, MEMFERRY), len(MEMFERRY), description="networks")]
-    _print("networks: forward on the paper's link, step on a shared one", found)
+    for kind in KINDS:
+        forward, step = (
+            [random_profile(kind, layers, seed) for seed in range(count)]
+            for layers, count in ((8, 1000), (6, 100))
+        )
+        _print(f"{kind}: forward, paper's and shared link", map(forward_gaps, forward))
+        _print(f"{kind}: step", map(step_gaps, step))
+    title = "networks: forward on the paper's link, step on a shared one"
+    _print(title, map(network_gaps, MEMFERRY))
 
 
-def _print(title: str, found: list[Gaps]) -> None:
-    print(f"{title}; mean and worst in %")
-    for name in found[0]:
-        columns = zip(*(each[name] for each in found), strict=True)
-        print(f"  {name:20}", *(f"{sum(c) / len(found):11.3f} {max(c):8.2f}" for c in columns))
+def _print(title: str, found: Iterable[Gaps]) -> None:
+    gaps = list(found)
+    print(f"{title}; mean and worst of {len(gaps)} in %", flush=True)
+    for name in gaps[0]:
+        columns = zip(*(each[name] for each in gaps), strict=True)
+        print(f"  {name:20}", *(f"{sum(c) / len(gaps):11.3f} {max(c):8.2f}" for c in columns))
 
 
 if __name__ == "__main__":

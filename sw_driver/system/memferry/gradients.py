@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate
 
-from .link import Mode, backward_ns
+from .link import Mode, backward_way
 from .profile import ModelProfile
 
 __all__ = ["gradients"]
@@ -23,7 +23,7 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
     """For each layer, whether its gradient stays in the GPU's memory, where they take
     ``room_bytes`` at most. One that gains nothing is written to the host's."""
     gains = [
-        backward_ns(layer, mode, False) - backward_ns(layer, mode, True)
+        backward_way(layer, mode, False)[0] - backward_way(layer, mode, True)[0]
         for layer, mode in zip(profile.layers, modes, strict=True)
     ]
     sizes = [layer.nbytes for layer in profile.layers]

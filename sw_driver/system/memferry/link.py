@@ -32,12 +32,14 @@ from .profile import LayerProfile, ModelProfile
 
 __all__ = [
     "MODES",
+    "WAYS",
     "Link",
     "Mode",
     "Plan",
     "ahead",
-    "backward_ns",
-    "link_ns",
+    "backward_way",
+    "every",
+    "forward_way",
     "overlap",
     "updates_ns",
 ]
@@ -47,6 +49,9 @@ Mode = Literal["GFGB", "DHA", "DFGB"]
 and backward on a copy."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
+
+WAYS = tuple(product(MODES, (False, True)))
+"""Of a layer through a step: its mode, and whether its gradient stays on the GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,32 +63,22 @@ class Plan:
     """The others are written to the host's memory by DHA."""
 
 
+def every(profile: ModelProfile, mode: Mode, on_gpu: bool) -> Plan:
+    """All layers alike."""
+    layers = len(profile.layers)
+    return Plan(modes=(mode,) * layers, gradients_on_gpu=(on_gpu,) * layers)
+
+
 class Link:
     """Times of a profile's plans on the paper's link, or on a shared one."""
 
     def __init__(self, profile: ModelProfile, *, shared: bool) -> None:
         layers = self._layers = profile.layers
         self._transfers = [layer.transfer_ns for layer in layers]
-        moved = [
-            (
-                shared * link_ns(each, each.forward_dha_ns, each.forward_ns),
-                shared * link_ns(each, each.backward_dha_ns, each.backward_ns),
-                shared * link_ns(each, each.backward_gradient_dha_ns, each.backward_ns),
-            )
-            for each in layers
-        ]
-        self._forward = [
-            (of.forward_dha_ns, reads) for of, (reads, _, _) in zip(layers, moved, strict=True)
-        ]
-        self._backward = [
-            [
-                (backward_ns(of, mode, on_gpu), reads * (mode == "DHA"), writes * (not on_gpu))
-                for mode, on_gpu in product(("GFGB", "DHA"), (False, True))
-            ]
-            for of, (_, reads, writes) in zip(layers, moved, strict=True)
-        ]
-        """What each layer takes alone, reads and writes in each of the four ways."""
         self._updates = updates_ns(profile)
+        self._forward = [{m: forward_way(each, m) for m in MODES} for each in layers]
+        self._backward = [{way: backward_way(each, *way) for way in WAYS} for each in layers]
+        self._shared = shared
 
     def forward_ns(self, modes: Sequence[Mode]) -> int:
         """When the forward pass is over."""
@@ -93,25 +88,22 @@ class Link:
         """When the last layer's parameters are updated."""
         now, loads = self._go_forward(plan.modes)
         gradients = _Copies(self._transfers, [])
-        layers = len(self._layers)
         there = []
-        for layer in range(-1, -layers - 1, -1):
+        numbers = range(-1, -len(self._layers) - 1, -1)
+        for layer in numbers:
             mode, on_gpu = plan.modes[layer], plan.gradients_on_gpu[layer]
             now += self._layers[layer].gap_backward_ns
             if mode == "DFGB":
                 now = max(now, loads.finish(layer))
-            alone, reads, writes = self._backward[layer][2 * (mode == "DHA") + on_gpu]
-            now = max(now + alone, loads.beside(now, reads), gradients.beside(now, writes))
+            alone, reads, writes = self._backward[layer][mode, on_gpu]
+            read = loads.beside(now, self._shared * reads)
+            now = max(now + alone, read, gradients.beside(now, self._shared * writes))
             if on_gpu:
                 gradients.until(now)
                 heappush(gradients.waiting, -layer)
             else:
                 there.append((now, layer))
-        there += [
-            (gradients.finish(layer), layer)
-            for layer in range(-1, -layers - 1, -1)
-            if plan.gradients_on_gpu[layer]
-        ]
+        there += [(gradients.finish(n), n) for n in numbers if plan.gradients_on_gpu[n]]
         updated = 0
         for at, layer in sorted(there):
             updated = max(updated, at) + self._updates[layer]
@@ -123,26 +115,35 @@ class Link:
         loads = _Copies(self._transfers, [first + n for n, m in enumerate(modes) if m == "GFGB"])
         now = 0
         for layer, mode in enumerate(modes, first):
-            of = self._layers[layer]
             if mode == "GFGB":
-                now = max(now, loads.finish(layer)) + of.forward_ns
-            else:
-                alone, reads = self._forward[layer]
-                now = max(now + alone, loads.beside(now, reads))
+                now = max(now, loads.finish(layer))
+            alone, reads, _ = self._forward[layer][mode]
+            now = max(now + alone, loads.beside(now, self._shared * reads))
             if mode == "DFGB":
                 loads.until(now)
                 heappush(loads.waiting, -layer)
-            now += of.gap_forward_ns
+            now += self._layers[layer].gap_forward_ns
         return now, loads
 
 
-def backward_ns(layer: LayerProfile, mode: Mode, on_gpu: bool) -> int:
-    """What a layer's backward pass takes alone, with its gradient on the GPU or without. DHA of
-    both parameters and gradients takes as long as the slower of the two: they go opposite ways."""
-    if on_gpu:
-        return layer.backward_dha_ns if mode == "DHA" else layer.backward_ns
-    read_ns = layer.backward_dha_ns if mode == "DHA" else 0
-    return max(read_ns, layer.backward_gradient_dha_ns)
+def forward_way(layer: LayerProfile, mode: Mode) -> tuple[int, int, int]:
+    """What a layer's forward pass takes alone, and for how long that needs all of the link towards
+    the GPU, and from there."""
+    if mode == "GFGB":
+        return layer.forward_ns, 0, 0
+    return layer.forward_dha_ns, _link_ns(layer, layer.forward_dha_ns, layer.forward_ns), 0
+
+
+def backward_way(layer: LayerProfile, mode: Mode, on_gpu: bool) -> tuple[int, int, int]:
+    """The same of its backward pass, with its gradient on the GPU or without. DHA of both
+    parameters and gradients takes as long as the slower of the two: they go opposite ways."""
+    reads_ns = layer.backward_dha_ns if mode == "DHA" else 0
+    writes_ns = 0 if on_gpu else layer.backward_gradient_dha_ns
+    return (
+        layer.backward_ns if on_gpu and mode != "DHA" else max(reads_ns, writes_ns),
+        _link_ns(layer, reads_ns, layer.backward_ns),
+        _link_ns(layer, writes_ns, layer.backward_ns),
+    )
 
 
 def updates_ns(profile: ModelProfile) -> list[int]:
@@ -163,14 +164,13 @@ def ahead(
     With ``sharing`` this is an estimate for a shared link, on which there is always a load: what
     DHA moves delays the loads, and takes ``sharing`` times as long as on a link of its own.
     """
+    alone, moved, _ = forward_way(layer, mode)
     if mode == "GFGB":
         loaded += layer.transfer_ns
-        now = max(now, loaded) + layer.forward_ns
-    else:
-        moved = link_ns(layer, layer.forward_dha_ns, layer.forward_ns) if sharing else 0
+        now = max(now, loaded)
+    elif sharing:
         loaded += moved
-        now += max(layer.forward_dha_ns, sharing * moved)
-    return now + layer.gap_forward_ns, loaded
+    return now + max(alone, sharing * moved) + layer.gap_forward_ns, loaded
 
 
 def overlap(layers: Sequence[LayerProfile], modes: Sequence[Mode]) -> tuple[int, int]:
@@ -182,7 +182,7 @@ def overlap(layers: Sequence[LayerProfile], modes: Sequence[Mode]) -> tuple[int,
     return now, now - loaded
 
 
-def link_ns(layer: LayerProfile, alone_ns: int, on_gpu_ns: int) -> int:
+def _link_ns(layer: LayerProfile, alone_ns: int, on_gpu_ns: int) -> int:
     """For how long DHA, which takes ``alone_ns``, needs all of the link."""
     return alone_ns if alone_ns > on_gpu_ns else min(alone_ns, layer.transfer_ns)
 
@@ -203,11 +203,8 @@ class _Copies:
 
     def until(self, at: int) -> None:
         """Copies alone until then."""
-        while self._now < at and self._begin() and self._now + self._left <= at:
-            self._now += self._left
-            self._end()
-        if self._copied is not None and at > self._now:
-            self._left -= at - self._now
+        while self._now < at and self._begin():
+            self._go_on(min(self._left, at - self._now))
         self._now = max(self._now, at)
 
     def beside(self, at: int, work: int) -> int:
@@ -217,11 +214,9 @@ class _Copies:
         self.until(at)
         while work and self._begin():
             both = min(work, self._left)
-            self._now += 2 * both
-            self._left -= both
             work -= both
-            if not self._left:
-                self._end()
+            self._now += both
+            self._go_on(both)
         self._now += work
         return self._now
 
@@ -229,8 +224,7 @@ class _Copies:
         """When a layer's copy is over, which is waited for."""
         while layer not in self._done:
             self._begin()
-            self._now += self._left
-            self._end()
+            self._go_on(self._left)
         return self._done[layer]
 
     def _begin(self) -> bool:
@@ -239,7 +233,8 @@ class _Copies:
             self._left = self._transfers[self._copied]
         return self._copied is not None
 
-    def _end(self) -> None:
-        assert self._copied is not None
-        self._done[self._copied] = self._now
-        self._copied, self._left = None, 0
+    def _go_on(self, ns: int) -> None:
+        self._now += ns
+        self._left -= ns
+        if not self._left and self._copied is not None:
+            self._done[self._copied], self._copied = self._now, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import ceil
 
 from sw_driver.machine import Machine
 from sw_driver.machine.memferry import MEMFERRY_A100, MEMFERRY_V100
@@ -17,26 +18,10 @@ from ..reproduction import Changes
 from .costs import profile_of
 from .link import Plan
 from .planners import planned
-from .profile import LayerProfile, ModelProfile
+from .profile import DHA_TIMES, LayerProfile, ModelProfile
 from .systems import StepResult, System, deepspeed, native, run
 
-__all__ = [
-    "BUFFER_PS_PER_BYTE",
-    "DEEPSPEED",
-    "GO",
-    "MACHINES",
-    "MEMFERRY",
-    "MODULES",
-    "NATIVE",
-    "OURS",
-    "PAPERS",
-    "SYSTEMS",
-    "Case",
-    "part_of",
-    "profile_for",
-    "simulate",
-    "system_of",
-]
+__all__ = ["MACHINES", "MODULES", "SYSTEMS", "Case", "part_of", "profile_for", "simulate"]
 
 DEEPSPEED, NATIVE, MEMFERRY, GO = "DeepSpeed", "native", "MemFerry", "GO-MemFerry"
 OURS = "ours"
@@ -45,7 +30,7 @@ PAPERS = (DEEPSPEED, NATIVE, MEMFERRY, GO)
 SYSTEMS = (*PAPERS, OURS)
 MACHINES: Mapping[str, Machine] = {"a100": MEMFERRY_A100, "v100": MEMFERRY_V100}
 
-BUFFER_PS_PER_BYTE = 53
+BUFFER_PS_PER_BYTE = 51
 """Of DeepSpeed: what ``figure13`` finds so that one of the paper's speed-ups comes out."""
 
 MODULES = 2
@@ -80,9 +65,11 @@ class Case:
 
 def profile_for(case: Case) -> ModelProfile:
     """What its layers take on one of its GPUs."""
-    machine = MACHINES[case.machine].override(case.changes)
-    rate = MODULES * own_mparams_per_s() if case.axdimm else None
-    profile = _profile(case.network, machine, rate)
+    profile = _profile(case.network, MACHINES[case.machine].override(case.changes))
+    if case.axdimm:
+        mparams = sum(layer.nbytes for layer in profile.layers) / 4e6  # of FP32
+        update_ns = ceil(mparams / (MODULES * own_mparams_per_s()) * 10**9)
+        profile = replace(profile, update_ns=update_ns)
     return replace(profile, layers=tuple(part_of(each, case.gpus) for each in profile.layers))
 
 
@@ -103,8 +90,8 @@ def simulate(case: Case) -> StepResult:
 
 
 @cache
-def _profile(network: str, machine: Machine, mparams_per_s: float | None) -> ModelProfile:
-    return profile_of(load_trace(network), machine, update_mparams_per_s=mparams_per_s, tied=False)
+def _profile(network: str, machine: Machine) -> ModelProfile:
+    return profile_of(load_trace(network), machine)
 
 
 @cache
@@ -117,16 +104,8 @@ def _plan(profile: ModelProfile, system: str, reserve: float) -> Plan:
 
 def part_of(layer: LayerProfile, of: int) -> LayerProfile:
     """With a part of the samples. What DHA takes longer than the GPU's memory it does still."""
-    forward_ns, backward_ns = layer.forward_ns // of, layer.backward_ns // of
-    return replace(
-        layer,
-        forward_ns=forward_ns,
-        forward_dha_ns=layer.forward_dha_ns - layer.forward_ns + forward_ns,
-        backward_ns=backward_ns,
-        backward_dha_ns=layer.backward_dha_ns - layer.backward_ns + backward_ns,
-        backward_gradient_dha_ns=layer.backward_gradient_dha_ns - layer.backward_ns + backward_ns,
-        gap_forward_ns=layer.gap_forward_ns // of,
-        gap_backward_ns=layer.gap_backward_ns // of,
-        activation_bytes=layer.activation_bytes // of,
-        workspace_bytes=layer.workspace_bytes // of,
-    )
+    names = ("forward_ns", "backward_ns", "gap_forward_ns", "gap_backward_ns")
+    part = {n: getattr(layer, n) // of for n in (*names, "activation_bytes", "workspace_bytes")}
+    for name, on_gpu in DHA_TIMES.items():
+        part[name] = getattr(layer, name) - getattr(layer, on_gpu) + part[on_gpu]
+    return replace(layer, **part)

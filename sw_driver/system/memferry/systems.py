@@ -12,24 +12,26 @@ at the rate of the link. What is read by DHA each reads for itself, over a link 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from pathlib import Path
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine
-from sw_driver.machine.parts import Device, Memory, assumed, given, link
+from sw_driver.machine.memferry import MEMFERRY_V100
+from sw_driver.machine.parts import Memory, assumed, given, link
 from sw_driver.numbers import check_fields, check_integer
 
 from ..clock import Event, Semaphore, Steps
 from ..engine import Engine
 from ..mc_dla.collectives import Lane, lane_ns
 from ..work import Flow, Work
-from .link import Plan, backward_ns, link_ns, updates_ns
+from .link import Mode, Plan, backward_way, every, forward_way, updates_ns
 from .profile import LayerProfile, ModelProfile
 
-__all__ = ["BUCKET_BYTES", "StepResult", "System", "all_on_gpu", "deepspeed", "native", "run"]
+__all__ = ["BUCKET_BYTES", "StepResult", "System", "deepspeed", "draw", "native", "run"]
 
 BUCKET_BYTES = 4 * 5 * 10**8
 """DeepSpeed's documentation: reduce_bucket_size is 5e8 elements by default; of FP32."""
@@ -77,25 +79,15 @@ class StepResult:
         return self.used_ns / self.total_ns
 
 
-def all_on_gpu(profile: ModelProfile) -> Plan:
-    layers = len(profile.layers)
-    return Plan(modes=("GFGB",) * layers, gradients_on_gpu=(True,) * layers)
-
-
 def native(profile: ModelProfile, gpus: int = 1) -> System:
     """ZeRO-Offload as its paper has it."""
-    return System(plan=all_on_gpu(profile), updates_last=True, gpus=gpus)
+    return System(plan=every(profile, "GFGB", True), updates_last=True, gpus=gpus)
 
 
 def deepspeed(profile: ModelProfile, buffer_ps_per_byte: int, gpus: int = 1) -> System:
     """ZeRO-Offload as DeepSpeed has it."""
-    return System(
-        plan=all_on_gpu(profile),
-        updates_last=True,
-        buffer_ps_per_byte=buffer_ps_per_byte,
-        bucket_bytes=BUCKET_BYTES,
-        gpus=gpus,
-    )
+    buffers = {"buffer_ps_per_byte": buffer_ps_per_byte, "bucket_bytes": BUCKET_BYTES}
+    return replace(native(profile, gpus), **buffers)
 
 
 def run(
@@ -115,9 +107,19 @@ def run(
     return StepResult(
         total_ns=total_ns,
         forward_ns=step.forward_ns,
-        used_ns=step.engine.queue("gpu").busy_ns - step.buffers_ns,
+        used_ns=step.engine.queue("gpu").busy_ns,
         peak_bytes=step.memory.peak_bytes,
     )
+
+
+def draw(profile: ModelProfile, system: System, path: Path) -> list[Path]:
+    """Writes a step's timeline as trace and pictures, to ``path`` with their endings."""
+    timeline = Timeline(backend=profile.device, fabric_mhz=1000)
+    run(profile, system, timeline)
+    files = [path.with_name(f"{path.name}.{ending}") for ending in ("json.gz", "svg", "png")]
+    for file in files:
+        timeline.write(file)
+    return files
 
 
 def _machine(profile: ModelProfile) -> Machine:
@@ -126,178 +128,121 @@ def _machine(profile: ModelProfile) -> Machine:
     return Machine(
         name=profile.device,
         memories=tuple(Memory(name=name, capacity_bytes=far) for name in ("gpu", "host")),
-        devices=(
-            Device(
-                name="gpu",
-                memory="gpu",
-                tflop_per_s=assumed(1, "not used: the profile has times"),
-                gb_per_s=assumed(1, "not used: the profile has times"),
-                launch_ns=none,
-                accesses="at_once",
-            ),
-        ),
+        devices=(replace(MEMFERRY_V100.device("gpu"), accesses="at_once"),),
         links=(link("pcie", "host", "gpu", rate, none),),
     )
 
 
 class _Step:
-    """Everything is asked for when it is made, but what depends on what ends first."""
+    """Two processes, the copies to the GPU and what it computes, and one for each gradient."""
 
     def __init__(self, profile: ModelProfile, system: System, engine: Engine) -> None:
         self.profile, self.system, self.engine = profile, system, engine
         self.memory = engine.memory("gpu")
-        self.forward_ns = self.buffers_ns = 0
-        self._rate = round(profile.link_bytes_per_s)
-        self._lane = Lane(
-            gaps=(1,) * system.gpus, gb_per_s=profile.link_bytes_per_s / _GIGA, hop_ns=0
-        )
+        self.forward_ns = 0
         self._updates = updates_ns(profile)
         self._missing = len(profile.layers)
         """Gradients that are not in the host's memory."""
         self._waiting: list[int] = []
         """DFGB layers, the last first, without its sign."""
         self._asked = Semaphore(engine.clock, 0)
-        modes = system.plan.modes
-        self._loaded: list[Event] = [engine.clock.event() for _ in modes]
-        for layer, mode, on_gpu in zip(
-            profile.layers, modes, system.plan.gradients_on_gpu, strict=True
-        ):
+        plan = system.plan
+        self._ways = list(zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True))
+        self._loaded = [engine.clock.event() for _ in self._ways]
+        for layer, mode, on_gpu in self._ways:
             kept = ((mode != "DHA") + on_gpu) * layer.nbytes
             self.memory.take(f"{layer.name}: parameters and gradients", kept)
         self.memory.take("bucket", system.bucket_bytes)
         engine.process(self._loads(), "loads")
-        for i in range(len(modes)):
-            self._forward(i)
-        gpu = engine.queue("gpu")
-        gpu.execute(0, "backward pass", category="backward").callbacks.append(self._turn)
-        for i in reversed(range(len(modes))):
-            self._backward(i)
-
-    # Parameters
+        engine.process(self._passes(), "passes")
 
     def _loads(self) -> Steps:
         modes = self.system.plan.modes
-        for i, mode in enumerate(modes):
-            if mode == "GFGB":
-                yield self._load(i)
+        for i in [i for i, mode in enumerate(modes) if mode == "GFGB"]:
+            yield self._copy(i, "host", "gpu")
+            self.engine.process(self._arrive(i))
         for _ in range(modes.count("DFGB")):
             yield self._asked.acquire()
-            yield self._load(-heappop(self._waiting))
+            asked = self.engine.clock.event()
+            self.engine.clock.at_end(asked.happen)
+            yield asked  # all that ask now
+            i = -heappop(self._waiting)
+            yield self._copy(i, "host", "gpu")
+            self.engine.process(self._arrive(i))
 
-    def _load(self, i: int) -> Event:
-        layer = self.profile.layers[i]
-        copy = self.engine.queue("loads").transfer(
-            self._bytes(layer.transfer_ns), "host", "gpu", layer.name
-        )
-        copy.callbacks.append(lambda _: self._ring(layer, self._loaded[i].happen))
-        return copy
+    def _arrive(self, i: int) -> Steps:
+        """At all GPUs."""
+        yield from self._ring(i)
+        self._loaded[i].happen()
 
-    def _ring(self, layer: LayerProfile, then: Callable[[], object]) -> None:
-        """Parameters to the other GPUs, or gradients from them, which takes as long."""
-        if self.system.gpus == 1:
-            then()
-            return
-        ns = lane_ns(self._lane, "broadcast", layer.nbytes)
-        self.engine.queue("ring").execute(ns, layer.name).callbacks.append(lambda _: then())
-
-    # The GPU
-
-    def _forward(self, i: int) -> None:
-        layer, mode = self.profile.layers[i], self.system.plan.modes[i]
-        reads = 0
-        if mode != "GFGB":
-            reads = link_ns(layer, layer.forward_dha_ns, layer.forward_ns)
-        takes = self._work(layer.forward_ns if mode == "GFGB" else layer.forward_dha_ns, reads, 0)
-
-        def begin() -> Work:
+    def _passes(self) -> Steps:
+        gpu = self.engine.queue("gpu")
+        for i, (layer, mode, _) in enumerate(self._ways):
+            if mode == "GFGB":
+                yield self._loaded[i]
             self.memory.take((i, "activations"), layer.activation_bytes)
-            self.memory.take((i, "workspace"), layer.workspace_bytes)
-            return takes
-
-        def over(_: Event) -> None:
+            yield from self._compute(layer, mode, "forward", forward_way(layer, mode))
             if mode == "DFGB":
                 heappush(self._waiting, -i)
                 self._asked.release()
-
-        gpu = self.engine.queue("gpu")
-        waits = [self._loaded[i]] if mode == "GFGB" else []
-        entry = gpu.work(begin, f"{layer.name}, {mode}", waits, "forward")
-        entry.callbacks.append(over)
-        self._free(entry, (i, "workspace"))
-        if layer.gap_forward_ns:
-            gpu.execute(layer.gap_forward_ns, f"behind {layer.name}", category="forward")
-
-    def _turn(self, _: Event) -> None:
+            if gap_ns := layer.gap_forward_ns:
+                yield gpu.execute(gap_ns, f"behind {layer.name}", category="forward")
         self.forward_ns = self.engine.now_ns
-
-    def _backward(self, i: int) -> None:
-        system, gpu, layer = self.system, self.engine.queue("gpu"), self.profile.layers[i]
-        mode, on_gpu = system.plan.modes[i], system.plan.gradients_on_gpu[i]
-        reads = writes = 0
-        if mode == "DHA":
-            reads = link_ns(layer, layer.backward_dha_ns, layer.backward_ns)
-        if not on_gpu:
-            writes = link_ns(layer, layer.backward_gradient_dha_ns, layer.backward_ns)
-        takes = self._work(backward_ns(layer, mode, on_gpu), reads, writes)
-
-        def begin() -> Work:
-            self.memory.take((i, "workspace"), layer.workspace_bytes)
-            return takes
-
-        def over(_: Event) -> None:
-            if on_gpu:
-                self._ring(layer, copied)
-            else:
+        for i, (layer, mode, on_gpu) in reversed(list(enumerate(self._ways))):
+            if gap_ns := layer.gap_backward_ns:
+                yield gpu.execute(gap_ns, f"behind {layer.name}", category="backward")
+            if mode == "DFGB":
+                yield self._loaded[i]
+            way = backward_way(layer, mode, on_gpu)
+            yield from self._compute(layer, mode, "backward", way)
+            self.memory.give((i, "activations"))
+            if not on_gpu:
                 self._came(i)
+                continue
+            self.engine.process(self._gradient(i))
+            if waits_ns := layer.nbytes * self.system.buffer_ps_per_byte // 1000:
+                yield self.engine.queue("buffers").execute(waits_ns, layer.name)
 
-        def copied() -> None:
-            copy = self.engine.queue("gradients").transfer(
-                self._bytes(layer.transfer_ns), "gpu", "host", layer.name
-            )
-            copy.callbacks.append(lambda _: self._came(i))
+    def _compute(self, layer: LayerProfile, mode: Mode, phase: str, way: Sequence[int]) -> Steps:
+        alone_ns, *moved = way
+        flows = [
+            Flow(self._bytes(ns), *ends)
+            for ns, ends in zip(moved, (("host", "gpu"), ("gpu", "host")), strict=True)
+            if ns
+        ]
+        self.memory.take("workspace", layer.workspace_bytes)
+        work, label = Work(alone_ns, flows), f"{layer.name}, {mode}"
+        yield self.engine.queue("gpu").work(lambda: work, label, category=phase)
+        self.memory.give("workspace")
 
-        if layer.gap_backward_ns:
-            gpu.execute(layer.gap_backward_ns, f"behind {layer.name}", category="backward")
-        waits = [self._loaded[i]] if mode == "DFGB" else []
-        entry = gpu.work(begin, f"{layer.name}, {mode}", waits, "backward")
-        entry.callbacks.append(over)
-        self._free(entry, (i, "workspace"), (i, "activations"))
-        if on_gpu and system.buffer_ps_per_byte:
-            waited_ns = layer.nbytes * system.buffer_ps_per_byte // 1000
-            self.buffers_ns += waited_ns
-            gpu.execute(waited_ns, f"{layer.name}: buffer", category="buffers")
+    def _gradient(self, i: int) -> Steps:
+        """To the host, from all GPUs, and then its update, or all of them at the end."""
+        yield from self._ring(i)
+        yield self._copy(i, "gpu", "host")
+        self._came(i)
 
-    def _free(self, entry: Event, *keys: tuple[int, str]) -> None:
-        """Before the next entry begins, which is the first that an entry's end brings about."""
+    def _came(self, i: int) -> None:
+        self._missing -= 1
+        every = range(len(self._updates)) if not self._missing else ()
+        for each in every if self.system.updates_last else (i,):
+            name = self.profile.layers[each].name
+            queue = self.engine.queue("updates")
+            queue.execute(self._updates[each], name, category="update")
 
-        def free(_: Event) -> None:
-            for key in keys:
-                self.memory.give(key)
+    def _copy(self, i: int, source: str, target: str) -> Event:
+        layer = self.profile.layers[i]
+        queue = self.engine.queue("loads" if target == "gpu" else "gradients")
+        return queue.transfer(self._bytes(layer.transfer_ns), source, target, layer.name)
 
-        entry.callbacks.insert(0, free)
-
-    def _work(self, alone_ns: int, reads_ns: int, writes_ns: int) -> Work:
-        flows = (
-            Flow(self._bytes(reads_ns), "host", "gpu"),
-            Flow(self._bytes(writes_ns), "gpu", "host"),
-        )
-        return Work(alone_ns, [flow for flow in flows if flow.nbytes])
+    def _ring(self, i: int) -> Steps:
+        """Parameters to the other GPUs, or gradients from them, which takes as long."""
+        layer, gpus = self.profile.layers[i], self.system.gpus
+        if gpus > 1:
+            rate = self.profile.link_bytes_per_s / _GIGA
+            lane = Lane(gaps=(1,) * gpus, gb_per_s=rate, hop_ns=0)
+            ns = lane_ns(lane, "broadcast", layer.nbytes)
+            yield self.engine.queue("ring").execute(ns, layer.name)
 
     def _bytes(self, ns: int) -> int:
         """What the link moves in so long: a copy's latency counts as such."""
-        return ns * self._rate // _GIGA
-
-    # The host
-
-    def _came(self, i: int) -> None:
-        """A gradient is in the host's memory."""
-        self._missing -= 1
-        if not self.system.updates_last:
-            self._update(i)
-        elif not self._missing:
-            for each in range(len(self._updates)):
-                self._update(each)
-
-    def _update(self, i: int) -> None:
-        name = self.profile.layers[i].name
-        self.engine.queue("updates").execute(self._updates[i], name, category="update")
+        return ns * round(self.profile.link_bytes_per_s) // _GIGA

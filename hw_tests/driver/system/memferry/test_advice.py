@@ -22,5 +22,7 @@ def test_each_part_is_twice_as_good() -> None:
         "update": 1000 + 1000 + 30,
         "GPU": 1000 + 1000 + 60,
     }
+    near = profile_of(layer("a", 100, (20, 30), (20, 30, 30)))
+    assert step_ns_of_changes(near, "ours", None, 1.0)["link"] == 20 + 20
     small = profile_of(layer("a", 100, (20, 20), (20, 20, 20)))
     assert step_ns_of_changes(small, "ours", None, 1.0)["GPU"] == 20

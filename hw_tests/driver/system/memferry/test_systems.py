@@ -7,18 +7,17 @@ from random import Random
 
 import pytest
 
-from hw_tests.driver.system.memferry.profiles import FIGURE_6, any_plan, any_profile
+from hw_tests.driver.system.memferry.profiles import (
+    FIGURE_6,
+    any_plan,
+    any_profile,
+    layer,
+    profile_of,
+)
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.system.memferry.budget import gpu_bytes
-from sw_driver.system.memferry.link import Link, Plan
-from sw_driver.system.memferry.systems import (
-    BUCKET_BYTES,
-    System,
-    all_on_gpu,
-    deepspeed,
-    native,
-    run,
-)
+from sw_driver.system.memferry.link import Link, Plan, every
+from sw_driver.system.memferry.systems import BUCKET_BYTES, System, deepspeed, native, run
 
 
 def test_steps_take_what_the_planners_say() -> None:
@@ -33,6 +32,13 @@ def test_steps_take_what_the_planners_say() -> None:
         assert found == shared, f"seed {seed}: {plan}"
 
 
+def test_of_copies_that_are_asked_for_at_once_the_last_layers_is_first() -> None:
+    # Both forward passes are over at 0, copies at 1 and 5, and backward passes at 11.
+    first, second = layer("1", 4, (0, 0)), layer("2", 1, (0, 0), (10, 10, 10))
+    profile = profile_of(first, second)
+    assert run(profile, System(plan=every(profile, "DFGB", False)), check=True).total_ns == 11
+
+
 def test_native_updates_when_all_gradients_are_there() -> None:
     # Copies end at 10, 30 and 60, so forward passes at 14, 36 and 70, and backward ones at 90, 100
     # and 108. Gradients of 30, 20 and 10 come at 120, 140 and 150, and 12 ns of updates are left.
@@ -41,7 +47,7 @@ def test_native_updates_when_all_gradients_are_there() -> None:
     assert (step.forward_ns, step.total_ns, step.used_ns) == (70, 162, 58)
     assert step.utilization == 58 / 162
     assert step.peak_bytes == 2 * 60
-    assert run(FIGURE_6, System(plan=all_on_gpu(FIGURE_6))).total_ns == 152
+    assert run(FIGURE_6, System(plan=every(FIGURE_6, "GFGB", True))).total_ns == 152
 
 
 def test_activations_stay_and_workspaces_do_not() -> None:
@@ -56,7 +62,7 @@ def test_activations_stay_and_workspaces_do_not() -> None:
     # 60 bytes of parameters and gradients; behind them the second's forward pass has 5 + 7 + 4.
     # The first's backward pass has no activations of the second any more.
     step = run(profile, native(profile), check=True)
-    assert step.peak_bytes == 60 + 5 + 7 + 4
+    assert step.peak_bytes == 60 + 5 + 7 + 4 == gpu_bytes(profile, native(profile).plan)
 
 
 def test_deepspeed_waits_for_buffers() -> None:
@@ -77,6 +83,6 @@ def test_a_ring_passes_on_what_is_copied() -> None:
 
 
 def test_a_plan_of_other_layers_is_refused() -> None:
-    plan = all_on_gpu(replace(FIGURE_6, layers=FIGURE_6.layers[:2]))
+    plan = every(replace(FIGURE_6, layers=FIGURE_6.layers[:2]), "GFGB", True)
     with pytest.raises(InvalidArgumentError, match="the number of layers in the plan is 2"):
         run(FIGURE_6, System(plan=plan))
