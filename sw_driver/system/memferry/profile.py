@@ -16,7 +16,17 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
 from sw_driver.numbers import check_fields, check_integer, check_name
 
-__all__ = ["LayerProfile", "ModelProfile", "read_profile", "write_profile"]
+__all__ = ["DHA_TIMES", "MEASURED", "LayerProfile", "ModelProfile", "read_profile", "write_profile"]
+
+DHA_TIMES = {
+    "forward_dha_ns": "forward_ns",
+    "backward_dha_ns": "backward_ns",
+    "backward_gradient_dha_ns": "backward_ns",
+}
+"""A layer's times by DHA, each with what it takes in the GPU's memory."""
+
+MEASURED = {each.stem: each for each in Path(__file__).with_name("profiles").glob("*.json")}
+"""Files of profiles that :mod:`~sw_driver.system.memferry.profiler` has made, by name."""
 
 _MOST = 10**15
 """Of bytes and of ns, so that sums of them stay far below what a machine's memory may be."""
@@ -95,8 +105,10 @@ def read_profile(path: Path) -> ModelProfile:
 
 
 def write_profile(path: Path, profile: ModelProfile) -> None:
-    """Writes what :func:`read_profile` reads. Raises ``OSError`` with the name of the file."""
-    write_whole(path, json.dumps(asdict(profile), indent=1) + "\n")
+    """Writes what :func:`read_profile` reads, a layer on a line. Raises ``OSError`` with the file's
+    name."""
+    text = json.dumps(asdict(profile)).replace('{"name"', '\n{"name"')
+    write_whole(path, text + "\n")
 
 
 def _known(kind: type, found: Any, what: str) -> dict[str, Any]:
