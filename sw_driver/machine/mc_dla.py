@@ -24,7 +24,7 @@ from .parts import (
     link,
     predicted,
 )
-from .processors import A100
+from .processors import A100, H100
 
 __all__ = ["CATALOGUES", "MC_DLA", "MC_DLA_RTL", "parts_of"]
 
@@ -123,7 +123,7 @@ CATALOGUES = {
             "h100",
             node_bytes=given(80 * 10**9, "NVIDIA H100 data sheet: SXM5"),
             tflop_per_s=assumed(494 / 2, f"NVIDIA H100 data sheet; {_HALF}"),
-            gb_per_s=given(3350, "NVIDIA H100 data sheet: SXM5"),
+            gb_per_s=H100.gb_per_s,
             link_gb_per_s=given(
                 75, "NVIDIA H100 data sheet: NVLink 900 GB/s, both directions of six triples"
             ),

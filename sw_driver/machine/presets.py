@@ -5,12 +5,12 @@ from __future__ import annotations
 from .axdimm_platform import AXDIMM_PLATFORM
 from .machine import Machine
 from .memferry import MEMFERRY_A100, MEMFERRY_V100
-from .sentinel import SENTINEL
+from .sentinel import TIERS
 from .tiny import TINY
 
 __all__ = ["PRESETS"]
 
 PRESETS: dict[str, Machine] = {
     machine.name: machine
-    for machine in (AXDIMM_PLATFORM, MEMFERRY_A100, MEMFERRY_V100, SENTINEL, TINY)
+    for machine in (AXDIMM_PLATFORM, MEMFERRY_A100, MEMFERRY_V100, *TIERS.values(), TINY)
 }

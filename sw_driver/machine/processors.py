@@ -2,29 +2,37 @@
 
 The rate of a CPU is half of what its cores do with fused multiplications and additions (FMA): what
 they do without, as in TensorFlow's release builds of the papers' years, which use AVX but no FMA
-(tensorflow/tensorflow, issue 19584). That of a GPU is its data sheet's.
+(tensorflow/tensorflow, issue 19584); later ones are taken to reach as much of theirs. That of a GPU
+is its data sheet's.
 """
 
 from __future__ import annotations
 
 from .parts import Device, Figure, assumed, given
 
-__all__ = ["A100", "V100", "XEON_E5_2630_V3", "XEON_E5_2670_V3"]
+__all__ = ["A100", "H100", "V100", "XEON_8480", "XEON_E5_2630_V3", "XEON_E5_2670_V3"]
 
-_FLOP_PER_CYCLE = 2 * 2 * 8
 _LAUNCH = assumed(5_000, "some 5 us from a framework's call to the kernel's begin")
 
 
-def _xeon(model: str, cores: int, ghz: float, cache_mib: int, gb_per_s: Figure) -> Device:
-    """A socket."""
-    tflop_per_s = cores * ghz * _FLOP_PER_CYCLE / 1000
+def _xeon(
+    model: str,
+    cores: int,
+    ghz: float,
+    cache_mib: int,
+    gb_per_s: Figure,
+    vector: tuple[str, int] = ("AVX2", 8),
+) -> Device:
+    """A socket, whose cores have two units of so many FP32 each."""
+    extension, lanes = vector
+    tflop_per_s = cores * ghz * 2 * 2 * lanes / 1000
     return Device(
         name="cpu",
         memory="host",
         tflop_per_s=assumed(
             tflop_per_s / 2,
-            f"half of {tflop_per_s:.4f}; Intel: {model} has {cores} cores of {ghz} GHz; AVX2: two "
-            "FMA of 8 FP32 a cycle",
+            f"half of {tflop_per_s:.4f}; Intel: {model} has {cores} cores of {ghz} GHz; "
+            f"{extension}: two FMA of {lanes} FP32 a cycle",
         ),
         gb_per_s=gb_per_s,
         launch_ns=assumed(0, "a call of a function"),
@@ -43,6 +51,12 @@ XEON_E5_2630_V3 = _xeon(
 )  # fmt: skip
 """The CPU of the heterogeneous PIM's Table IV."""
 
+XEON_8480 = _xeon(
+    "Platinum 8480+", 56, 2.0, 105,
+    given(307.2, "Intel: Platinum 8480+: eight channels of DDR5-4800"), ("AVX-512", 16),
+)  # fmt: skip
+"""A CPU of the first generation that takes CXL memory."""
+
 V100 = Device(
     name="gpu",
     memory="gpu",
@@ -59,4 +73,13 @@ A100 = Device(
     gb_per_s=given(2039, "NVIDIA A100 data sheet: SXM4, 80 GB"),
     launch_ns=_LAUNCH,
     cache_bytes=given(40 << 20, "NVIDIA A100 white paper: 40960 KB of L2"),
+)
+
+H100 = Device(
+    name="gpu",
+    memory="gpu",
+    tflop_per_s=given(67, "NVIDIA H100 data sheet: SXM5, FP32, without tensor cores"),
+    gb_per_s=given(3350, "NVIDIA H100 data sheet: SXM5"),
+    launch_ns=_LAUNCH,
+    cache_bytes=given(50 << 20, "NVIDIA H100 white paper: 50 MB of L2, taken to be MiB"),
 )

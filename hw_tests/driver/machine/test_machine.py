@@ -11,7 +11,7 @@ from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
 from sw_driver.machine.parts import MARKS, Figure
 from sw_driver.machine.presets import PRESETS
 from sw_driver.machine.processors import XEON_E5_2630_V3
-from sw_driver.machine.sentinel import SENTINEL
+from sw_driver.machine.sentinel import SENTINEL, TIERS
 from sw_driver.machine.tiny import TINY
 from sw_driver.workload.trace import Op
 
@@ -82,6 +82,31 @@ def test_sentinels_socket_is_the_papers() -> None:
     assert changed.keys["cpu.cache_bytes"].value == 0
     with pytest.raises(MachineError, match=r"cpu\.cache_bytes is -1: expected an integer of 0"):
         SENTINEL.override({"cpu.cache_bytes": "-1"})
+
+
+def test_every_pair_of_memories_is_a_preset_and_moves_at_the_rate_of_its_slow_one() -> None:
+    rates = {}
+    for name, machine in TIERS.items():
+        assert PRESETS[machine.name] is machine
+        assert [memory.name for memory in machine.memories] == ["fast", "slow"]
+        (device,) = machine.devices
+        assert device.memory == "fast"
+        assert machine.memory("fast").total_gb_per_s == device.gb_per_s
+        ((slow, writing),) = machine.route("fast", "slow")
+        assert writing
+        total = machine.memory("slow").total_gb_per_s
+        rates[name] = slow.rate(writing=False), total and total.value
+    assert rates == {
+        "xeon": (19 * 10**9, 19),
+        "pcie3": (12 * 10**9, None),
+        "pcie4": (25 * 10**9, None),
+        "pcie5": (55_600_000_000, None),
+        "cxl": (27_800_000_000, 36),
+        "nvme": (3_450_000_000, None),
+        "ddr4-800": (6_400_000_000, None),
+    }
+    assert {name for name, each in TIERS.items() if each.links[0].sharing == "half"} == {"ddr4-800"}
+    assert TIERS["cxl"].device("cpu").tflop_per_s.value == pytest.approx(56 * 2.0 * 64 / 2000)
 
 
 def _link(name: str, a: str, b: str) -> Link:
