@@ -20,6 +20,7 @@ PAPERS = {
     "axdimm": "sw_driver.system.axdimm.experiments",
     "mc-dla": "sw_driver.system.mc_dla.experiments",
     "memferry": "sw_driver.system.memferry.experiments",
+    "sentinel": "sw_driver.system.sentinel.experiments",
 }
 """The module of each paper, with its ``EXPERIMENTS`` and the ``INTRODUCTION`` of its page."""
 

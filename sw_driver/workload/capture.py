@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from math import prod
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any
+from typing import Any, ClassVar, Literal
 from unittest.mock import patch
 
 import torch
@@ -45,7 +45,7 @@ from .products import BAGS, GATHERS, GRADIENTS, geometry_of, has_products, produ
 from .stages import OUTSIDE, Layering
 from .trace import LASTING, SHIPPED, SUFFIX, Geometry, Op, Tensor, Trace
 
-__all__ = ["capture", "capture_shipped", "main"]
+__all__ = ["Recorder", "add_layer", "capture", "capture_shipped", "main", "recording"]
 
 _MOVES = frozenset(
     ("embedding", "clone", "copy_", "_to_copy", "cat", "stack", "constant_pad_nd", "index_select",
@@ -108,21 +108,14 @@ def capture(
         Raised by PyTorch for a loss without a gradient, and for what depends on the contents of
         tensors.
     """
-    updating = rule_called(rule)
-    if not {"p", "g"} <= set(updating.inputs) or "p" not in updating.outputs:
-        raise ValueError(
-            f"rule {rule!r} updates no parameter: choose one that reads p, g, writes p"
-        )
-    with FakeTensorMode(), _without_mkldnn(), _without_garbage():
+    with FakeTensorMode():
         with _casts_and_copies():
             model, batch = build()
-        recorder = _Recorder(model, batch)
-        with recorder.layers_of(model), _without_optimizers(rule), _Phases(recorder), recorder:
+        with recording(model, batch, rule) as recorder:
             loss = step(model, *batch)
             if loss is not None:
                 loss.backward()
             del loss
-        recorder.update(model, updating)
     versions = {"rule": rule, "torch": torch.__version__.partition("+")[0]}
     return recorder.trace(name, {**(origin or {}), **versions})
 
@@ -138,6 +131,43 @@ def capture_shipped(name: str) -> Trace:
         rule=config.rule,
         origin={**({"model": model} if model else {}), **asdict(config)},
     )
+
+
+@contextmanager
+def recording(model: nn.Module, batch: Iterable[Any], rule: str) -> Iterator[Recorder]:
+    """Records what runs within it, and then the update; raises as :func:`capture` does, and
+    ``ValueError`` within another."""
+    updating = rule_called(rule)
+    if not {"p", "g"} <= set(updating.inputs) or "p" not in updating.outputs:
+        raise ValueError(
+            f"rule {rule!r} updates no parameter: choose one that reads p, g, writes p"
+        )
+    if Recorder.latest:
+        raise ValueError("a step is being captured already: end that first, or begin none in it")
+    with _without_mkldnn(), _without_garbage():
+        recorder = Recorder.latest = Recorder(model, batch)
+        try:
+            with recorder.layers_of(model), _without_optimizers(rule), _Phases(recorder), recorder:
+                yield recorder
+        finally:
+            Recorder.latest = False
+        recorder.update(model, updating)
+
+
+def add_layer() -> None:
+    """Ends a layer here, in the model or the step. Then these are the layers of a step that is
+    captured, and none is found from modules; what runs after the last is of that one. It does
+    nothing after a capture, so that a model may train on with it.
+
+    Raises ``ValueError`` before the first capture.
+    """
+    if Recorder.latest is None:
+        raise ValueError(
+            "add_layer() is called in no profile: call start_profile() before the step, or give "
+            "the step to nearmem as FILE.py:FUNCTION"
+        )
+    if Recorder.latest:
+        Recorder.latest.end_layer()
 
 
 @contextmanager
@@ -199,7 +229,7 @@ def _without_optimizers(rule: str) -> Iterator[None]:
 class _Phases(TorchFunctionMode):
     """Tells the recorder when a backward pass runs, whoever calls it."""
 
-    def __init__(self, recorder: _Recorder) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
 
@@ -213,7 +243,12 @@ class _Phases(TorchFunctionMode):
             self._recorder.phase = before
 
 
-class _Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):
+    """Makes a trace of what PyTorch does."""
+
+    latest: ClassVar[Recorder | Literal[False] | None] = None
+    """Who records; False if none does any more, and None before the first."""
+
     def __init__(self, model: nn.Module, batch: Iterable[Any]) -> None:
         super().__init__()
         self.phase = "forward"
@@ -318,6 +353,11 @@ class _Recorder(TorchDispatchMode):
             shapes = geometry_of(kind, operands, results[0], arguments) if results else None
             self._add(kind, layer, source, read, written, flops, shapes)
         return result
+
+    def end_layer(self) -> None:
+        """Ends a layer by hand."""
+        if self.phase == "forward":
+            self._layering.end(len(self._ops))
 
     def update(self, model: nn.Module, rule: UpdateRule) -> None:
         """Appends the operations that update parameters."""

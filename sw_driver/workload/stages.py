@@ -22,6 +22,7 @@ class Layering:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._names: list[str] = []
+        self._ends: list[int] = []  # by hand
         self._used = frozenset[_Part]()
         self._before: frozenset[_Part] | None = None  # used by the time step before, if it is one
         self._parameters: set[int] = set()
@@ -43,6 +44,8 @@ class Layering:
         ``module[1]``. ``factors`` are what a product reads, or the table that is looked up. What it
         reads is a tensor and the element at which that begins in its memory: a parameter may have
         the weights of several products."""
+        if self._ends:
+            return
         none = frozenset[_Part]()
         if not factors:  # what is made of parameters only, such as by a cast, stands for them
             read = [self._weights(each) for each in reads]
@@ -61,6 +64,13 @@ class Layering:
             self._before = self._used if here and again else None
             self._used = none
         self._used |= weights
+
+    def end(self, op: int) -> None:
+        """Ends a layer by hand before that operation: then these are all layers."""
+        if op not in [0, *self._ends]:
+            self._ends.append(op)
+            self._starts = [0, *self._ends[:-1]]
+            self._names = [f"layer {each}" for each in range(len(self._starts))]
 
     def _weights(self, part: _Part) -> frozenset[_Part]:
         tensor, _ = part

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,7 +18,7 @@ from ..engine import Engine
 from ..residency import Residency
 from ..work import Work, work_of
 
-__all__ = ["FAST", "SLOW", "Lane", "Outcome", "Placing", "run"]
+__all__ = ["FAST", "SLOW", "Lane", "Outcome", "Placing", "life", "run"]
 
 FAST, SLOW = "fast", "slow"
 """The memories of every machine here."""
@@ -30,48 +31,53 @@ class Outcome:
     policy: Placing
     step_ns: tuple[int, ...]
     """What each step took; the last is the one that the first have led to."""
-    moved_bytes: tuple[int, ...]
-    """What was moved in each step, both ways together; a move counts in the step it begins in."""
+    moves: tuple[Mapping[int, int], ...]
+    """By step the bytes that were moved of each tensor, both ways together; a move counts in the
+    step it begins in."""
     peak_fast_bytes: int
+
+    @property
+    def moved_bytes(self) -> tuple[int, ...]:
+        """By step."""
+        return tuple(sum(each.values()) for each in self.moves)
 
 
 class Placing(Policy):
     """Keeps tensors where they are allocated: in the fast memory while there is room.
 
-    Those that last are in :attr:`home` at first. Operations begin one after the other, and each is
-    asked about when the one before is over.
+    Those that last are where :meth:`begins` says at first. Operations begin one after the other,
+    and each is asked about when the one before is over.
     """
-
-    home = SLOW
 
     def __init__(self, engine: Engine, trace: Trace, step: Trace) -> None:
         self.engine, self.trace, self.step = engine, trace, step
         """``trace`` is ``step``, several times."""
         self.fast = engine.memory(FAST)
         self.residency = Residency(
-            engine, lambda key, _: trace.tensors[key].nbytes, name=lambda key: f"tensor {key}"
+            engine, lambda key, _: self.nbytes(key), name=lambda key: f"tensor {key}"
         )
-        self.moved: list[int] = [0] * (trace.steps // step.steps)
-        """Bytes, by step."""
+        self.begun: list[tuple[int, int, int]] = []
+        """When moves began, of which tensor of the one step, and of how many bytes."""
         self.number = 0
         """Of the step that runs."""
+        self.moving: dict[int, Event] = {}
+        """What lanes have on its way, with the event of its coming."""
         self._new = [each.id for each in step.tensors if each.kind not in LASTING]
         self._places = {tensor: place for place, tensor in enumerate(self._new)}
+        self.base = (*range(len(step.tensors)), *self._new * trace.steps).__getitem__
+        """The tensor of the one step that one is, or is again."""
         self._born: dict[int, list[Tensor]] = {}
         self._dies: dict[int, list[Tensor]] = {}
         for each in trace.tensors:
             if each.kind in LASTING:
-                self.residency.put(each.id, self.home)
+                self.residency.put(each.id, self.begins(each))
+                continue
+            if not life(step, step.tensors[self.base(each.id)]):
                 continue
             number = each.allocated // len(step.ops)
             freed = (number + 1) * len(step.ops) if each.freed is None else each.freed
             self._born.setdefault(each.allocated, []).append(each)
             self._dies.setdefault(freed - 1, []).append(each)
-
-    def base(self, tensor: int) -> int:
-        """The tensor of the one step that this is, or is again."""
-        known = len(self.step.tensors)
-        return tensor if tensor < known else self._new[(tensor - known) % len(self._new)]
 
     def now(self, tensor: int) -> int:
         """The tensor that one of the one step is in the step that runs."""
@@ -82,42 +88,53 @@ class Placing(Policy):
 
     # To be overridden
 
+    def begins(self, tensor: Tensor) -> str:
+        """Where a tensor that lasts is before the first step."""
+        return SLOW
+
     def allocate(self, tensor: Tensor) -> str:
         """Where a tensor is that gets its memory now; an empty text if the policy sees to it."""
-        return FAST if tensor.nbytes <= self.fast.free_bytes else SLOW
+        return FAST if self.nbytes(tensor.id) <= self.room(tensor.id) else SLOW
 
     def release(self, tensor: Tensor) -> None:
         """Called when its memory is given back."""
         self.residency.free(tensor.id)
 
+    def nbytes(self, tensor: int) -> int:
+        """What it takes in a memory, and moves."""
+        return self.trace.tensors[tensor].nbytes
+
+    def room(self, tensor: int) -> int:
+        """How many bytes of fast memory it may have: those that are free."""
+        return self.fast.free_bytes
+
     def where(self, tensor: int) -> str:
         return self.residency.where(tensor)
 
     def begin(self, op: Op) -> Iterable[Event]:
-        """Called before an operation, whose new tensors are allocated then; what it waits for."""
+        """Called before an operation; what it waits for. Its new tensors are allocated then."""
         return ()
 
     # Of the policy of steps
 
     def before(self, op: Op) -> Iterable[Event]:
         self.number = op.id // len(self.step.ops)
-        after = list(self.begin(op))
-        for tensor in self._born.get(op.id, ()):
-            if place := self.allocate(tensor):
-                self.residency.put(tensor.id, place)
-        return after
+        return self.begin(op)
 
     def after(self, op: Op) -> None:
         for tensor in self._dies.get(op.id, ()):
             self.release(tensor)
 
     def cost(self, op: Op, device: str) -> Work | int:
+        for tensor in self._born.get(op.id, ()):
+            if place := self.allocate(tensor):
+                self.residency.put(tensor.id, place)
         return work_of(self.engine.machine, op, device, self.where)
 
 
 class Lane:
     """Moves tensors to a memory, as many at once as it is wide, in the order in which they were
-    asked for; who does not fit waits, and those behind it."""
+    asked for; who does not fit now waits, and those behind it."""
 
     def __init__(self, policy: Placing, target: str, width: int = 1) -> None:
         self.policy, self.target, self.width = policy, target, width
@@ -130,29 +147,37 @@ class Lane:
         self.waiting.append(tensor)
         self._go()
 
-    def drop(self) -> list[int]:
-        """Forgets who has not begun, and returns them."""
-        dropped = list(self.waiting)
+    def drop(self) -> None:
+        """Forgets who has not begun."""
         self.waiting.clear()
-        return dropped
+
+    def forget(self, tensor: int) -> None:
+        """Forgets one, if it has not begun."""
+        if tensor in self.waiting:
+            self.waiting.remove(tensor)
 
     def _go(self) -> None:
         policy, residency = self.policy, self.policy.residency
         account = policy.engine.memory(self.target)
         while self.waiting and len(self.moving) < self.width:
             tensor = self.waiting[0]
-            nbytes = policy.trace.tensors[tensor].nbytes
-            if residency.where(tensor) in ("", self.target):
+            nbytes = policy.nbytes(tensor)
+            room = policy.room(tensor) if account is policy.fast else account.free_bytes
+            moving = tensor in policy.moving
+            never = not residency.where(tensor) or nbytes > account.capacity_bytes
+            if not moving and (never or residency.has(tensor, self.target)):
                 self.waiting.popleft()
-            elif nbytes > account.free_bytes:
-                if not self._watching and nbytes <= account.capacity_bytes:
+            elif moving or nbytes > room:
+                if not self._watching:
                     self._watching = True
-                    account.change(nbytes, tensor).callbacks.append(self._changed)
+                    change = policy.moving.get(tensor) or account.change(nbytes, tensor)
+                    change.callbacks.append(self._changed)
                 return
             else:
                 self.waiting.popleft()
-                policy.moved[policy.number] += nbytes
-                coming = self.moving[tensor] = residency.move(tensor, self.target)
+                policy.begun.append((policy.engine.now_ns, policy.base(tensor), nbytes))
+                coming = residency.move(tensor, self.target)
+                self.moving[tensor] = policy.moving[tensor] = coming
                 coming.callbacks.append(lambda _, tensor=tensor: self._came(tensor))
 
     def _changed(self, _: Event) -> None:
@@ -160,8 +185,15 @@ class Lane:
         self._go()
 
     def _came(self, tensor: int) -> None:
-        del self.moving[tensor]
+        del self.moving[tensor], self.policy.moving[tensor]
         self._go()
+
+
+def life(step: Trace, tensor: Tensor) -> range:
+    """The operations in which a tensor has memory."""
+    if tensor.kind in LASTING:
+        return range(len(step.ops))
+    return range(tensor.allocated, len(step.ops) if tensor.freed is None else tensor.freed)
 
 
 Make = Callable[[Engine, Trace, Trace], Placing]
@@ -184,10 +216,13 @@ def run(
     done = drive(engine, trace, policy, ahead_ops=0, cost=policy.cost)
     if record:
         engine.check()
-    ends = (done.begin_ns, *done.step_end_ns)
+    ends = done.step_end_ns[step.steps - 1 :: step.steps]
+    moves = [Counter[int]() for _ in range(steps + 1)]  # the last, of what begins behind the steps
+    for at_ns, tensor, nbytes in policy.begun:
+        moves[bisect_right(ends, at_ns)][tensor] += nbytes
     return Outcome(
         policy=policy,
-        step_ns=tuple(end - begin for begin, end in pairwise(ends)),
-        moved_bytes=tuple(policy.moved),
+        step_ns=tuple(end - begin for begin, end in pairwise((done.begin_ns, *ends))),
+        moves=tuple(moves[:steps]),
         peak_fast_bytes=policy.fast.peak_bytes,
     )

@@ -1,0 +1,37 @@
+"""Whom Sentinel is compared with."""
+
+from __future__ import annotations
+
+import pytest
+
+from sw_driver.system.sentinel.profiling import profile_of
+from sw_driver.system.sentinel.rivals import RIVALS, Rival
+from sw_driver.workload import load_trace
+from sw_driver.workload.summary import peak_bytes
+
+from .random_steps import with_fast
+
+
+@pytest.mark.parametrize("transfers", ["shared", "apart"])
+def test_a_network_under_all_of_them(transfers: str) -> None:
+    profile = profile_of(load_trace("dcgan"), 30_000_000)
+    machine = with_fast(peak_bytes(profile.step) // 5, transfers)
+    found = {name: rival(profile, machine) for name, rival in RIVALS.items()}
+    times = {name: each.step_ns for name, each in found.items()}
+    assert times["fast-only"] < times["clairvoyant"] < times["first-touch"] < times["slow-only"]
+    assert times["fast-only"] < times["ial"] < times["slow-only"]
+    bytes_ns = sum(op.nbytes for op in profile.step.ops)
+    assert times["slow-only"] - times["fast-only"] < bytes_ns / 19 - bytes_ns / 34
+    capacity = machine.memory("fast").capacity_bytes.value
+    for name, each in found.items():
+        assert each.peak_fast_bytes <= capacity or name == "fast-only"
+        if each.tried:
+            assert each.step_ns == min(other.step_ns for other in each.tried.values())
+            assert best(each) == (each.step_ns, each.moved_bytes, each.peak_fast_bytes)
+    assert next(iter(found["ial"].tried)) == "blocks, every 5 s, 8 at once"
+    assert found["slow-only"].peak_fast_bytes == 0 == found["first-touch"].moved_bytes
+
+
+def best(rival: Rival) -> tuple[int, int, int]:
+    of = rival.tried[rival.settings]
+    return of.step_ns, of.moved_bytes, of.peak_fast_bytes

@@ -1,0 +1,271 @@
+"""How Sentinel finds its schedule: which lengths of interval are left, tried, and tested.
+
+What the paper leaves open is read as follows. Layers are visits of the profile. A tensor is needed
+where it is accessed in memory, past the cache. In equation 1, data is all that an interval needs
+and that does not live short, and in equation 2, an interval's time is its share of a step in fast
+memory. The whole step is tried, too, and all lengths if they leave none. In case 2 what has no room
+stays in slow memory. What is new goes to fast memory under the same condition as what comes there:
+that there is room beside what the pool takes in all intervals in which it is to stay. So the pool
+has its room without that anything leaves which is still needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, pairwise
+
+from sw_driver.device.timeline import Timeline
+from sw_driver.machine import Machine
+from sw_driver.numbers import check_integer
+from sw_driver.workload.trace import LASTING
+
+from ..errors import NoRoomError
+from .pages import PAGE_BYTES, original
+from .placing import FAST, SLOW, Outcome, run
+from .policy import Schedule, Sentinel
+from .profiling import StepProfile
+
+__all__ = ["BelowBoundError", "Planned", "Settings", "lower_bound_bytes", "planned"]
+
+TRIALS = 10
+"""So many cases 3 are tested at most, the first of a step."""
+
+
+class BelowBoundError(NoRoomError):
+    """Fast memory is smaller than :func:`lower_bound_bytes`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What of Sentinel is there: all of it, if nothing is said."""
+
+    reserve: bool = True
+    """A pool for tensors that live short; without, they are in fast memory if there is room."""
+    pack: bool = True
+    """Tensors move that share pages with none that others need; without, all of the pages that an
+    allocator puts them in."""
+    trial: bool = True
+    """Cases 3 are tested; without, the next interval always waits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A schedule, and the step that it makes."""
+
+    schedule: Schedule
+    outcome: Outcome
+    lower_bound_bytes: int
+    tried: Mapping[int, int]
+    """What a step takes, in ns, by layers in an interval."""
+    steps: int
+    """Of training, until the schedule is found: the profiled one, one for each length tried, and
+    two for each case 3 tested."""
+
+    @property
+    def interval_layers(self) -> int:
+        return self.schedule.interval_layers
+
+    @property
+    def pool_bytes(self) -> int:
+        """The most that the pool takes."""
+        return max(self.schedule.pool_bytes)
+
+    @property
+    def cases(self) -> tuple[int, int, int]:
+        """How many intervals of the last step end in each case."""
+        first, second, third = _policy(self.outcome).cases[-1]
+        return len(first), len(second), len(third)
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.outcome.moved_bytes[-1]
+
+    @property
+    def step_ns(self) -> int:
+        return self.outcome.step_ns[-1]
+
+
+def _policy(outcome: Outcome) -> Sentinel:
+    assert isinstance(outcome.policy, Sentinel)
+    return outcome.policy
+
+
+class _Planner:
+    """What schedules of all lengths are made of."""
+
+    def __init__(self, profile: StepProfile, settings: Settings) -> None:
+        self.profile, self.step = profile, profile.step
+        self.nbytes = tuple(each.nbytes for each in self.step.tensors)
+        if not settings.pack:
+            pages = original(self.step).pages
+            self.nbytes = tuple(len(each) * PAGE_BYTES for each in pages)
+        self.pooled = profile.short_lived if settings.reserve else frozenset[int]()
+        self.uses: list[list[int]] = [[] for _ in self.step.tensors]
+        """For each tensor the operations that access it in memory, in their order."""
+        for op in self.step.ops:
+            moved = zip(op.reads + op.writes, op.read_bytes + op.write_bytes, strict=True)
+            for tensor in dict.fromkeys(tensor for tensor, nbytes in moved if nbytes):
+                self.uses[tensor].append(op.id)
+        self.long = [
+            each for each in self.step.tensors if self.uses[each.id] and each.id not in self.pooled
+        ]
+        changes = [0] * (len(self.step.ops) + 1)
+        for tensor in self.pooled:
+            each = self.step.tensors[tensor]
+            changes[each.allocated] += each.nbytes
+            changes[len(self.step.ops) if each.freed is None else each.freed] -= each.nbytes
+        self.pool_bytes = list(accumulate(changes))[:-1]
+        """What is in the pool, by operation."""
+
+    def lower_bound_bytes(self) -> int:
+        return max(self.pool_bytes) + max((each.nbytes for each in self.long), default=0)
+
+    def data_bytes(self, layers: int) -> int:
+        """The most that an interval accesses of what does not live short."""
+        needed: dict[int, int] = {}
+        for each in self.long:
+            for interval in dict.fromkeys(visit // layers for visit in self.profile.lines[each.id]):
+                needed[interval] = needed.get(interval, 0) + each.nbytes
+        return max(needed.values(), default=0)
+
+    def schedule(self, layers: int, waits: frozenset[int]) -> Schedule:
+        visits, visit_of = self.profile.visits, self.profile.visit_of
+        count = -(-len(visits) // layers)
+        begins = [visits[number * layers].start for number in range(count)]
+        pool_bytes = self.pool_bytes[:]
+        for begin, end in pairwise((*begins, len(pool_bytes))):
+            pool_bytes[begin:end] = [*accumulate(pool_bytes[begin:end][::-1], max)][::-1]
+        pool = [pool_bytes[begin] for begin in begins]
+        needed: list[list[tuple[int, int]]] = [[] for _ in begins]
+        leaving: dict[int, list[int]] = {}
+        stays: dict[tuple[int, int], int] = {}
+        for each in self.long:
+            uses = [(visit_of[op] // layers, op) for op in self.uses[each.id]]
+            lasts = each.kind in LASTING
+            first = dict(reversed(uses))
+            for interval, op in first.items():
+                # What is new in the interval before is not there when that begins.
+                if lasts or (interval and each.allocated < begins[interval - 1]):
+                    needed[interval].append((op, each.id))
+            after = [(uses[0][0] + count, -1)] if lasts else []
+            for (interval, op), (following, _) in pairwise([*uses, *after]):
+                if following > interval + 1:
+                    leaving.setdefault(op, []).append(each.id)
+            there = sorted(first)
+            if not lasts:
+                freed = len(visit_of) if each.freed is None else each.freed
+                there += range(there[-1] + 1, visit_of[freed - 1] // layers + 1)
+            most: dict[int, int] = {}
+            for interval in reversed([*there, *(number + count for number in there if lasts)]):
+                most[interval] = max(pool[interval % count], most.get(interval + 1, 0))
+            for interval in there:
+                for here in (interval - 1, interval)[not (lasts or interval) :]:
+                    stays[each.id, here % count] = most.get(here % count + 1, 0)
+        return Schedule(
+            interval_layers=layers,
+            begins={op: number for number, op in enumerate(begins)},
+            asked=tuple(
+                tuple(tensor for _, tensor in sorted(needed[(number + 1) % count]))
+                for number in range(count)
+            ),
+            leaving={op: tuple(tensors) for op, tensors in leaving.items()},
+            pooled=self.pooled,
+            pool_bytes=tuple(pool_bytes),
+            nbytes=self.nbytes,
+            stays=stays,
+            waits=waits,
+        )
+
+    def lengths(self, machine: Machine) -> list[int]:
+        """The whole step, in which nothing moves; and of half of it, a quarter, to 1, those that
+        equations 1 and 2 leave, or all if they leave none."""
+        visits = len(self.profile.visits)
+        known = sorted({-(-visits >> halved) for halved in range((visits - 1).bit_length() + 1)})
+        device = machine.devices[0]
+        step_ns = sum(map(device.cost, self.step.ops))
+        rate = min(link.rate(writing=writing) for link, writing in machine.route(SLOW, FAST))
+        free_bytes = int(machine.memory(FAST).capacity_bytes.value) - max(self.pool_bytes)
+        left = [
+            layers
+            for layers in known
+            if self.data_bytes(layers) < free_bytes
+            and step_ns * layers * rate > free_bytes * visits * 10**9
+        ]
+        return sorted({*left, visits}) if left else known
+
+
+def lower_bound_bytes(profile: StepProfile) -> int:
+    """The least fast memory: what the short-lived take at most, and the largest of the others that
+    are accessed."""
+    return _Planner(profile, Settings()).lower_bound_bytes()
+
+
+def planned(
+    profile: StepProfile,
+    machine: Machine,
+    settings: Settings = Settings(),
+    *,
+    lengths: Iterable[int] | None = None,
+    timeline: Timeline | None = None,
+) -> Planned:
+    """The best schedule for a step on a machine with memories ``fast`` and ``slow``.
+
+    Raises :class:`BelowBoundError` for a pool in less fast memory than the lower bound.
+
+    Parameters
+    ----------
+    lengths: layers in an interval to try, instead of those that the equations leave.
+    timeline: of the steps under the schedule that is found.
+    """
+    capacity = int(machine.memory(FAST).capacity_bytes.value)
+    full = _Planner(profile, Settings())
+    least = full.lower_bound_bytes()
+    if settings.reserve and capacity < least:
+        raise BelowBoundError(
+            f"fast memory of {capacity} bytes is too small for {profile.step.name}: what lives "
+            f"short, and the largest of what does not, take {least}; give it at least as many, or "
+            "plan without a pool"
+        )
+    planner, visits = _Planner(profile, settings), len(profile.visits)
+    lengths = full.lengths(machine) if lengths is None else [*lengths]
+    check_integer("the number of lengths to try", len(lengths))
+
+    def attempt(
+        schedule: Schedule, trial: int | None = None, timeline: Timeline | None = None
+    ) -> Outcome:
+        make = partial(Sentinel, schedule=schedule, trial=trial)
+        return run(machine, profile.step, make, timeline=timeline)
+
+    tried: dict[int, int] = {}
+    best: tuple[Schedule, Outcome] | None = None
+    for each in lengths:
+        layers = check_integer("layers in an interval", each, 1, visits)
+        schedule = planner.schedule(layers, frozenset(range(visits)))
+        outcome = attempt(schedule)
+        tried[layers] = outcome.step_ns[-1]
+        if best is None or outcome.step_ns[-1] < best[1].step_ns[-1]:
+            best = schedule, outcome
+    assert best is not None
+    schedule, outcome = best
+    tested: list[int] = []
+    while settings.trial and len(tested) < TRIALS:
+        late = [each for each in _policy(outcome).cases[-1][2] if each not in tested]
+        if not late:
+            break
+        tested.append(late[0])
+        if attempt(schedule, late[0]).step_ns[-1] < outcome.step_ns[-1]:
+            other = replace(schedule, waits=schedule.waits ^ {late[0]})
+            result = attempt(other)
+            if result.step_ns[-1] < outcome.step_ns[-1]:
+                schedule, outcome = other, result
+    if timeline is not None:
+        outcome = attempt(schedule, timeline=timeline)
+    return Planned(
+        schedule=schedule,
+        outcome=outcome,
+        lower_bound_bytes=least,
+        tried=tried,
+        steps=1 + len(tried) + 2 * len(tested),
+    )

@@ -1,0 +1,126 @@
+"""Whom Sentinel is compared with, each at its best: what can be set is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from sw_driver.machine import Machine
+from sw_driver.workload.summary import peak_bytes
+from sw_driver.workload.trace import Tensor
+
+from .active_lists import AT_ONCE, PERIOD_NS, active_lists, in_blocks
+from .clairvoyant import Foreseen, belady, settled, worthwhile
+from .placing import FAST, SLOW, Make, Placing, run
+from .profiling import StepProfile
+
+__all__ = ["RIVALS", "Rival"]
+
+_AHEAD_OPS = (2, 8, 32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival:
+    """A step in the steady state."""
+
+    step_ns: int
+    moved_bytes: int
+    """In a step, both ways together."""
+    peak_fast_bytes: int
+    settings: str = ""
+    """Those of ``tried`` that are the best."""
+    tried: Mapping[str, Rival] = field(default_factory=dict)
+    """By settings; the paper's come first, where it has some."""
+
+
+class _FastFirst(Placing):
+    def begins(self, tensor: Tensor) -> str:
+        return self.allocate(tensor)
+
+
+class _Slow(Placing):
+    def allocate(self, tensor: Tensor) -> str:
+        return SLOW
+
+
+def _fast_only(profile: StepProfile, machine: Machine) -> Rival:
+    enough = str(max(peak_bytes(profile.step), 1))
+    return _ran(profile, machine.override({f"{FAST}.capacity_bytes": enough}), _FastFirst)
+
+
+def _slow_only(profile: StepProfile, machine: Machine) -> Rival:
+    return _ran(profile, machine, _Slow)
+
+
+def _first_touch(profile: StepProfile, machine: Machine) -> Rival:
+    return _best(
+        {
+            "what lasts in fast memory": _ran(profile, machine, _FastFirst),
+            "what lasts in slow memory": _ran(profile, machine, Placing),
+        }
+    )
+
+
+def _ial(profile: StepProfile, machine: Machine) -> Rival:
+    slow_ns = _slow_only(profile, machine).step_ns
+    periods = {"5 s": PERIOD_NS, "1 s": PERIOD_NS // 5, "step": slow_ns}
+    periods |= {f"1/{part} of a step": slow_ns // part for part in (4, 8, 16, 32)}
+    steps = {"blocks": in_blocks(profile.step), "tensors": profile.step}
+    tried = {}
+
+    def add(units: str, period: str, at_once: int = AT_ONCE) -> None:
+        found = active_lists(steps[units], machine, periods[period], slow_ns, at_once)
+        tried[units, period, at_once] = _rival(*found)
+
+    for units in steps:
+        for period in periods:
+            add(units, period)
+    units, period, _ = min(tried, key=lambda each: tried[each].step_ns)
+    for at_once in (1, 4 * AT_ONCE):
+        add(units, period, at_once)
+    return _best({f"{a}, every {b}, {c} at once": each for (a, b, c), each in tried.items()})
+
+
+def _clairvoyant(profile: StepProfile, machine: Machine) -> Rival:
+    step = profile.step
+    plans = {"nothing moves": settled(step, machine)}
+    for ahead_ops in _AHEAD_OPS:
+        moves = belady(step, machine, ahead_ops)
+        plans[f"{ahead_ops} operations ahead"] = moves
+        plans[f"{ahead_ops} operations ahead, if that gains more"] = settled(
+            step, machine, worthwhile(moves, step, machine)
+        )
+    return _best(
+        {
+            settings: _ran(profile, machine, partial(Foreseen, stretches=plan))
+            for settings, plan in plans.items()
+        }
+    )
+
+
+def _ran(profile: StepProfile, machine: Machine, make: Make) -> Rival:
+    outcome = run(machine, profile.step, make)
+    return _rival(outcome.step_ns[-1], outcome.moved_bytes[-1], outcome.peak_fast_bytes)
+
+
+def _rival(step_ns: float, moved_bytes: float, peak_fast_bytes: int) -> Rival:
+    return Rival(
+        step_ns=round(step_ns), moved_bytes=round(moved_bytes), peak_fast_bytes=peak_fast_bytes
+    )
+
+
+def _best(tried: Mapping[str, Rival]) -> Rival:
+    settings = min(tried, key=lambda each: tried[each].step_ns)
+    return replace(tried[settings], settings=settings, tried=tried)
+
+
+RIVALS: Mapping[str, Callable[[StepProfile, Machine], Rival]] = {
+    "fast-only": _fast_only,
+    "slow-only": _slow_only,
+    "first-touch": _first_touch,
+    "ial": _ial,
+    "clairvoyant": _clairvoyant,
+}
+"""By name: what each makes of a step on a machine whose memories are ``fast``, as large as the
+machine says, and ``slow``."""

@@ -1,0 +1,114 @@
+"""Steps of networks on a fast and a slow memory, each simulated once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cache
+from math import ceil
+
+from sw_driver.machine import Machine
+from sw_driver.machine.parts import TRANSFERS, MachineError
+from sw_driver.machine.sentinel import TIERS
+from sw_driver.numbers import check_fields, check_integer, check_name
+from sw_driver.workload import load_trace, peak_bytes
+
+from ..once import once
+from ..reproduction import Changes
+from .placing import FAST, SLOW
+from .planning import Planned, Settings, lower_bound_bytes, planned
+from .profiling import StepProfile, profile_of
+from .rivals import RIVALS, Rival
+
+__all__ = [
+    "CAPACITY",
+    "SENTINEL",
+    "Case",
+    "least_percent",
+    "machine_of",
+    "on_machine",
+    "profile_for",
+    "rival",
+    "sentinel",
+]
+
+SENTINEL = "Sentinel"
+CAPACITY = f"{FAST}.capacity_bytes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A network's step, and who places its tensors."""
+
+    network: str
+    percent: int = 20
+    """Of the step's peak: the fast memory."""
+    system: str = SENTINEL
+    """This, or one of ``RIVALS``."""
+    machine: str = "xeon"
+    """One of ``TIERS``."""
+    transfers: str = "shared"
+    """Of both memories: whether what is moved takes from their rates."""
+    settings: Settings = field(default_factory=Settings)
+    lengths: tuple[int, ...] | None = None
+    """Of intervals, in layers, in the place of those that the equations leave."""
+    changes: Changes = field(default_factory=dict)
+    """Of the machine."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "percent")
+        check_integer("percent", self.percent, 1, 100)
+        check_name("system", self.system, [SENTINEL, *RIVALS])
+        check_name("machine", self.machine, TIERS)
+        check_name("transfers", self.transfers, TRANSFERS)
+        if CAPACITY in self.changes:
+            raise MachineError(f"{CAPACITY} is the experiments' own: leave it out")
+
+    def __str__(self) -> str:
+        where = "" if self.machine == "xeon" else f", {self.machine}"
+        return f"{self.system}, {self.network}, {self.percent} %{where}"
+
+
+def profile_for(case: Case) -> StepProfile:
+    """Its step, behind the cache of its machine's processor."""
+    machine = on_machine(case.machine, case.transfers, case.changes, 1)
+    cache_bytes = machine.devices[0].cache_bytes
+    return _profile(case.network, int(cache_bytes.value) if cache_bytes else 0)
+
+
+def machine_of(case: Case) -> Machine:
+    """With so much fast memory."""
+    nbytes = peak_bytes(profile_for(case).step) * case.percent // 100
+    return on_machine(case.machine, case.transfers, case.changes, nbytes)
+
+
+def on_machine(name: str, transfers: str, changes: Changes, fast_bytes: int) -> Machine:
+    """One of ``TIERS``, with changes."""
+    machine = TIERS[name]
+    keys = [f"{each}.transfers" for each in (FAST, SLOW)]
+    how = {key: transfers for key in keys if key in machine.keys}
+    return machine.override({**how, **changes, CAPACITY: str(fast_bytes)})
+
+
+def least_percent(case: Case) -> int:
+    """The lower bound, of the step's peak."""
+    profile = profile_for(case)
+    return ceil(100 * lower_bound_bytes(profile) / peak_bytes(profile.step))
+
+
+@once
+def sentinel(case: Case) -> Planned:
+    """What Sentinel makes of it, below the lower bound without a pool."""
+    enough = case.percent >= least_percent(case)
+    settings = replace(case.settings, reserve=case.settings.reserve and enough)
+    return planned(profile_for(case), machine_of(case), settings, lengths=case.lengths)
+
+
+@once
+def rival(case: Case) -> Rival:
+    """The best that another system makes of it."""
+    return RIVALS[case.system](profile_for(case), machine_of(case))
+
+
+@cache
+def _profile(network: str, cache_bytes: int) -> StepProfile:
+    return profile_of(load_trace(network), cache_bytes)
