@@ -55,9 +55,10 @@ from sw_driver.system.mc_dla.device import Array, Mapping, Product, streamed_ns
 from sw_driver.system.mc_dla.runs import Case, Runs
 from sw_driver.system.mc_dla.step import step
 from sw_driver.system.memferry.budget import Budget
+from sw_driver.system.memferry.link import Plan
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
 from sw_driver.system.memferry.runs import Case as FerryCase
-from sw_driver.system.memferry.systems import System, all_on_gpu
+from sw_driver.system.memferry.systems import System
 from sw_driver.system.reproduction import given
 from sw_driver.system.work import Flow
 from sw_driver.system.work import Work as SystemWork
@@ -126,7 +127,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (FERRIED, {field.name for field in fields(FERRIED)}),
     (ModelProfile(device="a", link_bytes_per_s=1e6, layers=(FERRIED,)), {"update_ns"}),
     (
-        System(plan=all_on_gpu(ModelProfile(device="a", link_bytes_per_s=1e6, layers=(FERRIED,)))),
+        System(plan=Plan(modes=("GFGB",), gradients_on_gpu=(True,))),
         {"buffer_ps_per_byte", "bucket_bytes"},
     ),
     (FerryCase(network="bert-base"), {"reserve", "buffer_ps_per_byte"}),
@@ -163,7 +164,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
 OF_MODELS = {
     *("CompressionStatistics", "Piece", "Prediction", "Step", "StepResult"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
-    *("Claim",),
+    *("Claim", "Optimum", "Outcome", "Planned", "Rival", "Schedule"),
 }
 """Records that only a model makes, for others to read; and those tried below."""
 
@@ -245,7 +246,6 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("in bytes,", lambda v: Engine(TINY).memory("gpu").take("me", v), 0),
     ("in bytes,", lambda v: Engine(TINY).memory("gpu").room(v, "me"), 0),
     ("ahead_ops", lambda v: drive(Engine(TINY), TRACE, Policy(), ahead_ops=v), 0),
-    ("tensor", TRACE.lifetime, 0),
     ("participants", lambda v: sent_share("all-reduce", v), 1),
     ("a gap in hops", lambda v: replace(LANE, gaps=(1, v)), 1),
     ("nbytes", lambda v: lane_ns(LANE, "broadcast", v), 0),

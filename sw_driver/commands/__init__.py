@@ -63,6 +63,7 @@ COMMANDS = (
     "study",
     "workload",
     "plan memferry",
+    "plan sentinel",
     "reproduce",
     "validate",
     "pim",
