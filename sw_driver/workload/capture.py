@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from traceback import walk_tb
@@ -144,6 +145,8 @@ def recording(model: nn.Module, batch: Iterable[Any], rule: str) -> Iterator[Rec
         )
     if Recorder.latest:
         raise ValueError("a step is being captured already: end that first, or begin none in it")
+    # PyTorch does it in the first step otherwise, and holds that step's tensors for it.
+    import_module("torch._dynamo")
     with _without_mkldnn(), _without_garbage():
         recorder = Recorder.latest = Recorder(model, batch)
         try:
