@@ -1,9 +1,9 @@
 """Exact model of IEEE 754 arithmetic in any binary format, on integers and fractions.
 
-Written from IEEE 754-2019: clause 3.4 (encoding), 4.3.1 (round to nearest, ties to even), 6.1
-(infinities), 6.2 (NaN: here always the canonical quiet one, sign 0, only the top fraction bit),
-6.3 (signs of zeros) and 9.6 (maximum). Slow and plain; for formats of 8 bits every operand pair can
-be tried.
+Written from IEEE 754-2019: clause 3.4 (encoding), 4.3.1 (round to nearest, ties to even), 5.8
+(conversion to integers), 5.11 (comparison), 6.1 (infinities), 6.2 (NaN: here always the canonical
+quiet one, sign 0, only the top fraction bit), 6.3 (signs of zeros) and 9.6 (maximum). Slow and
+plain; for formats of 8 bits every operand pair can be tried.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
 
-__all__ = ["BinaryFormat", "add", "div", "maximum", "mul", "sign", "sqrt"]
+__all__ = [
+    "BinaryFormat",
+    "add",
+    "compare",
+    "div",
+    "from_integer",
+    "maximum",
+    "mul",
+    "sign",
+    "sqrt",
+    "to_integer",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,3 +197,39 @@ def sign(form: BinaryFormat, a: int) -> int:
     if form.is_zero(a):
         return a
     return form.round(form.split(a)[0], Fraction(1))
+
+
+def compare(form: BinaryFormat, a: int, b: int) -> int:
+    """1 if ``a < b``, 2 if ``a == b``, else 0; operands are bits."""
+    a, b = form.operand(a), form.operand(b)
+    if form.is_nan(a) or form.is_nan(b):
+        return 0
+
+    def place(bits: int) -> Fraction:
+        # An infinity is where the next binade would begin.
+        if form.is_infinite(bits):
+            return (-1) ** form.split(bits)[0] * Fraction(2) ** (2 - form.emin)
+        return form.value(bits)
+
+    return int(place(a) < place(b)) + 2 * int(place(a) == place(b))
+
+
+def from_integer(form: BinaryFormat, a: int) -> int:
+    """The integer whose two's complement of the format's width is ``a``; the result is bits."""
+    sign, rest = form.split(a)
+    value = rest - form.join(sign, 0)
+    return form.round(sign, Fraction(abs(value)))
+
+
+def to_integer(form: BinaryFormat, a: int, b: int) -> int:
+    """``a`` to nearest even, or toward zero if ``b`` is odd, in two's complement of the format's
+    width: the integer next to it where it is too large, for a NaN the largest."""
+    a = form.operand(a)
+    sign, _ = form.split(a)
+    least = form.join(1, 0)
+    if form.is_nan(a) or form.is_infinite(a):
+        return least if sign and not form.is_nan(a) else least - 1
+    value = form.value(a)
+    # Python rounds fractions half to even.
+    whole = int(value) if b & 1 else round(value)
+    return min(max(whole, -least), least - 1) % (2 * least)

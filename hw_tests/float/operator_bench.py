@@ -19,7 +19,17 @@ from hw_tests.bench import bench_parameters
 from hw_tests.float.player import play
 from hw_tests.float.vectors import fp32_operands
 
-OPERANDS = {"add": 2, "mul": 2, "div": 2, "sqrt": 1, "sign": 1, "maximum": 2}
+OPERANDS = {
+    "add": 2,
+    "mul": 2,
+    "div": 2,
+    "sqrt": 1,
+    "sign": 1,
+    "maximum": 2,
+    "compare": 2,
+    "from_integer": 1,
+    "to_integer": 2,
+}
 ARITHMETIC = {"add": np.add, "mul": np.multiply, "div": np.divide, "sqrt": np.sqrt}
 LEAST_NORMAL = 2.0**-126
 
@@ -104,6 +114,13 @@ def fp32_vectors(operation: str, count: int, seed: int, subnormals: bool) -> tup
         elif operation == "sign":
             result = np.where(x == 0, x, np.copysign(np.float32(1), x) + x * 0).astype(np.float32)
             result = np.where(np.isinf(x), np.copysign(np.float32(1), x), result)
+        elif operation == "compare":
+            result = ((x < y) + 2 * (x == y)).astype(np.uint32)
+        elif operation == "from_integer":
+            result = a.view(np.int32).astype(np.float32)
+        elif operation == "to_integer":
+            whole = np.where(b & 1, np.trunc(x), np.rint(x)).astype(np.float64)
+            result = np.nan_to_num(whole, nan=2**31).clip(-(2**31), 2**31 - 1).astype(np.int32)
         else:
             # Which zero numpy takes depends on the machine.
             zeros = (x == 0) & (y == 0)

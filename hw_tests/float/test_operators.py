@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from hw.float.add import FloatAdd
+from hw.float.compare import FloatCompare
 from hw.float.div import FloatDiv
 from hw.float.format import FP32, FloatFormat
+from hw.float.integer import FloatFromInteger, FloatToInteger
 from hw.float.maximum import FloatMaximum
 from hw.float.mul import FloatMul
 from hw.float.operator import FloatOperator
@@ -27,6 +29,9 @@ KINDS: dict[str, type[FloatOperator]] = {
     "sqrt": FloatSqrt,
     "sign": FloatSign,
     "maximum": FloatMaximum,
+    "compare": FloatCompare,
+    "from_integer": FloatFromInteger,
+    "to_integer": FloatToInteger,
 }
 SMALL = {
     "e4m3": FloatFormat(exponent_bits=4, fraction_bits=3),
@@ -37,10 +42,10 @@ SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 FP32_COUNTS = {256: 1_000_000, 200: 100_000, 40: 50_000}
 """Vectors by the cycles of 256 that carry operands: without gaps, with some and with many."""
 FEW_FP32_COUNTS = {256: 200_000, 40: 50_000}
-"""The same where subnormal numbers are flushed, and for what neither rounds nor normalises."""
+"""The same where subnormal numbers are flushed, and for what is no arithmetic."""
 SHORT_FP32_COUNTS = {200: 60_000}
 """The same for depths that are not the default, whose arithmetic the small formats test."""
-ROUNDLESS = {"sign", "maximum"}
+ROUNDLESS = {"sign", "maximum", "compare", "from_integer", "to_integer"}
 
 
 def depths(kind: type[FloatOperator], fmt: FloatFormat) -> list[int]:

@@ -69,6 +69,16 @@ def test_e4m3_by_hand() -> None:
     assert floats.div(form, one, 0x80) == 0xF8  # 1 / -0
     assert floats.sqrt(form, 0x40) == 0x3B  # sqrt(2) = 1.414, steps of 1/8
     assert floats.sqrt(form, 0x80) == 0x80
+    assert floats.compare(form, form.infinity, largest) == 0
+    assert floats.compare(form, 0xF8, 0xF7) == 1  # -infinity and the least number
+    assert floats.compare(form, 0x80, 0) == 2
+    assert floats.from_integer(form, 0x80) == 0xF0  # -128
+    assert floats.from_integer(form, 0x11) == 0x58  # 17: a tie of 16 and 18, to the even side
+    assert floats.to_integer(form, 0x44, 0) == 3
+    assert floats.to_integer(form, 0xC2, 0) == 0xFE  # -2.5
+    assert floats.to_integer(form, 0xC6, 1) == 0xFD  # -3.5
+    assert floats.to_integer(form, 0x70, 0) == floats.to_integer(form, form.nan, 0) == 0x7F
+    assert floats.to_integer(form, 0xF0, 0) == floats.to_integer(form, 0xF8, 0) == 0x80
 
 
 def test_flushed_e4m3_by_hand() -> None:
