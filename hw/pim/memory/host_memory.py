@@ -1,19 +1,21 @@
-"""The host's port to the memory of the stack, which shows results of completed works only."""
+"""The way to the memory from outside the banks; the host sees results of completed works only."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.pim.config import BEAT_BYTES, PimConfig
 from hw.pim.memory.memory_port import (
+    HOST_TAG_BITS,
     host_response_layout,
     memory_request_layout,
     memory_response_layout,
+    nowhere,
 )
 from hw.pim.work.layouts import BEAT_WORDS, Jobs
 from hw.stream.fifo import StreamFifo
@@ -78,7 +80,8 @@ class GateSignature(wiring.Signature):
 
 
 class HostMemory(wiring.Component):
-    """Keeps reads of the host from results of running works (docs/pim-spec.md, "Consistency").
+    """Keeps reads of the host from results of running works (docs/pim-spec.md, "Consistency"), and
+    lets the requests of rings and cores pass by.
 
     A read that meets the result's span of a running work waits until the work has completed, and
     what the host asked for after it waits behind it. A read that is already in the memory when a
@@ -87,6 +90,10 @@ class HostMemory(wiring.Component):
 
     A request for a beat that no bank holds does not reach the memory: it is answered with an error,
     in a cycle in which the memory answers nothing.
+
+    Requests from inside, of rings and cores, wait for nothing of the host's and go before it: what
+    the host asks after one of them was taken reaches the memory after it. Their responses must be
+    taken at once.
 
     A request reaches the memory two cycles later, one in each cycle. The memory's responses are
     always taken; the host may leave up to :data:`OUTSTANDING` where they are.
@@ -98,9 +105,11 @@ class HostMemory(wiring.Component):
 
     Members
     -------
-    request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
-    response : Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
-        Requests of the host, and responses to it.
+    request, inner_request : \
+In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
+    response, inner_response : \
+Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
+        Requests of the host, and responses to it; those from inside. Tags have ``HOST_TAG_BITS``.
     memory_request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     memory_response : In(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
         Requests to the memory, and its responses, in any order.
@@ -111,12 +120,15 @@ class HostMemory(wiring.Component):
 
     def __init__(self, config: PimConfig) -> None:
         self._config = config
-        request = memory_request_layout(config)
+        request = stream.Signature(memory_request_layout(config, tag_bits=HOST_TAG_BITS))
+        response = stream.Signature(host_response_layout(tag_bits=HOST_TAG_BITS))
         super().__init__(
             {
-                "request": In(stream.Signature(request)),
-                "response": Out(stream.Signature(host_response_layout())),
-                "memory_request": Out(stream.Signature(request)),
+                "request": In(request),
+                "inner_request": In(request),
+                "response": Out(response),
+                "inner_response": Out(response),
+                "memory_request": Out(stream.Signature(memory_request_layout(config))),
                 "memory_response": In(stream.Signature(memory_response_layout())),
                 "gate": In(GateSignature(config)),
                 "status": Out(host_status_layout()),
@@ -125,39 +137,65 @@ class HostMemory(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        asked, sent = self.request, self.memory_request
-        answered, given = self.memory_response, self.response
-        m.submodules.responses = responses = StreamFifo(
-            shape=host_response_layout(), depth=OUTSTANDING
-        )
-        wiring.connect(m, wiring.flipped(given), responses.o)
-
-        # Room for the response is set aside with the request, so the memory never waits.
+        sent, answered, given = self.memory_request, self.memory_response, self.response
+        # Room for the host's responses is set aside with its requests, so the memory never waits.
         under_way = Signal(range(OUTSTANDING + 1))
         reads = Signal(range(OUTSTANDING + 1))
-        move, refuse, answer = Signal(), Signal(), Signal()
-        held = Signal(memory_request_layout(self._config))
-        holds, meets, nowhere = Signal(), Signal(), Signal()
+        room, free = under_way != OUTSTANDING, sent.ready | ~sent.valid
+        request = memory_request_layout(self._config, tag_bits=HOST_TAG_BITS)
+        held, inner = Signal(request), Signal(request)
+        meets = Signal()
         self._meet(m, held.address, meets)
-        self._find(m, held.address, nowhere)
+        inner_moves, inner_refused = self._pass(m, inner, "inner_", free, room=1, depth=3)
+        room &= ~(inner_moves | inner_refused)
+        free &= held.write | ~(self.gate.closing | meets)
+        moves, refused = self._pass(m, held, "", free, room=room, depth=OUTSTANDING)
+        answers = answered.valid & ~answered.payload.tag[HOST_TAG_BITS]
+        m.d.comb += [answered.ready.eq(1), self.gate.closed.eq(reads == 0)]
+        m.d.sync += [
+            self.status.starts.eq(self.status.starts + self.gate.start),
+            under_way.eq(under_way + (moves | refused) - (given.valid & given.ready)),
+            reads.eq(reads + (moves & ~held.write) - (answers & ~answered.payload.write)),
+        ]
+        with m.If(sent.ready):
+            m.d.sync += sent.valid.eq(0)
+        fields = ("data", "strobe", "address", "write")
+        for number, (request, moving) in enumerate(((held, moves), (inner, inner_moves))):
+            with m.If(moving):
+                m.d.sync += [
+                    sent.valid.eq(1),
+                    sent.payload.tag.eq(Cat(request.tag, Const(number, 1))),
+                    *(getattr(sent.payload, name).eq(getattr(request, name)) for name in fields),
+                ]
+        return m
+
+    def _pass(
+        self, m: Any, held: Any, prefix: str, free: Any, *, room: Any, depth: int
+    ) -> tuple[Any, Any]:
+        """Holds a request of one side until it moves on, or is refused, and passes its answers on.
+
+        Returns whether it does the one or the other in this cycle.
+        """
+        asked, answered = getattr(self, f"{prefix}request"), self.memory_response
+        m.submodules[f"{prefix}responses"] = responses = StreamFifo(
+            shape=host_response_layout(tag_bits=HOST_TAG_BITS), depth=depth
+        )
+        given = wiring.flipped(getattr(self, f"{prefix}response"))
+        wiring.connect(m, given, responses.o)
+        holds, moves, refused = (
+            Signal(name=f"{prefix}{name}") for name in ("holds", "moves", "refused")
+        )
+        missing = nowhere(self._config, held.address)
+        answers = answered.valid & (answered.payload.tag[HOST_TAG_BITS] == bool(prefix))
         response = responses.i.payload
         m.d.comb += [
-            responses.i.valid.eq(answered.valid | refuse),
-            response.error.eq(refuse),
-            answered.ready.eq(1),
-            answer.eq(answered.valid),
-            move.eq(
-                holds
-                & ~nowhere
-                & (held.write | ~(self.gate.closing | meets))
-                & (under_way != OUTSTANDING)
-                & (sent.ready | ~sent.valid)
-            ),
-            refuse.eq(holds & nowhere & (under_way != OUTSTANDING) & ~answered.valid),
-            asked.ready.eq(~holds | move | refuse),
-            self.gate.closed.eq(reads == 0),
+            moves.eq(holds & ~missing & free & room),
+            refused.eq(holds & missing & room & ~answers),
+            asked.ready.eq(~holds | moves | refused),
+            responses.i.valid.eq(answers | refused),
+            response.error.eq(refused),
         ]
-        with m.If(refuse):
+        with m.If(refused):
             m.d.comb += [response.tag.eq(held.tag), response.write.eq(held.write)]
             self._report(m, held)
         with m.Else():
@@ -165,18 +203,9 @@ class HostMemory(wiring.Component):
                 getattr(response, name).eq(getattr(answered.payload, name))
                 for name in ("data", "tag", "write")
             ]
-        m.d.sync += [
-            self.status.starts.eq(self.status.starts + self.gate.start),
-            under_way.eq(under_way + (move | refuse) - (given.valid & given.ready)),
-            reads.eq(reads + (move & ~held.write) - (answer & ~answered.payload.write)),
-        ]
         with m.If(asked.ready):
             m.d.sync += [holds.eq(asked.valid), held.eq(asked.payload)]
-        with m.If(move):
-            m.d.sync += [sent.valid.eq(1), sent.payload.eq(held)]
-        with m.Elif(sent.ready):
-            m.d.sync += sent.valid.eq(0)
-        return m
+        return moves, refused
 
     def _report(self, m: Any, refused: Any) -> None:
         status = self.status
@@ -186,15 +215,6 @@ class HostMemory(wiring.Component):
             status.write.eq(refused.write),
             status.address.eq(refused.address * BEAT_BYTES),
         ]
-
-    def _find(self, m: Any, address: Any, nowhere: Any) -> None:
-        """Whether no bank holds the beat at ``address``."""
-        config = self._config
-        local, start, end = (
-            place // BEAT_BYTES
-            for place in (config.local_bytes, config.striped_start_bytes, config.stack_bytes)
-        )
-        m.d.comb += nowhere.eq(((address >= local) & (address < start)) | (address >= end))
 
     def _meet(self, m: Any, address: Any, meets: Any) -> None:
         """Whether the beat at ``address`` is in a running work's result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from amaranth.hdl import unsigned
 from amaranth.lib import data
@@ -15,6 +16,7 @@ __all__ = [
     "host_response_layout",
     "memory_request_layout",
     "memory_response_layout",
+    "nowhere",
     "write_request_layout",
 ]
 
@@ -22,7 +24,7 @@ MEMORY_TAG_BITS = 6
 """Width of the tag by which a port knows its requests again."""
 
 HOST_TAG_BITS = MEMORY_TAG_BITS - 1
-"""Width of the host's tags, who shares its port with the rings."""
+"""Width of the tags of the host, and of rings and cores, who share a port of the switch."""
 
 
 @cache
@@ -63,3 +65,12 @@ def host_response_layout(*, tag_bits: int = MEMORY_TAG_BITS) -> data.StructLayou
     """A response of the memory, or, with ``error``, that no bank holds the beat: ``data`` is 0, and
     nothing was written."""
     return data.StructLayout({**memory_response_layout(tag_bits=tag_bits).members, "error": 1})
+
+
+def nowhere(config: PimConfig, address: Any) -> Any:
+    """Whether no bank holds the beat at ``address``."""
+    local, start, end = (
+        place // BEAT_BYTES
+        for place in (config.local_bytes, config.striped_start_bytes, config.stack_bytes)
+    )
+    return ((address >= local) & (address < start)) | (address >= end)

@@ -21,6 +21,7 @@ from golden.pim import StackMap
 from hw.pim.config import configure
 from hw.pim.memory.host_memory import OUTSTANDING, HostCause, host_status_layout
 from hw.pim.memory.memory_port import (
+    HOST_TAG_BITS,
     host_response_layout,
     memory_request_layout,
     memory_response_layout,
@@ -34,9 +35,10 @@ CONFIG = configure("tiny", rows=1, columns=bench_parameters()["columns"])
 STACK = StackMap(banks=CONFIG.banks, bank_bytes=CONFIG.bank_bytes)
 JOBS = Jobs(CONFIG)
 REQUEST, RESPONSE = memory_request_layout(CONFIG), memory_response_layout()
-HOST_RESPONSE = host_response_layout()
+HOST_REQUEST = memory_request_layout(CONFIG, tag_bits=HOST_TAG_BITS)
+HOST_RESPONSE = host_response_layout(tag_bits=HOST_TAG_BITS)
 PARTIAL = (1 << 256) - 1
-TAGS = 64
+TAGS = 1 << HOST_TAG_BITS
 VAULTS = 3
 BEATS = 48
 """Beats that the host reads and writes; few, so that results are often met."""
@@ -68,6 +70,8 @@ class TB:
         self.pause = STALLS[answers]
         self.host = StreamSource(dut, "request", dut.clk, pause=STALLS[stalls])
         self.sink = StreamSink(dut, "response", dut.clk, pause=STALLS[stalls])
+        self.inner = StreamSource(dut, "inner_request", dut.clk)
+        self.inner_sink = StreamSink(dut, "inner_response", dut.clk)
         self.sent: list[tuple[int, bool]] = []
         self.contents = {beat: beat for beat in range(BEATS)}
         self.queues: list[deque[tuple[int, dict[str, int]]]] = [deque() for _ in range(VAULTS)]
@@ -101,7 +105,7 @@ class TB:
         fields = {"address": beat, "write": int(write), "tag": len(self.sent) % TAGS}
         self.sent.append((beat, write))
         strobe = (1 << 32) - 1 if write else 0
-        self.host.queue.append(pack(REQUEST, data=data or 0, strobe=strobe, **fields))
+        self.host.queue.append(pack(HOST_REQUEST, data=data or 0, strobe=strobe, **fields))
 
     async def answered(self, limit: int = 20_000) -> None:
         for _ in range(limit):
@@ -224,6 +228,7 @@ async def reads_give_no_parts(dut: Any, stalls: str, answers: str) -> None:
             await tb.answered()
     await tb.answered()
     starts.cancel()
+    await ClockCycles(dut.clk, 20)
     tb.check()
     dut._log.info(f"{tb.completions} works in {tb.cycle} cycles, {tb.waits} cycles of waiting")
     assert tb.completions > 5
@@ -280,6 +285,34 @@ async def results_wait(dut: Any, edge: str) -> None:
     assert len(tb.sink.taken) == 3
     await tb.answered()
     assert tb.check() == {0: 7, 2: 16, 3: tb.version, 4: 0}
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def inside_waits_for_nothing(dut: Any) -> None:
+    """Of the host's: neither for a read that waits for a result, nor for responses it leaves."""
+    tb = TB(dut)
+    await tb.reset()
+    tb.start(Work(1, 8 * BEAT_WORDS, 9 * BEAT_WORDS, 300))
+    await ClockCycles(dut.clk, 10)
+    tb.ask(1)
+    tb.ask(8)
+    tb.ask(2)
+    tb.sink.pause = 1.0
+    await ClockCycles(dut.clk, 10)
+    missing = next((beat for beat in range(1 << REQUEST["address"].width) if not held(beat)), None)
+    for beat, write, data in ((2, 1, 77), (2, 0, 0), (9, 0, 0), (missing, 0, 0)):
+        if beat is not None:
+            fields = {"address": beat, "write": write, "data": data, "tag": len(tb.inner.queue)}
+            tb.inner.queue.append(pack(HOST_REQUEST, strobe=(1 << 32) - 1, **fields))
+    await ClockCycles(dut.clk, 30)
+    assert tb.running
+    given = [unpack(HOST_RESPONSE, each) for each in tb.inner_sink.taken]
+    by_tag = {each["tag"]: (each["data"], each["error"]) for each in given if not each["write"]}
+    expected = {1: (77, 0), 2: (PARTIAL, 0), 3: (0, 1)}
+    assert by_tag == {tag: expected[tag] for tag in range(1, 3 + (missing is not None))}
+    tb.sink.pause = 0.0
+    await tb.answered()
+    assert tb.check() == {0: 1, 1: tb.version, 2: 77}
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
