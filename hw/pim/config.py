@@ -69,7 +69,13 @@ class PimConfig:
     """Works that are accepted and not yet completed at once: a power of two from 2 to 32."""
 
     rings: int = 2
-    """Rings of descriptors, 1 to 4: the host's and one for each core."""
+    """Rings of descriptors, 1 to 5: the host's, and at least one for each core."""
+
+    cores: int = 0
+    """Programmable PIMs, 0 to 4: RISC-V cores, each of which is the master of a ring."""
+
+    scratchpad_bytes: int = 65536
+    """Bytes of each core's memory for code, data and stack: a power of two from 8 KiB to 1 MiB."""
 
     clocking: str = "gated"
     """How the banks' lanes are clocked, one of :data:`hw.logic.clocking.CLOCKINGS`; results and
@@ -94,7 +100,13 @@ class PimConfig:
         check_int("buffer_bytes", self.buffer_bytes, 1 << 13, 1 << 20, power_of_two=True)
         check_int("state_words", self.state_words, 64, 4096, power_of_two=True)
         check_int("works", self.works, 2, 32, power_of_two=True)
-        check_int("rings", self.rings, 1, 4)
+        check_int("rings", self.rings, 1, 5)
+        check_int("cores", self.cores, 0, 4)
+        if self.rings <= self.cores:
+            raise ValueError(
+                f"rings must be more than cores, {self.cores}, got {self.rings}: the host has one"
+            )
+        check_int("scratchpad_bytes", self.scratchpad_bytes, 1 << 13, 1 << 20, power_of_two=True)
         check_clocking(self.clocking)
         _ = self.placement  # which refuses what cannot be placed
 

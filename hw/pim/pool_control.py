@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Array, Cat, Const, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.axi.bus import AXI4LiteSignature
+from hw.csr.axi4_lite_arbiter import AXI4LiteArbiter
 from hw.csr.bank import CSR_DATA_WIDTH
+from hw.logic.in_turn import round_robin
+from hw.logic.shared import Shared
 from hw.pim.bank.interface import BankSignature
 from hw.pim.config import PimConfig
+from hw.pim.core.core import Core
 from hw.pim.front.front import Front
 from hw.pim.memory.host_memory import HostMemory
 from hw.pim.memory.memory_port import (
@@ -21,6 +25,7 @@ from hw.pim.memory.memory_port import (
 )
 from hw.pim.memory.switch import MemorySwitch
 from hw.pim.registers.pool_registers import REGISTERS_ADDR_WIDTH, PoolRegisters
+from hw.pim.rings.layouts import COUNT_BITS
 from hw.pim.rings.rings import Rings
 from hw.pim.scheduler.scheduler import Scheduler
 from hw.pim.vault.geometry import VaultGeometry
@@ -28,10 +33,12 @@ from hw.pim.work.layouts import Jobs
 
 __all__ = ["PoolControl"]
 
+_CORE_TAG = 8
+
 
 class PoolControl(wiring.Component):
-    """Registers, rings, check of descriptors, scheduler, the host's port to the memory, and the
-    switch.
+    """Registers, rings, check of descriptors, scheduler, cores, the host's port to the memory, and
+    the switch.
 
     No output depends combinationally on an input.
 
@@ -49,9 +56,9 @@ class PoolControl(wiring.Component):
     host_request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     host_response : Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         The host's way to the memory, with tags of ``HOST_TAG_BITS``; results of running works
-        cannot be seen. The rings have the same way, before the host.
-    irq : Out(config.rings)
-        A bit for each ring: its interrupt is pending and enabled.
+        cannot be seen.
+    irq : Out(config.rings + config.cores)
+        A bit for each ring and each core: its interrupt is pending and enabled.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         What banks that start are to work on.
     bank_0, bank_1, ... : Out(:class:`~hw.pim.bank.interface.BankSignature`)
@@ -73,7 +80,7 @@ class PoolControl(wiring.Component):
                 "host_response": Out(
                     stream.Signature(host_response_layout(tag_bits=HOST_TAG_BITS))
                 ),
-                "irq": Out(config.rings),
+                "irq": Out(config.rings + config.cores),
                 "work": Out(Jobs(config).work),
                 **{f"bank_{bank}": Out(BankSignature(config)) for bank in range(config.banks)},
                 **{name: of_switch[name] for name in of_switch if name.startswith("vault_")},
@@ -93,21 +100,23 @@ class PoolControl(wiring.Component):
         m.submodules.scheduler = scheduler = Scheduler(config)
         m.submodules.host = host = HostMemory(config)
         m.submodules.switch = switch = self._switch
-        wiring.connect(m, wiring.flipped(self.s_axi), registers.s_axi)
         m.submodules.rings = rings = Rings(config)
         wiring.connect(m, rings.descriptor_write, front.descriptor_write)
         wiring.connect(m, front.o, scheduler.i)
         wiring.connect(m, scheduler.status, registers.status)
         wiring.connect(m, scheduler.gate, host.gate)
         wiring.connect(m, scheduler.events, rings.events)
-        self._share(m, host, rings)
+        wiring.connect(m, wiring.flipped(self.host_request), host.request)
+        wiring.connect(m, host.response, wiring.flipped(self.host_response))
+        cores = self._place_cores(m, registers, rings)
+        self._share(m, host, rings, cores)
         wiring.connect(m, host.memory_request, switch.host_request)
         wiring.connect(m, switch.host_response, host.memory_response)
         m.d.comb += [
             front.start.eq(rings.start),
             rings.settings.eq(registers.ring_control),
             registers.ring_status.eq(rings.status),
-            registers.notice.eq(rings.notice),
+            registers.notice.eq(Cat(rings.notice, *(core.notice for core in cores))),
             self.irq.eq(registers.irq),
             registers.host.eq(host.status),
             self.work.eq(scheduler.work),
@@ -116,29 +125,52 @@ class PoolControl(wiring.Component):
             self._connect(m, bank, scheduler)
         return m
 
-    def _share(self, m: Any, host: Any, rings: Any) -> None:
-        """The way to the memory, of which the rings need little: the uppermost bit of a tag tells
-        whose a request is."""
-        asked, given = self.host_request, self.host_response
-        request, response = host.request.payload, host.response
-        for name, _ in request.shape():
-            ours, theirs = getattr(rings.request.payload, name), getattr(asked.payload, name)
-            m.d.comb += getattr(request, name).eq(Mux(rings.request.valid, ours, theirs))
-        of_rings = response.payload.tag[HOST_TAG_BITS]
-        m.d.comb += [
-            request.tag[HOST_TAG_BITS].eq(rings.request.valid),
-            host.request.valid.eq(rings.request.valid | asked.valid),
-            rings.request.ready.eq(host.request.ready),
-            asked.ready.eq(host.request.ready & ~rings.request.valid),
-            rings.response.valid.eq(response.valid & of_rings),
-            rings.response.payload.eq(response.payload),
-            given.valid.eq(response.valid & ~of_rings),
-            response.ready.eq(given.ready | of_rings),
-            *(
-                getattr(given.payload, name).eq(getattr(response.payload, name))
-                for name, _ in given.payload.shape()
-            ),
-        ]
+    def _place_cores(self, m: Any, registers: Any, rings: Any) -> list[Any]:
+        """The cores, which reach the registers beside the host."""
+        config, host = self._config, wiring.flipped(self.s_axi)
+        if not config.cores:
+            wiring.connect(m, host, registers.s_axi)
+            return []
+        core = Core(config)
+        cores: list[Any] = [Shared(core, name="pim_core") for _ in range(config.cores)]
+        m.submodules.arbiter = arbiter = AXI4LiteArbiter(
+            1 + len(cores), addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH
+        )
+        wiring.connect(m, arbiter.m_axi, registers.s_axi)
+        wiring.connect(m, host, arbiter.s_axi_0)
+        for number, core in enumerate(cores):
+            m.submodules[f"core_{number}"] = core
+            wiring.connect(m, core.m_axi, getattr(arbiter, f"s_axi_{number + 1}"))
+            ring, told = registers.ring_control[number + 1], rings.status[number + 1]
+            filled = (ring.head - told.completions)[:COUNT_BITS]
+            m.d.comb += [
+                core.number.eq(number),
+                core.overfilled.eq(filled > 1 << ring.size),
+                core.control.eq(getattr(registers, f"core_{number}_control")),
+                getattr(registers, f"core_{number}_status").eq(core.status),
+            ]
+        return cores
+
+    @staticmethod
+    def _share(m: Any, host: Any, rings: Any, cores: list[Any]) -> None:
+        """Gives rings and cores their turns on the way to the memory; the tag of what a core asks
+        is its number with a bit above those of the rings' tags."""
+        into, back = host.inner_request, host.inner_response
+        users = [rings, *cores]
+        asks = Cat(user.request.valid for user in users)
+        turn = round_robin(m, asks, advance=into.valid & into.ready) if cores else Const(0)
+        chosen = Array(user.request.payload for user in users)[turn]
+        m.d.comb += [into.valid.eq(asks.any()), into.payload.eq(chosen), back.ready.eq(1)]
+        with m.If(turn != 0):
+            m.d.comb += into.payload.tag.eq(_CORE_TAG + turn)
+        for number, user in enumerate(users):
+            tag = back.payload.tag
+            mine = tag == _CORE_TAG + number if number else ~tag[_CORE_TAG.bit_length() - 1]
+            m.d.comb += [
+                user.request.ready.eq(into.ready & (turn == number)),
+                user.response.valid.eq(back.valid & mine),
+                user.response.payload.eq(back.payload),
+            ]
 
     def _connect(self, m: Any, number: int, scheduler: Any) -> None:
         bank = getattr(self, f"bank_{number}")

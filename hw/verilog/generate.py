@@ -125,11 +125,14 @@ def _changes(config: ModuleConfig) -> list[str]:
 def _pim_changes(config: PimConfig) -> list[str] | None:
     """The options of ``nearmem verilog`` that make a PIM's configuration; None if it is no
     preset."""
-    clocking = [] if config.clocking == "gated" else [f"--clocking {config.clocking}"]
+    others = [] if config.clocking == "gated" else [f"--clocking {config.clocking}"]
     config = replace(config, clocking="gated")
+    if config.cores and config.rings == config.cores + 1:
+        others.append(f"--cores {config.cores}")
+        config = replace(config, cores=0, rings=PimConfig().rings)
     preset = next((name for name, each in PIM_PRESETS.items() if each == config), None)
     return (
-        None if preset is None else [*([f"--pim {preset}"] if preset != "paper" else []), *clocking]
+        None if preset is None else [*([f"--pim {preset}"] if preset != "paper" else []), *others]
     )
 
 

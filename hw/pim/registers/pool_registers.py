@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -16,11 +16,14 @@ from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.csr.register_map import unrolled_registers
 from hw.pim.config import COUNTINGS, PimConfig
+from hw.pim.core.layouts import core_control_layout, core_status_layout
 from hw.pim.memory.host_memory import host_status_layout
 from hw.pim.rings.layouts import ring_control_layout, ring_status_layout
 from hw.pim.work.status import StatusSignature, work_record_layout
 
 __all__ = [
+    "CORES_OFFSET_BYTES",
+    "CORE_BYTES",
     "PIM_RDL",
     "REGISTERS_ADDR_WIDTH",
     "RINGS_OFFSET_BYTES",
@@ -40,6 +43,10 @@ RINGS_OFFSET_BYTES = 0x800
 """Byte offset of the registers of ring 0."""
 RING_BYTES = 64
 """Bytes from one ring's registers to those of the next."""
+CORES_OFFSET_BYTES = 0xC00
+"""Byte offset of the registers of core 0."""
+CORE_BYTES = 128
+"""Bytes from one core's registers to those of the next."""
 SLOTS_OFFSET_BYTES = 0x1000
 """Byte offset of the registers of slot 0."""
 SLOT_BYTES = 128
@@ -48,11 +55,13 @@ SLOT_BYTES = 128
 
 def pool_text(config: PimConfig) -> str:
     """The description of a pool's registers in SystemRDL; its top is ``registers``."""
+    cores = f"pim_core core[{config.cores}] @ {CORES_OFFSET_BYTES:#x} += {CORE_BYTES:#x};"
     return f"""{PIM_RDL.read_text()}
 addrmap registers {{
     name = "Registers";
     pim_pool #(.BANKS({config.banks})) pool @ 0x0;
     pim_ring ring[{config.rings}] @ {RINGS_OFFSET_BYTES:#x} += {RING_BYTES:#x};
+    {cores if config.cores else ""}
     pim_slot slot[{config.works}] @ {SLOTS_OFFSET_BYTES:#x} += {SLOT_BYTES:#x};
 }};
 """
@@ -74,8 +83,8 @@ def kept_window() -> range:
 
 class PoolRegisters(wiring.Component):
     """The registers that ``pim.rdl`` describes: ``pim_pool`` at 0, ``pim_ring`` at
-    :data:`RINGS_OFFSET_BYTES` for each ring, ``pim_slot`` at :data:`SLOTS_OFFSET_BYTES` for each
-    slot.
+    :data:`RINGS_OFFSET_BYTES` for each ring, ``pim_core`` at :data:`CORES_OFFSET_BYTES` for each
+    core, ``pim_slot`` at :data:`SLOTS_OFFSET_BYTES` for each slot.
 
     Accesses where nothing is get SLVERR. What is written are lower halves of registers, with or
     without the upper ones, so that managers of 32 bits need no more than a bus of 64.
@@ -90,9 +99,11 @@ class PoolRegisters(wiring.Component):
     s_axi : In(AXI4-Lite, ``REGISTERS_ADDR_WIDTH``, 64 bits)
     ring_control : Out(array of :func:`~hw.pim.rings.layouts.ring_control_layout`)
     ring_status : In(array of :func:`~hw.pim.rings.layouts.ring_status_layout`)
-    notice : In(config.rings)
-        A pulse for each ring: its interrupt becomes pending.
-    irq : Out(config.rings)
+    core_0_control, core_1_control, ... : Out(:func:`~hw.pim.core.layouts.core_control_layout`)
+    core_0_status, core_1_status, ... : In(:func:`~hw.pim.core.layouts.core_status_layout`)
+    notice : In(config.rings + config.cores)
+        A pulse for each ring and each core: its interrupt becomes pending.
+    irq : Out(config.rings + config.cores)
         The interrupts that are pending and enabled.
     status : In(:class:`~hw.pim.work.status.StatusSignature`)
     host : In(:func:`~hw.pim.memory.host_memory.host_status_layout`)
@@ -101,13 +112,18 @@ class PoolRegisters(wiring.Component):
     def __init__(self, config: PimConfig) -> None:
         self._config = config
         axi = AXI4LiteSignature(addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH)
+        cores: dict[str, Any] = {}
+        for number in range(config.cores):
+            cores[f"core_{number}_control"] = Out(core_control_layout())
+            cores[f"core_{number}_status"] = In(core_status_layout())
         super().__init__(
             {
                 "s_axi": In(axi),
                 "ring_control": Out(data.ArrayLayout(ring_control_layout(), config.rings)),
                 "ring_status": In(data.ArrayLayout(ring_status_layout(), config.rings)),
-                "notice": In(config.rings),
-                "irq": Out(config.rings),
+                **cores,
+                "notice": In(config.rings + config.cores),
+                "irq": Out(config.rings + config.cores),
                 "status": In(StatusSignature(config)),
                 "host": In(host_status_layout()),
             }
@@ -123,6 +139,8 @@ class PoolRegisters(wiring.Component):
         self._connect_pool(m, bank)
         for number in range(self._config.rings):
             self._connect_ring(m, bank, number)
+        for number in range(self._config.cores):
+            self._connect_core(m, bank, number)
 
         # A slot, or the bank whose busy cycles are read, is told by the address.
         address, status = lite.bus.address, self.status
@@ -142,6 +160,8 @@ class PoolRegisters(wiring.Component):
 
     def _connect_pool(self, m: Any, bank: Any) -> None:
         config, status, host = self._config, self.status, self.host
+        cores = [getattr(self, f"core_{number}_status") for number in range(config.cores)]
+        idle_cores = Cat(core.running & core.idle for core in cores)
         m.d.comb += [
             bank.pool_geometry_rows.eq(config.rows),
             bank.pool_geometry_columns.eq(config.columns),
@@ -149,8 +169,9 @@ class PoolRegisters(wiring.Component):
             bank.pool_geometry_counting.eq(COUNTINGS.index(config.counting)),
             bank.pool_geometry_units.eq(config.units),
             bank.pool_geometry_rings.eq(config.rings),
+            bank.pool_geometry_cores.eq(config.cores),
             bank.pool_bank_memory_bytes.eq(config.bank_bytes),
-            bank.pool_idle_idle.eq(status.idle),
+            bank.pool_idle_idle.eq(Cat(status.idle, idle_cores)),
             bank.pool_completed_completed.eq(status.completed),
             bank.pool_starts_count.eq(host.starts),
             bank.pool_host_errors_count.eq(host.errors),
@@ -161,10 +182,7 @@ class PoolRegisters(wiring.Component):
 
     def _connect_ring(self, m: Any, bank: Any, number: int) -> None:
         control, status = self.ring_control[number], self.ring_status[number]
-
-        def field(name: str) -> Any:
-            return getattr(bank, f"ring_{number}_{name}")
-
+        field = self._fields(m, bank, f"ring_{number}", "completions", number)
         m.d.comb += [
             control.base.eq(field("base_slot")),
             control.size.eq(field("size_log2")),
@@ -174,9 +192,35 @@ class PoolRegisters(wiring.Component):
             field("tail_id").eq(status.id),
             field("completions_count").eq(status.completions),
             field("completions_id").eq(status.completed_id),
-            field("completions_pending").eq(self.notice[number]),
-            self.irq[number].eq(field("completions_pending_kept") & field("interrupt_enable")),
         ]
+
+    def _connect_core(self, m: Any, bank: Any, number: int) -> None:
+        control, status = (getattr(self, f"core_{number}_{name}") for name in ("control", "status"))
+        field = self._fields(m, bank, f"core_{number}", "tail", self._config.rings + number)
+        m.d.comb += [
+            control.run.eq(field("control_run")),
+            control.base.eq(field("window_base_beat")),
+            control.size.eq(field("window_size_beats")),
+            control.limit.eq(field("limit_cycles")),
+            control.head.eq(field("head_count")),
+            field("tail_count").eq(status.tail),
+            *(
+                field(f"status_{name}").eq(getattr(status, name))
+                for name in ("running", "idle", "cause", "reason", "address")
+            ),
+        ]
+
+    def _fields(self, m: Any, bank: Any, place: str, pending: str, line: int) -> Any:
+        """What gives the fields of the registers at ``place``, whose interrupt is connected."""
+
+        def field(name: str) -> Any:
+            return getattr(bank, f"{place}_{name}")
+
+        m.d.comb += [
+            field(f"{pending}_pending").eq(self.notice[line]),
+            self.irq[line].eq(field(f"{pending}_pending_kept") & field("interrupt_enable")),
+        ]
+        return field
 
     @staticmethod
     def _connect_slot(m: Any, bank: Any, place: str, record: Any) -> None:

@@ -12,7 +12,11 @@ from amaranth.lib.wiring import In, Out
 from hw.logic.in_turn import next_in_turn
 from hw.pim.config import PimConfig
 from hw.pim.front.words import WordWriteSignature
-from hw.pim.memory.memory_port import host_response_layout, memory_request_layout
+from hw.pim.memory.memory_port import (
+    HOST_TAG_BITS,
+    host_response_layout,
+    memory_request_layout,
+)
 from hw.pim.rings.layouts import (
     COUNT_BITS,
     DESCRIPTOR_BEATS,
@@ -65,8 +69,10 @@ class Rings(wiring.Component):
                 "settings": In(data.ArrayLayout(ring_control_layout(), config.rings)),
                 "status": Out(data.ArrayLayout(ring_status_layout(), config.rings)),
                 "notice": Out(config.rings),
-                "request": Out(stream.Signature(memory_request_layout(config))),
-                "response": In(stream.Signature(host_response_layout())),
+                "request": Out(
+                    stream.Signature(memory_request_layout(config, tag_bits=HOST_TAG_BITS))
+                ),
+                "response": In(stream.Signature(host_response_layout(tag_bits=HOST_TAG_BITS))),
                 "descriptor_write": Out(WordWriteSignature()),
                 "start": Out(1),
                 "events": In(WorkEventsSignature()),

@@ -1,4 +1,4 @@
-"""cocotb tests of the pool's registers: every address, rings and their interrupts, snapshots."""
+"""cocotb tests of the pool's registers: every address, rings, cores, interrupts, snapshots."""
 
 from __future__ import annotations
 
@@ -11,20 +11,30 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadWrite, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
-from hw.pim.config import COUNTINGS, PIM_PRESETS
+from hw.pim.config import COUNTINGS, configure
+from hw.pim.core.layouts import core_control_layout, core_status_layout
 from hw.pim.memory.host_memory import host_status_layout
 from hw.pim.rings.layouts import ring_control_layout, ring_status_layout
 from hw.pim.work.status import work_counts_layout, work_record_layout
 from hw_tests.lite_master import LiteMaster
 from hw_tests.streams import pack, unpack, value_of
 
-CONFIG = PIM_PRESETS["tiny"]
+CONFIG = configure("tiny", rings=3, cores=2)
 RECORD, COUNTS = work_record_layout(CONFIG), work_counts_layout()
 NAMES = ("id", "state", "banks", *(str(name) for name, _ in COUNTS))
 SNAPSHOT, KEPT, BUSY, RINGS = 0x048, 0x200, 0x300, 0x800
 BASE, SIZE, HEAD, TAIL, COMPLETIONS, INTERRUPT = range(0, 0x30, 8)
 RING_BYTES, PENDING = 0x40, 1 << 16
 CONTROLS = {BASE: ("base", 32), SIZE: ("size", 4), HEAD: ("head", 16)}
+CORES, CORE_BYTES = 0xC00, 0x80
+CORE_CONTROLS = {
+    0: ("run", 1),
+    8: ("base", 32),
+    16: ("size", 32),
+    24: ("limit", 32),
+    32: ("head", 16),
+}
+CORE_TAIL, CORE_INTERRUPT, CORE_STATUS = 0x28, 0x30, 0x38
 SLOTS, SLOT_BYTES = 0x1000, 0x80
 SLVERR = 2
 
@@ -43,6 +53,11 @@ class TB:
         self.rings = [
             {str(name): self.rng.getrandbits(field.width) for name, field in ring_status_layout()}
             for _ in range(CONFIG.rings)
+        ]
+        self.cores = [
+            {"running": 1, "idle": core, "tail": 77 + core, "cause": 3 + core, "reason": 200 + core}
+            | {"address": self.rng.getrandbits(32)}
+            for core in range(CONFIG.cores)
         ]
         self.host = {
             "starts": self.rng.getrandbits(32),
@@ -68,6 +83,8 @@ class TB:
         rings = [pack(ring_status_layout(), **ring) for ring in self.rings]
         size = ring_status_layout().size
         dut.ring_status.value = sum(ring << size * index for index, ring in enumerate(rings))
+        for index, core in enumerate(self.cores):
+            getattr(dut, f"core_{index}_status").value = pack(core_status_layout(), **core)
         for name, value in self.values.items():
             getattr(dut, f"status_{name}").value = value
         dut.host.value = pack(host_status_layout(), **self.host)
@@ -94,10 +111,11 @@ class TB:
         values, config, host = self.values, CONFIG, self.host
         geometry = config.rows | config.columns << 8 | config.works << 16
         geometry |= COUNTINGS.index(config.counting) << 24 | config.units << 32
-        geometry |= config.rings << 48
-        pool = [int.from_bytes(b"HPIM", "little") | 4 << 32, geometry, config.bank_bytes]
+        geometry |= config.rings << 48 | config.cores << 51
+        pool = [int.from_bytes(b"HPIM", "little") | 5 << 32, geometry, config.bank_bytes]
         table = {8 * place: value for place, value in enumerate(pool)}
-        pool = [values["idle"], values["completed"], 0, host["starts"], host["errors"]]
+        idle = values["idle"] | 2 << config.banks
+        pool = [idle, values["completed"], 0, host["starts"], host["errors"]]
         pool += [host["address"] | host["write"] << 48 | host["cause"] << 56]
         table |= {0x38 + 8 * place: value for place, value in enumerate(pool)}
         for index, ring in enumerate(self.rings):
@@ -105,6 +123,11 @@ class TB:
             ends = ring["completions"] | ring["completed_id"] << 32
             contents = (0, 0, 0, told, ends, 0)
             place = RINGS + RING_BYTES * index
+            table |= {place + 8 * register: value for register, value in enumerate(contents)}
+        for index, core in enumerate(self.cores):
+            status = core["running"] | core["idle"] << 1 | core["cause"] << 4 | core["reason"] << 8
+            contents = (0, 0, 0, 0, 0, core["tail"], 0, status | core["address"] << 32)
+            place = CORES + CORE_BYTES * index
             table |= {place + 8 * register: value for register, value in enumerate(contents)}
         table |= {KEPT + 8 * place: 0 for place in range(len(NAMES))}
         table |= {BUSY + 8 * bank: cycles for bank, cycles in enumerate(self.busy)}
@@ -186,6 +209,27 @@ async def rings_are_written(dut: Any) -> None:
             assert await tb.master.read(address) == (0, SLVERR)
 
 
+@cocotb.test(timeout_time=2, timeout_unit="ms")
+async def cores_are_controlled(dut: Any) -> None:
+    """Each by itself."""
+    tb = TB(dut)
+    await tb.reset()
+    written = [dict.fromkeys((name for name, _ in CORE_CONTROLS.values()), 0) for _ in tb.cores]
+    for _ in range(40):
+        core, (register, (name, bits)) = (
+            tb.rng.randrange(2),
+            tb.rng.choice([*CORE_CONTROLS.items()]),
+        )
+        value = tb.rng.getrandbits(32)
+        address = CORES + CORE_BYTES * core + register
+        assert await tb.master.write(address, value, 0x0F) == 0
+        written[core][name] = value % (1 << bits)
+        assert await tb.master.read(address) == (written[core][name], 0)
+        for index, values in enumerate(written):
+            shown = value_of(getattr(dut, f"core_{index}_control"))
+            assert unpack(core_control_layout(), shown) == values
+
+
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 async def accesses_in_a_row(dut: Any) -> None:
     tb = TB(dut)
@@ -234,34 +278,38 @@ async def no_interrupt_is_lost(dut: Any) -> None:
     tb = TB(dut)
     await tb.reset()
     assert value_of(dut.irq) == 0
-    for ring in range(CONFIG.rings):
-        place = RINGS + RING_BYTES * ring
+    rings = [RINGS + RING_BYTES * ring for ring in range(CONFIG.rings)]
+    cores = [CORES + CORE_BYTES * core for core in range(CONFIG.cores)]
+    places = [(each + COMPLETIONS, each + INTERRUPT) for each in rings]
+    places += [(each + CORE_TAIL, each + CORE_INTERRUPT) for each in cores]
+    counts = [ring["completions"] for ring in tb.rings] + [core["tail"] for core in tb.cores]
+    for ring, (completions, interrupt) in enumerate(places):
         others = 0
         for delay in range(12):
             enable = delay % 3 != 2
-            assert await tb.master.write(place + INTERRUPT, enable) == 0
+            assert await tb.master.write(interrupt, enable) == 0
             dut.notice.value = 1 << ring
             await RisingEdge(dut.clk)
             dut.notice.value = 0
             await ClockCycles(dut.clk, 2)
             assert value_of(dut.irq) == enable << ring
-            clear = cocotb.start_soon(tb.master.write(place + COMPLETIONS, PENDING))
+            clear = cocotb.start_soon(tb.master.write(completions, PENDING))
             lines = []
             for cycle in range(14):
                 dut.notice.value = int(cycle == delay) << ring
                 await RisingEdge(dut.clk)
                 lines.append(value_of(dut.irq))
             assert await clear == 0
-            value, _ = await tb.master.read(place + COMPLETIONS)
-            assert value & 0xFFFF == tb.rings[ring]["completions"]
+            value, _ = await tb.master.read(completions)
+            assert value & 0xFFFF == counts[ring]
             if enable:
                 cleared = next((cycle for cycle, line in enumerate(lines) if not line), None)
                 # A pulse in the cycle of the clearing write keeps the line high.
                 assert bool(value & PENDING) == (cleared is None or delay >= cleared - 1)
                 others += cleared is None
                 assert lines[-1] == (value & PENDING) >> 16 << ring
-            assert await tb.master.write(place + COMPLETIONS, PENDING) == 0
-            assert await tb.master.read(place + COMPLETIONS) == (value & ~PENDING, 0)
+            assert await tb.master.write(completions, PENDING) == 0
+            assert await tb.master.read(completions) == (value & ~PENDING, 0)
         assert others == 1
     assert value_of(dut.irq) == 0
 
@@ -274,6 +322,8 @@ async def nothing_else_is_written(dut: Any) -> None:
     for address in [*range(0, 0x1000, 8), *range(SLOTS, SLOTS + 2 * SLOT_BYTES, 8)]:
         ring, register = divmod(address - RINGS, RING_BYTES)
         writable = 0 <= ring < CONFIG.rings and register in (*CONTROLS, INTERRUPT)
+        core, register = divmod(address - CORES, CORE_BYTES)
+        writable |= 0 <= core < CONFIG.cores and register in (*CORE_CONTROLS, CORE_INTERRUPT)
         if address != SNAPSHOT and not writable:
             known = address in table or (address >= SLOTS and address % SLOT_BYTES < 0x50)
             response = await tb.master.write(address, (1 << 64) - 1)

@@ -1,4 +1,4 @@
-"""The pool's registers: addresses, contents, rings; their description."""
+"""The pool's registers: addresses, contents, rings, cores; their description."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import pytest
 
 from golden.pim.descriptor import Cause
 from hw.csr.register_map import load_registers
-from hw.pim.config import COUNTINGS, PIM_PRESETS
+from hw.pim.config import COUNTINGS, configure
+from hw.pim.core.layouts import CoreCause
 from hw.pim.memory.host_memory import HostCause
 from hw.pim.registers.pool_registers import (
+    CORE_BYTES,
+    CORES_OFFSET_BYTES,
     PIM_RDL,
     REGISTERS_ADDR_WIDTH,
     RING_BYTES,
@@ -27,7 +30,7 @@ from hw_tests.bench import run_bench
 
 def test_pool_registers() -> None:
     run_bench(
-        PoolRegisters(PIM_PRESETS["tiny"]),
+        PoolRegisters(configure("tiny", rings=3, cores=2)),
         top="pool_registers",
         module="hw_tests.pim.registers.pool_registers_bench",
     )
@@ -44,6 +47,7 @@ def test_pool_registers() -> None:
             "cause",
             {cause.name: cause.value for cause in HostCause},
         ),
+        ("pim_core", "status", "cause", {cause.name: cause.value for cause in CoreCause}),
         ("pim_slot", "state", "state", {state.name: state.value for state in SlotState}),
     ],
 )
@@ -54,19 +58,23 @@ def test_encodings(top: str, register: str, field: str, meanings: dict[str, int]
 
 def test_everything_has_its_place() -> None:
     """What can be written is in the lower half of a register."""
-    pool, ring, slot = (load_registers(f"pim_{name}", PIM_RDL) for name in ("pool", "ring", "slot"))
+    pool, ring, core, slot = (
+        load_registers(f"pim_{name}", PIM_RDL) for name in ("pool", "ring", "core", "slot")
+    )
     places = [
         range(max(register.offset_bytes for register in pool.registers) + 8),
         kept_window(),
         busy_window(),
-        range(RINGS_OFFSET_BYTES, RINGS_OFFSET_BYTES + 4 * RING_BYTES),
+        range(RINGS_OFFSET_BYTES, RINGS_OFFSET_BYTES + 5 * RING_BYTES),
+        range(CORES_OFFSET_BYTES, CORES_OFFSET_BYTES + 4 * CORE_BYTES),
         range(SLOTS_OFFSET_BYTES, 1 << REGISTERS_ADDR_WIDTH),
     ]
     for before, after in pairwise(places):
         assert before.stop <= after.start
     assert len(busy_window()) == 8 * 32
     assert max(register.offset_bytes for register in ring.registers) + 8 <= RING_BYTES
+    assert max(register.offset_bytes for register in core.registers) + 8 <= CORE_BYTES
     assert max(register.offset_bytes for register in slot.registers) + 8 <= SLOT_BYTES
-    for register in (*pool.registers, *ring.registers, *slot.registers):
+    for register in (*pool.registers, *ring.registers, *core.registers, *slot.registers):
         for field in register.fields:
             assert not field.sw_writable or field.lsb + field.width <= 32

@@ -13,14 +13,19 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from hw.pim.config import configure
-from hw.pim.memory.memory_port import host_response_layout, memory_request_layout
+from hw.pim.memory.memory_port import (
+    HOST_TAG_BITS,
+    host_response_layout,
+    memory_request_layout,
+)
 from hw.pim.rings.layouts import ring_control_layout, ring_status_layout
 from hw_tests.bench import bench_parameters
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 
 CONFIG = configure("tiny", rings=bench_parameters()["rings"])
-REQUEST, RESPONSE = memory_request_layout(CONFIG), host_response_layout()
+REQUEST = memory_request_layout(CONFIG, tag_bits=HOST_TAG_BITS)
+RESPONSE = host_response_layout(tag_bits=HOST_TAG_BITS)
 SLOT_BEATS, DESCRIPTOR_BEATS, DESCRIPTOR_BYTES = 8, 6, 192
 
 

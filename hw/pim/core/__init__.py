@@ -1,0 +1,1 @@
+"""The programmable PIM: a core in the stack."""
