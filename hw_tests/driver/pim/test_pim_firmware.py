@@ -1,0 +1,434 @@
+"""The firmware's kernels, compiled for the host, bit for bit against the reference model; and its
+images, which are made again."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from golden.pim import Cause, Descriptor, Room, StackMap, account, check, compute
+from golden.pim import kernels as golden
+from golden.pim.arithmetic import place
+from golden.pim.kernels import Pooling
+from golden.rules import reference
+from hw.pim.config import PIM_PRESETS
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.pim.firmware import build
+from sw_driver.pim.layers import Convolution, FullyConnected, Layer
+from sw_driver.pim.lowering import lower
+from sw_driver.pim.placing import StackMemory
+from sw_driver.pim.planning import planned
+from sw_driver.pim.programs import QUEUE_BYTES, Command, Firmware, Window, work_slots
+
+SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
+SPECIALS = np.array(
+    [
+        *(0x00000000, 0x80000000, 0x00000001, 0x807FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF),
+        *(0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC12345, 0x7F800001),
+    ],
+    np.uint32,
+).view(np.float32)
+ZEROS = np.array([-0.0] * 12 + [0.0] * 2, np.float32)
+F = np.float32
+Values = NDArray[Any]
+
+
+class Host:
+    """The kernels' library with a memory."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        self.memory = np.zeros(1 << 20, np.uint8)
+        ctypes.c_void_p.in_dll(library, "memory").value = self.memory.ctypes.data
+        numbers = range(library.kernel_count())
+        self.firmware = Firmware(
+            {library.kernel_name(i).decode(): library.kernel_words(i) for i in numbers}
+        )
+        self._next = 64
+
+    def place(self, values: Values) -> int:
+        """Writes an array to the memory; returns its offset."""
+        place = self._next
+        self._next += values.nbytes + 64
+        self.memory[place : place + values.nbytes] = (
+            np.ascontiguousarray(values).view(np.uint8).ravel()
+        )
+        return place
+
+    def room(self, *shape: int) -> tuple[int, Values]:
+        """A place for an array, and what is there."""
+        place = self.place(np.full(shape, 7, np.float32))
+        size = 4 * int(np.prod(shape))
+        return place, self.memory[place : place + size].view(np.float32).reshape(shape)
+
+    def run(self, name: str, *arguments: Any) -> int:
+        """Runs a kernel; returns the cause."""
+        number, count, *words = self.firmware.words(Command(name, arguments))
+        return self.library.run(number, count, (ctypes.c_uint32 * count)(*words))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return build.compile_library(tmp_path_factory.mktemp("kernels") / "kernels.so")
+
+
+@pytest.fixture
+def host(library: ctypes.CDLL) -> Host:
+    return Host(library)
+
+
+def values(rng: np.random.Generator, *shape: int) -> Values:
+    """Random numbers of all sizes, or of about 1 with few special ones among them."""
+    wild = rng.random() < 0.3
+    if wild:
+        result = rng.integers(0, 1 << 32, shape, np.uint64).astype(np.uint32).view(np.float32)
+    else:
+        result = rng.standard_normal(shape).astype(np.float32)
+    special = rng.random(shape) < rng.choice([0, 0.02, 0.3, 1])
+    return np.where(special, rng.choice(rng.choice([SPECIALS, ZEROS]), shape), result)
+
+
+def same(found: Values, expected: Values) -> None:
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.fixture(params=range(20))
+def rng(request: pytest.FixtureRequest) -> Iterator[np.random.Generator]:
+    return np.random.default_rng((SEED, request.param))
+
+
+def test_elementwise(host: Host, rng: np.random.Generator) -> None:
+    count = int(rng.integers(1, 300))
+    x, dy = values(rng, count), values(rng, count)
+    at_x, at_dy = host.place(x), host.place(dy)
+    place, y = host.room(count)
+    for name, arguments, expected in (
+        ("relu", (at_x, place, count), golden.relu(x)),
+        ("relu_gradient", (at_x, at_dy, place, count), golden.relu_gradient(x, dy)),
+        ("dropout", (at_x, place, count, 5, 6, 7, 1 << 30, F(1.5)),
+         golden.dropout(x, (5, 6), 7, 1 << 30, F(1.5))),
+    ):  # fmt: skip
+        assert host.run(name, *arguments) == 0
+        same(y, expected)
+    assert host.run("fill", place, count, 0xFFC12345) == 0
+    assert set(y.view(np.uint32).tolist()) == {0xFFC12345}
+    assert not host.memory[place + 4 * count : place + 4 * count + 64].any()
+
+
+def test_exp_and_log_over_all_exponents(library: ctypes.CDLL) -> None:
+    rng = np.random.default_rng(SEED)
+    x = rng.integers(0, 1 << 32, 100_000, np.uint64).astype(np.uint32).view(np.float32)
+    near = rng.uniform(-105, 90, 100_000).astype(np.float32)
+    x = np.concatenate([x, near, np.abs(near), SPECIALS])
+    for name, expected in (("exponential", golden.exp(x)), ("logarithm", golden.log(x))):
+        function = library[name]
+        function.argtypes, function.restype = [ctypes.c_float], ctypes.c_float
+        found = np.array([function(each) for each in x.tolist()], np.float32)
+        same(np.where(np.isnan(found), F(np.nan), found), expected)
+
+
+def test_copies(host: Host, rng: np.random.Generator) -> None:
+    shape = tuple(int(n) for n in rng.integers(1, 7, 4))
+    x = values(rng, *shape)
+    order = rng.permutation(4)
+    source = x.transpose(order)
+    place, y = host.room(*source.shape)
+    # Backwards in the last index, too.
+    start = host.place(x) + 4 * (source.shape[3] - 1) * source.strides[3] // 4
+    strides = [stride // 4 for stride in source.strides]
+    strides[3] = -strides[3]
+    dense = [stride // 4 for stride in y.strides]
+    assert host.run("copy", start, place, *source.shape, *strides, *dense) == 0
+    same(y, source[..., ::-1])
+
+
+def test_channels(host: Host, rng: np.random.Generator) -> None:
+    shape = tuple(int(n) for n in rng.integers(1, 8, 3))
+    channels = shape[1]
+    x, dy, gamma, beta = (
+        values(rng, *shape),
+        *(values(rng, *each) for each in (shape, [channels], [channels])),
+    )
+    eps = F(rng.choice([1e-5, 0]))
+    at_x, at_dy, at_gamma, at_beta = map(host.place, (x, dy, gamma, beta))
+    at_y, y = host.room(*shape)
+    rooms = [host.room(channels) for _ in range(4)]
+    at_mean, at_inverse, at_dgamma, at_dbeta = (place for place, _ in rooms)
+    mean, inverse, dgamma, dbeta = (room for _, room in rooms)
+
+    assert host.run("bias", at_x, at_beta, at_y, *shape) == 0
+    same(y, golden.bias(x, beta))
+    assert host.run("bias_gradient", at_dy, at_dbeta, *shape) == 0
+    same(dbeta, golden.bias_gradient(dy))
+
+    assert host.run("moments", at_x, at_mean, at_inverse, eps, *shape) == 0
+    for found, expected in zip((mean, inverse), golden.moments(x, eps), strict=True):
+        same(found, expected)
+    known = at_mean, at_inverse, at_gamma
+    assert host.run("normalise", at_x, *known, at_beta, at_y, *shape) == 0
+    same(y, golden.normalise(x, mean, inverse, gamma, beta))
+    assert (
+        host.run("normalise_gradient", at_x, at_dy, *known, at_y, at_dgamma, at_dbeta, *shape) == 0
+    )
+    gradients = golden.normalise_gradient(x, dy, mean, inverse, gamma)
+    for found, expected in zip((y, dgamma, dbeta), gradients, strict=True):
+        same(found, expected)
+
+
+def test_pooling(host: Host, rng: np.random.Generator) -> None:
+    planes, height, width, window_height, window_width, stride = rng.integers(1, [4, 9, 9, 5, 5, 4])
+    top, left = rng.integers(0, [window_height, window_width])
+    rows = (height + top - 1) // stride + 1
+    columns = (width + left - 1) // stride + 1
+    sizes = [
+        int(n)
+        for n in (height, width, rows, columns, window_height, window_width, stride, top, left)
+    ]
+    names = ("height", "width", "rows", "columns", "window_height", "window_width", "stride")
+    pooling = Pooling(**dict(zip((*names, "pad_top", "pad_left"), sizes, strict=True)))
+    if any(not inside for _, _, inside in pooling.windows()):
+        pytest.skip("a window is all outside")
+    x = values(rng, int(planes), int(height), int(width))
+    dy = values(rng, int(planes), int(rows), int(columns))
+    at_x, at_dy = host.place(x), host.place(dy)
+    (at_y, y), (at_dx, dx) = host.room(*dy.shape), host.room(*x.shape)
+    shape = (planes, *sizes)
+    assert host.run("max_pool", at_x, at_y, *shape) == 0
+    same(y, golden.max_pool(x, pooling))
+    assert host.run("max_pool_gradient", at_x, at_dy, at_dx, *shape) == 0
+    same(dx, golden.max_pool_gradient(x, dy, pooling))
+    assert host.run("average_pool", at_x, at_y, *shape) == 0
+    same(y, golden.average_pool(x, pooling))
+    assert host.run("average_pool_gradient", at_dy, at_dx, *shape) == 0
+    same(dx, golden.average_pool_gradient(dy, pooling))
+
+
+@pytest.mark.parametrize("across", [False, True], ids=["rows", "columns"])
+def test_softmax_cross_entropy(host: Host, rng: np.random.Generator, across: bool) -> None:
+    samples, classes = (int(n) for n in rng.integers(1, 12, 2))
+    x = values(rng, samples, classes)
+    labels = rng.integers(0, classes + (rng.random() < 0.2), samples)
+    at_x, at_labels = host.place(x.T if across else x), host.place(labels.astype(np.uint32))
+    at_loss, loss = host.room(samples)
+    at_dx, dx = host.room(*(x.T if across else x).shape)
+    strides = (1, samples) if across else (classes, 1)
+    run = (at_x, at_labels, at_loss, at_dx, samples, classes, *strides, F(0.3))
+    assert host.run("softmax_cross_entropy", *run) == 0
+    expected_loss, expected_dx = golden.softmax_cross_entropy(x, labels, F(0.3))
+    same(loss, expected_loss)
+    same(dx.T if across else dx, expected_dx)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_optimizers(host: Host, rng: np.random.Generator, name: str) -> None:
+    rule = reference(name)
+    count = int(rng.integers(1, 100))
+    tensors = {each: values(rng, count) for each in rule.inputs}
+    settings: dict[str, Any] = {"lr": 0.01, "weight_decay": float(rng.choice([0, 0.1]))}
+    if name == "adam":
+        settings |= {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "t": int(rng.integers(1, 9))}
+    constants = rule.constants(**settings)
+    names = ("lam", "lr")
+    if name == "adam":
+        moments = "beta1", "one_minus_beta1", "beta2", "one_minus_beta2", "inv_bc1", "inv_bc2"
+        names = ("lam", *moments, "eps", "lr")
+    places = [host.place(tensor) for tensor in tensors.values()]
+    assert host.run(name, *places, count, *(constants[each] for each in names)) == 0
+    expected = rule.step(tensors, constants)
+    for each, start in zip(tensors, places, strict=True):
+        found = host.memory[start : start + 4 * count].view(np.float32)
+        same(found, expected.get(each, tensors[each]))
+
+
+def test_what_is_refused(host: Host) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"no kernel 'relv': expected one of .*relu"):
+        host.run("relv", 1, 2)
+    with pytest.raises(InvalidArgumentError, match="relu has 2 arguments: expected 3"):
+        host.run("relu", 1, 2)
+    with pytest.raises(InvalidArgumentError, match="an argument is 4294967296"):
+        host.run("relu", 1, 2, 1 << 32)
+    # The core does not rely on that.
+    assert host.library.run(1000, 0, None) == 1
+    assert host.library.run(0, 2, None) == 2
+
+
+class Pools:
+    """The pools of a small stack, which is the host's memory; the first so many works that are
+    offered are refused."""
+
+    def __init__(self, host: Host, refused: int = 0) -> None:
+        self.config = PIM_PRESETS["tiny"]
+        self._limits = {
+            "stack": StackMap(banks=self.config.banks, bank_bytes=self.config.bank_bytes),
+            "units": self.config.units,
+            "room": Room(
+                self.config.first_words, self.config.second_words, self.config.state_words
+            ),
+        }
+        self._memory = StackMemory(self.config)
+        self._host, self._refused = host, refused
+        kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32)
+        self._called = kind(self._do)
+        ctypes.c_void_p.in_dll(host.library, "host_pools").value = ctypes.cast(
+            self._called, ctypes.c_void_p
+        ).value
+
+    def _do(self, slots: Any, count: int) -> None:
+        words = np.ctypeslib.as_array(slots, (64 * count,)).reshape(count, 64)
+        for slot in words:
+            work = Descriptor.decode(slot[:48].tobytes())
+            assert check(work, **self._limits) == Cause.NONE
+            assert tuple(slot[52:56:2]) == account(work)[:2]
+            if self._refused:
+                self._refused -= 1
+                ctypes.c_uint32.in_dll(self._host.library, "failure").value = 3 | 9 << 8
+            else:
+                place(work, self._host.memory, compute(work, self._host.memory))
+
+    def program(self, layer: Layer, pass_name: str) -> tuple[dict[str, Values], int, int]:
+        """A pass: its tensors, as they are in the memory, where its slots are, and how many."""
+        program = lower(layer, pass_name, self.config, memory=self._memory)
+        works = [planned(work, self.config) for work in program.works]
+        tensors = {
+            name: as_strided(
+                self._host.memory.view(np.float32)[each.address_bytes // 4 :],
+                each.shape,
+                [4 * stride for stride in each.strides],
+            )
+            for name, each in program.tensors.items()
+        }
+        return tensors, self._host.place(np.array(work_slots(works), np.uint32)), len(works)
+
+
+def place_of(host: Host, tensor: Values) -> int:
+    return tensor.ctypes.data - host.memory.ctypes.data
+
+
+def copy_of(host: Host, source: Values, target: Values) -> list[int]:
+    """Arguments of a copy of views of the memory."""
+    strides = (stride // 4 for each in (source, target) for stride in each.strides)
+    return [place_of(host, source), place_of(host, target), *source.shape, *strides]
+
+
+LAYER = Convolution(
+    images=2, channels=3, height=5, width=6, filters=4, filter_height=3, filter_width=3,
+    stride=2, padding=1,
+)  # fmt: skip
+NO_COPY = [0] * 14
+
+
+def whole(rng: np.random.Generator, *shape: int) -> Values:
+    """Small integers, of which every order of sums is exact."""
+    return rng.integers(-9, 10, shape).astype(np.float32)
+
+
+def windows(x: Values) -> Values:
+    """What the filters of the layer meet: images, channels, rows, columns and the filter's."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2]
+
+
+def test_gradient_of_a_filter_from_images_with_channels_last(host: Host) -> None:
+    """Figure 6: what is before and behind the convolution changes the layout."""
+    rng = np.random.default_rng(SEED)
+    x, dy = whole(rng, 2, 5, 6, 3), whole(rng, 2, 3, 3, 4)
+    tensors, slots, count = Pools(host).program(LAYER, "backward-filter")
+    views = {}
+    for name, value in {"x": x, "dy": dy}.items():
+        at = host.place(value)
+        view = host.memory[at : at + value.nbytes].view(np.float32).reshape(value.shape)
+        views[name] = copy_of(host, view.transpose(3, 0, 1, 2), tensors[name])
+    _, dw = host.room(3, 3, 3, 4)
+    behind = copy_of(host, tensors["dweights"], dw.transpose(3, 2, 0, 1))
+    arguments = [slots, count, *views["x"], *views["dy"], *behind]
+    assert host.run("conv2d_backprop_filter", *arguments) == 0
+    expected = np.einsum("ncpquv,npqf->uvcf", windows(x.transpose(0, 3, 1, 2)), dy)
+    same(dw, expected.astype(np.float32))
+
+
+def test_gradient_of_an_input_has_zeros_where_no_work_writes(host: Host) -> None:
+    rng = np.random.default_rng(SEED)
+    layer = replace(LAYER, filter_height=1, filter_width=1, padding=0)
+    dy, weights = whole(rng, 4, 2, 3, 3), whole(rng, 4, 3, 1, 1)
+    tensors, slots, count = Pools(host).program(layer, "backward-input")
+    tensors["dy"][...], tensors["weights"][...], tensors["dx"][...] = dy, weights, 7
+    clear = [place_of(host, tensors["dx"]), tensors["dx"].size, 0]
+    assert tensors["dx"].flags.c_contiguous
+    arguments = [slots, count, *NO_COPY, *clear, *NO_COPY]
+    assert host.run("conv2d_backprop_input", *arguments) == 0
+    expected = np.zeros((3, 2, 5, 6), np.float32)
+    expected[:, :, ::2, ::2] = np.einsum("fnpq,fc->cnpq", dy, weights[:, :, 0, 0])
+    same(tensors["dx"], expected)
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_a_program_of_layers_stops_where_a_work_is_refused(host: Host, refused: int) -> None:
+    rng = np.random.default_rng(SEED)
+    layer = FullyConnected(samples=3, inputs=5, outputs=4)
+    weights, x, bias = whole(rng, 4, 5), whole(rng, 5, 3), whole(rng, 4)
+    tensors, slots, count = Pools(host, refused).program(layer, "forward")
+    tensors["weights"][...], tensors["x"][...], tensors["y"][...] = weights, x, 7
+    y, (at_z, z) = place_of(host, tensors["y"]), host.room(4, 3)
+    product = (slots, count, y, host.place(bias), y, 1, 4, 3, y, y, 12)
+    commands = [Command("matmul_bias_relu", product), Command("relu", (y, at_z, 12))]
+    at = host.place(np.array(host.firmware.program(commands), np.uint32))
+    assert host.run("program", at, len(commands)) == (3 | 9 << 8 if refused else 0)
+    expected = np.maximum(weights @ x + bias[:, None], 0)
+    same(z, np.full_like(z, 7) if refused else expected)
+
+
+def test_the_image_has_the_kernels_of_the_host_and_what_cores_share(host: Host) -> None:
+    firmware = Firmware.of()
+    assert firmware.kernels == host.firmware.kernels | {"barrier": 2}
+    assert len(firmware.image) <= QUEUE_BYTES
+
+
+def test_a_slot_by_hand() -> None:
+    firmware = Firmware({"relu": 3, "fill": 3})
+    windows = [Window(0x1000, 0x40), Window(0x1_0000_0000, 0x20)]
+    slot = firmware.slot(Command("fill", (1 << 27, 5, -1.0)), windows)
+    assert slot[:6] == [1, 3, 1 << 27, 5, 0xBF800000, 0]
+    assert (slot[48:53], len(slot)) == ([0x80, 2, 0x800_0000, 1, 0], 64)
+    with pytest.raises(InvalidArgumentError, match="windows is 8"):
+        firmware.slot(Command("fill", (0, 0, 0)), windows * 4)
+
+
+def compiler() -> None:
+    if find_spec("ziglang") is None:
+        pytest.skip("ziglang is not installed (the extra `firmware`)")
+
+
+def test_what_is_no_image_is_refused() -> None:
+    good = Firmware.of().image
+    for image in (b"", good[:1000], b"\xff" * 64, good.ljust(QUEUE_BYTES + 1)):
+        with pytest.raises(InvalidArgumentError, match=rf"{len(image)} bytes .* of 32768 bytes"):
+            Firmware.of(image)
+
+
+def test_the_image_is_made_again_to_the_byte() -> None:
+    compiler()
+    assert build.compile_image() == build.IMAGE.read_bytes()
+
+
+def test_a_kernel_of_ones_own_is_in_the_table_unless_the_unit_cannot(tmp_path: Path) -> None:
+    compiler()
+    own = tmp_path / "own.c"
+    own.write_text(
+        '#include "pim.h"\nKERNEL(own, 1) {'
+        "float x = FLOATS(a[0])[0]; put(FLOATS(a[0]), -__builtin_fabsf(x) * (float)(i32)x); }"
+    )
+    assert Firmware.of(build.compile_image([own])).kernels["own"] == 1
+    own.write_text('#include "pim.h"\nKERNEL(own, 1) { FLOATS(a[0])[0] = (float)a[0]; }')
+    with pytest.raises(ValueError, match=r"own.c: the float unit has no fcvt.s.wu"):
+        build.compile_image([own])

@@ -1,0 +1,46 @@
+/* Kernels that have the pools do their multiplications and additions: the works are in slots like
+   a ring's, with the counts of their operations behind them (docs/pim-kernels.md). */
+#include "pim.h"
+
+extern const struct kernel kernel_copy, kernel_fill, kernel_bias, kernel_relu;
+
+u32 failure;
+
+u32 run(u32 number, u32 words, const u32 *a) {
+    const struct kernel *k = __start_kernels + number;
+    if (number >= (u32)(__stop_kernels - __start_kernels)) return failure = CAUSE_KERNEL;
+    if (words != k->words) return failure = CAUSE_WORDS;
+    /* On the stack: what else is in memory does not push them out of the cache together with it. */
+    u32 own[words + 1];
+    for (u32 i = 0; i < words; i++) own[i] = a[i];
+    failure = CAUSE_NONE;
+    k->run(own);
+    return failure;
+}
+
+KERNEL(works, 2) { pools(WORDS(a[0]), a[1]); } /* slots, count */
+
+/* Figure 6 of the paper: before and after the convolution tensors change their layout; an extent
+   of 0 leaves one as it is. */
+KERNEL(conv2d_backprop_filter, 44) { /* slots, count; copies of x, dy and, behind, of dw */
+    kernel_copy.run(a + 2), kernel_copy.run(a + 16);
+    pools(WORDS(a[0]), a[1]);
+    kernel_copy.run(a + 30);
+}
+
+KERNEL(conv2d_backprop_input, 33) { /* slots, count; a copy of dy, a fill; behind, a copy of dx */
+    kernel_copy.run(a + 2), kernel_fill.run(a + 16);
+    pools(WORDS(a[0]), a[1]);
+    kernel_copy.run(a + 19);
+}
+
+KERNEL(matmul_bias_relu, 11) { /* slots, count; then bias and relu, of which a size may be 0 */
+    pools(WORDS(a[0]), a[1]);
+    kernel_bias.run(a + 2), kernel_relu.run(a + 8);
+}
+
+KERNEL(program, 2) { /* commands, count: each a kernel's number, how many words, and these */
+    const u32 *command = WORDS(a[0]);
+    for (u32 i = 0; i < a[1]; i++, command += 2 + command[1])
+        if (run(command[0], command[1], command + 2)) return;
+}

@@ -1,0 +1,142 @@
+"""What a core of the programmable PIM is told: kernels by their names, commands, programs of these,
+and works that a kernel has the pools do (``docs/pim-kernels.md``, "A kernel and its arguments")."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+
+from hw.pim.config import BEAT_BYTES
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_integer
+
+from .descriptor import Work
+
+__all__ = [
+    "COUNTS_BYTES",
+    "FIRMWARE_BYTES",
+    "QUEUE_BYTES",
+    "QUEUE_SLOTS",
+    "RING_BYTES",
+    "SLOT_BYTES",
+    "WINDOW_BYTES",
+    "Command",
+    "Firmware",
+    "Window",
+    "work_slots",
+]
+
+QUEUE_BYTES, RING_BYTES, COUNTS_BYTES, FIRMWARE_BYTES = 0x8000, 0x9000, 0xA000, 0xA100
+"""Where, in a core's window 0, its queue, its ring and its counts of operations begin, and the
+size of all of that. The image is at 0."""
+QUEUE_SLOTS, SLOT_BYTES = 16, 256
+"""Of the queue."""
+WINDOW_BYTES = 1 << 27
+"""Bytes of offsets that a window has: those of window i start at i times that."""
+
+_ENTRY = struct.Struct("<II24s")
+_SLOT_WORDS, _MOST_WORDS, _WINDOWS, _OPERATIONS = 64, 46, 48, 52
+_WINDOW_COUNT = 7
+
+
+class Window(NamedTuple):
+    """A part of the stack that a kernel may touch; both a multiple of 32."""
+
+    address_bytes: int
+    size_bytes: int
+
+
+class Command(NamedTuple):
+    """A kernel with its arguments: offsets in bytes, integers, and FP32 numbers as floats."""
+
+    kernel: str
+    arguments: Sequence[int | float | np.floating]
+
+
+class Firmware:
+    """What runs on a core: its ``image``, and ``kernels``, how many words each one's arguments are,
+    by its name, in the order of their numbers."""
+
+    def __init__(self, kernels: Mapping[str, int], image: bytes = b"") -> None:
+        self.kernels = dict(kernels)
+        self.image = image
+        self._numbers = {name: number for number, name in enumerate(self.kernels)}
+
+    @classmethod
+    def of(cls, image: bytes | None = None) -> Firmware:
+        """The firmware in ``image``, by default the package's.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no image.
+        """
+        if image is None:
+            image = (files("sw_driver.pim.firmware") / "firmware.bin").read_bytes()
+        _, begin, end = struct.unpack_from("<3I", image.ljust(12, b"\0"))
+        if not 12 <= begin <= end <= len(image) <= QUEUE_BYTES or (end - begin) % _ENTRY.size:
+            raise InvalidArgumentError(
+                f"an image of {len(image)} bytes with kernels from {begin:#x} to {end:#x}: "
+                f"expected one that compile_image makes, of {QUEUE_BYTES} bytes at most",
+                bytes=len(image),
+            )
+        entries = _ENTRY.iter_unpack(image[begin:end])
+        return cls({name.rstrip(b"\0").decode(): words for _, words, name in entries}, image)
+
+    def words(self, command: Command) -> list[int]:
+        """The words of a command: the kernel's number, how many arguments, and these.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a kernel that is not
+        there, and for arguments that are not as many or do not fit.
+        """
+        name, arguments = command
+        if name not in self.kernels:
+            raise InvalidArgumentError(
+                f"no kernel {name!r}: expected one of {', '.join(self.kernels)}", name=name
+            )
+        if len(arguments) != self.kernels[name]:
+            raise InvalidArgumentError(
+                f"{name} has {len(arguments)} arguments: expected {self.kernels[name]}",
+                arguments=len(arguments),
+            )
+        return [self._numbers[name], len(arguments), *map(_word, arguments)]
+
+    def slot(self, command: Command, windows: Sequence[Window]) -> list[int]:
+        """The words of a slot of a core's queue; ``windows`` are those from 1 on."""
+        words = self.words(command)
+        if len(windows) > _WINDOW_COUNT:
+            raise InvalidArgumentError(
+                f"{command.kernel} has {len(windows)} windows, a core has {_WINDOW_COUNT} for it: "
+                "give larger ones that show several tensors each"
+            )
+        check_integer("words of a command", len(words) - 2, 0, _MOST_WORDS)
+        words += [0] * (_SLOT_WORDS - len(words))
+        for each in windows:
+            if any(number % BEAT_BYTES for number in each):
+                raise InvalidArgumentError(f"{each}: both have to be multiples of {BEAT_BYTES}")
+        beats = [each // BEAT_BYTES for window in windows for each in window]
+        words[_WINDOWS : _WINDOWS + len(beats)] = beats
+        return words
+
+    def program(self, commands: Iterable[Command]) -> list[int]:
+        """The words of what the kernel ``program`` runs."""
+        return [word for command in commands for word in self.words(command)]
+
+
+def work_slots(works: Iterable[Work]) -> list[int]:
+    """The words of what recursive kernels offer the pools: works with their plans, and the counts
+    of their operations."""
+    words: list[int] = []
+    for work in works:
+        counts = [half for count in work.operations for half in (count & 0xFFFF_FFFF, count >> 32)]
+        slot = [*work.encode(), *[0] * (_SLOT_WORDS - len(work.encode()))]
+        slot[_OPERATIONS : _OPERATIONS + len(counts)] = counts
+        words += slot
+    return words
+
+
+def _word(value: int | float | np.floating) -> int:
+    if isinstance(value, (float, np.floating)):
+        return int(np.float32(value).view(np.uint32))
+    return check_integer("an argument", value, -(1 << 31), (1 << 32) - 1) & 0xFFFF_FFFF
