@@ -94,6 +94,9 @@ ALSO_NAMED = {
     # What a store does with gradients itself, and the rule without state for what is frozen.
     "sw_driver/torch/offloading/store.py": {"accumulate", "fill", "sum_squares"},
     "sw_driver/torch/offloading/platform.py": {"sgd"},
+    # Kernels of the programmable PIM.
+    "sw_driver/experiments/pim/training.py": {"sgd"},
+    "sw_driver/predict/pim/core.py": {"adam", "copy", "fill", "sgd"},
     # By which each network is trained.
     "sw_driver/workload/networks.py": {"adam", "momentum", "sgd"},
     # The GPT's optimizers beside those of PyTorch; copies take time in its report.

@@ -1,4 +1,4 @@
-"""``nearmem pim``: a layer on the fixed-function PIMs, and what it costs."""
+"""``nearmem pim``: a layer on the fixed-function PIMs, or steps of training, and what it costs."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ Pass: TypeAlias = Literal[
 ]
 
 _NAMED = Parameter(group=Group("A layer by name", sort_key=1))
+_TRAINING = Parameter(group=Group("Training", sort_key=1))
 _OWN = Parameter(group=Group("A layer of your own sizes", sort_key=1))
 _OWN_SIZES = (
     *("convolution", "filters", "stride", "dilation", "padding", "groups"),
@@ -127,6 +128,13 @@ class Options(MachineOptions, OutputOptions):
     """instead run pairs of layers of AlexNet and VGG-19 side by side, forward and backward, on a
     backend with a clock, and print how many units were held, and their utilisation, until the first
     layer of each pair was done and in the whole run"""
+    train: Annotated[bool, _TRAINING] = False
+    """instead train a small CNN on handwritten digits with programmable PIMs, in RTL: the host only
+    gives the images and rings the cores; prints losses, and where the cores' cycles went"""
+    cores: Annotated[int | None, _TRAINING, integer(1, 4)] = None
+    """programmable PIMs (default: 1)"""
+    steps: Annotated[int | None, _TRAINING, integer(1, 1000)] = None
+    """steps of training, of 4 images each, 8 in turn (default: 10)"""
     dram_trace: OutputFile = None
     """write every command to a vault's DRAM (CSV; backend rtl)"""
 
@@ -137,11 +145,16 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     Runs a pass of a layer, by name or of your own sizes, as works on the banks of the stack. Prints
     cycles, utilisation of the units, bytes, GFLOP/s, the shares of what units and memory could do
     at best, and which banks were busy. Results of a backend with a clock are compared with the
-    golden model, bit for bit; the exit status is 1 if one differs.
+    golden model, bit for bit; the exit status is 1 if one differs. So are those of --train, which
+    has a small pool unless --config or --set say otherwise.
     """
     progress = progress_console(options)
     if options.sequences and options.validate is None:
         raise Refusal("--sequences says what to compare: give --validate N, too")
+    if options.train:
+        return _train(options, progress)
+    if options.cores or options.steps:
+        raise Refusal("--cores and --steps are for training: add --train")
     if options.validate is not None:
         return _validate(options, options.validate, progress)
     if options.pairs:
@@ -150,12 +163,14 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
 
 
 @contextmanager
-def _reported() -> Iterator[None]:
+def _reported(
+    out_of_memory: str = "take a smaller layer or batch, or --most-products",
+) -> Iterator[None]:
     """Raises what fails as :class:`Refusal` or :class:`Failure`."""
     from sw_driver.device.errors import InvalidArgumentError
 
     try:
-        with driving(out_of_memory="take a smaller layer or batch, or --most-products"):
+        with driving(out_of_memory=out_of_memory):
             try:
                 yield
             except InvalidArgumentError as error:
@@ -192,6 +207,48 @@ def _run_layers(options: Options, progress: Console) -> int:
             print_files(options, [options.dram_trace])
     if figures["wrong_results"]:
         raise Failure(f"{figures['wrong_results']} results differ from the golden model's")
+    return 0
+
+
+def _train(options: Options, progress: Console) -> int:
+    """Trains, and prints what each step was."""
+    from dataclasses import asdict
+
+    from rich.progress import track
+
+    from sw_driver.experiments.pim.report import core_table, step_table
+    from sw_driver.experiments.pim.training import SAMPLES, Training, training_config
+    from sw_driver.experiments.training.data import load_split_digits
+    from sw_driver.pim.backends import open_pim
+    from sw_driver.pim.device import Pim
+
+    alone = "validate", *_OWN_SIZES, "network", "layer", "images", "most_products", "pass_name"
+    if options.pairs or any(getattr(options, name) is not None for name in alone):
+        raise Refusal("--train has a network of its own: leave layers, --pairs and --validate out")
+    if options.backend not in ("golden", "rtl"):
+        raise Refusal(f"--train is in RTL, got --backend {options.backend}: leave it out")
+    cores, count = options.cores or 1, options.steps or 10
+    digits = load_split_digits()
+    with _reported("take a larger one"):
+        config = training_config(cores, **options.settings(pim=True))
+        announce = build_console(progress)
+        transport = open_pim("rtl", config, announce=announce, dram_trace=options.dram_trace)
+        with Pim(transport) as device:
+            training = Training(device)
+            steps = []
+            for number in track(range(count), "training", console=progress, transient=True):
+                first = SAMPLES * (number % 2)
+                part = slice(first, first + SAMPLES)
+                step = training.step(digits.train_images[part], digits.train_labels[part])
+                steps.append(asdict(step) | {"cores": [each._asdict() for each in step.counters]})
+                del steps[-1]["counters"]
+    if options.json:
+        print(json.dumps({"cores": cores, "steps": steps}, indent=2))
+    elif not options.quiet:
+        print_table(step_table(steps))
+        print_table(core_table(steps))
+    if wrong := sorted({name for step in steps for name in step["wrong_tensors"]}):
+        raise Failure(f"tensors differ from the golden model's: {', '.join(wrong)}")
     return 0
 
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -43,6 +43,8 @@ class Options(DepthOptions, MachineOptions, OutputOptions):
 
     pim: Annotated[str, Parameter(metavar="PRESET")] = "paper"
     """configuration of the PIM"""
+    cores: Annotated[int | None, integer(0, 4)] = None
+    """programmable PIMs of the PIM (default: none)"""
     node: Annotated[str, Parameter(metavar="PRESET")] = "paper"
     """configuration of the memory-node"""
     lanes: Annotated[int | None, integer(1)] = None
@@ -151,11 +153,13 @@ def _machines(options: Options, names: Sequence[str]) -> Machines:
         option = f"--{name.replace('_', '-')}"
         raise Refusal(f"{option} and --set {name}= say the same thing: leave one out")
     check_name("--node", options.node, MEMORY_NODE_PRESETS)
-    clocking = {"clocking": own["clocking"]} if "clocking" in own else {}
+    pim: dict[str, Any] = {"clocking": own["clocking"]} if "clocking" in own else {}
+    if options.cores:
+        pim |= {"cores": options.cores, "rings": options.cores + 1}
     with turning(ValueError, into=Refusal):
         machines = Machines(
             module=configure(**settings | own),
-            pim=configure_pim(options.pim, **clocking),
+            pim=configure_pim(options.pim, **pim),
             node=MEMORY_NODE_PRESETS[options.node],
         )
     if options.cell is not None:

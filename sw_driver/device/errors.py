@@ -118,6 +118,9 @@ class KernelError(AxdimmError):
 
     The channel is in acceleration mode, its kernel idle. A run that was refused changed nothing,
     one that was stopped (``read_error``, ``write_error``) has updated some of the parameters.
+
+    Of a PIM's core: the kernel failed or was stopped, and may have written some of its results; so
+    were those behind it in the core's queue, if the core was stopped. The core takes new ones.
     """
 
     def __init__(self, message: str, *, cause: str, **details: object) -> None:

@@ -28,11 +28,13 @@ from sw_driver.device.registers import RegisterWindow
 from sw_driver.device.streams import Handle
 from sw_driver.numbers import check_integer
 
+from .cores import Core, Kernel, KernelCounters, offset_in, window_of
 from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
 from .placing import PlacedTensor
 from .planning import planned, units_in_groups
+from .programs import WINDOW_BYTES, Command, Firmware, Window
 from .registers import PoolRegisters, pool_map, ring_map
-from .ring import Ring, ring_place
+from .ring import Ring, driver_place, ring_place
 from .transport import QUIET_LIMIT_CYCLES, PimTransport
 
 __all__ = ["Counters", "DataLocation", "Pim"]
@@ -43,6 +45,17 @@ T = TypeVar("T")
 _WAIT = (64, 4096, 4096, QUIET_LIMIT_CYCLES)
 """Cycles of the first step of a wait, of its longest, from a look at the pool's counters to the
 next, which takes time too, and without a change of any after which it is given up."""
+
+_KERNEL_WAIT = (4096, 4096, 1 << 22, QUIET_LIMIT_CYCLES)
+"""The same for a wait for kernels, which asks nothing until an interrupt comes; the core's limit is
+what ends it."""
+
+_KERNEL_ID = 1 << 32
+"""Ids of kernels begin here: so many times the core's number and one, and how many kernels it had
+before."""
+
+KERNEL_LIMIT_CYCLES = 100_000_000
+"""Cycles that a kernel may take unless the program says otherwise."""
 
 _CHECK = (16, 16, 100_000, 100_000)
 """The same for the check of a descriptor; of a sound one it takes some hundreds."""
@@ -62,8 +75,8 @@ class Counters(NamedTuple):
 
 
 class DataLocation(NamedTuple):
-    """The banks that a work's operands, and its result, lie in, from each tensor's lowest to its
-    highest byte."""
+    """The banks that a work's or a kernel's operands, and its result, lie in, from each tensor's
+    lowest to its highest byte."""
 
     inputs: list[int]
     outputs: list[int]
@@ -97,9 +110,20 @@ class Pim:
     transport: the stack; no call of another ``Pim`` over it may be under way.
     clock: the clock that it shares with other devices, on which it has had its time from the
         beginning; None: it keeps its own.
+    firmware: what the cores run; by default the package's.
+    kernel_limit_cycles: a kernel that takes as many cycles of the pool is stopped; for a core's
+        first one its start counts, too, some 35,000 cycles.
     """
 
-    def __init__(self, transport: PimTransport, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        transport: PimTransport,
+        clock: Clock | None = None,
+        *,
+        firmware: Firmware | None = None,
+        kernel_limit_cycles: int = KERNEL_LIMIT_CYCLES,
+    ) -> None:
+        limit = check_integer("kernel_limit_cycles", kernel_limit_cycles, 1, (1 << 32) - 1)
         self.transport = transport
         self.config = transport.config
         if clock is not None:
@@ -108,10 +132,14 @@ class Pim:
         self._domain = transport.domain
         self._turn = Exclusive("the PIM")
         self._closed = False
-        self._ring_place = ring_place(self.config)
+        self._beside = " and the cores' firmware" if self.config.cores else ""
+        self._place = driver_place(self.config)
         self._registers = PoolRegisters(transport)
         self._offered: dict[int, tuple[int, Work]] = {}
         """The works that were accepted, with their ids, by slot."""
+        firmware = firmware or Firmware.of()
+        cores = range(self.config.cores)
+        self._cores = [Core(transport, number, firmware, limit) for number in cores]
         self._running: set[int] = set()
         """Ids of the works whose completion has not been seen."""
         self._open()
@@ -186,28 +214,67 @@ class Pim:
         work = replace(args, result=ret, banks=banks, units=units)
         return self._call("pim_fix", self._offer(work))
 
-    def pim_prog(self, *args: object) -> int:
-        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError`: there is none."""
-        raise InvalidArgumentError(
-            f"the stack has no programmable PIM (its number would be {self.config.banks}): "
-            "offer what is additions and multiplications with pim_fix, compute the rest on the host"
-        )
+    @_at_once
+    def pim_prog(
+        self,
+        pim_id: int,
+        kernel: str,
+        args: Sequence[PlacedTensor | float | np.floating],
+        ret: Sequence[PlacedTensor] = (),
+        *,
+        windows: Sequence[Window] | None = None,
+    ) -> int:
+        """Has a core, whose number comes after those of the banks, run ``kernel`` of its firmware
+        on ``args``; returns the work's id at once. Kernels of a core run one after the other.
+
+        Of the stack's memory the kernel sees ``windows``, numbered from 1 on, by default the
+        tensors among ``args``, seven at most. A tensor becomes its place in there, a float its
+        bits. ``ret`` are the tensors that are results, for :meth:`work_info`.
+
+        Raises
+        ------
+        InvalidArgumentError: there is no such core or kernel, or it has other arguments, or a
+            tensor is in no window.
+        RangeError: a window is not within the stack, or meets what the driver keeps.
+        RefusedWorkError: with the cause ``full``: 16 kernels of the core have not ended.
+        """
+        banks, cores = self.config.banks, self.config.cores
+        if not cores:
+            raise InvalidArgumentError(
+                f"the stack has no programmable PIM (its number would be {banks}): offer what is "
+                "additions and multiplications with pim_fix, compute the rest on the host, or open "
+                "one with cores"
+            )
+        number = check_integer("pim_id", pim_id, banks, banks + cores - 1) - banks
+        tensors = [each for each in args if isinstance(each, PlacedTensor)]
+        shown = list(dict.fromkeys(map(window_of, tensors)) if windows is None else windows)
+        for window in shown:
+            check_integer("bytes of a window", window.size_bytes, 0, WINDOW_BYTES)
+            self._check_range(*window, writes=True)
+        words = [offset_in(a, shown) if isinstance(a, PlacedTensor) else a for a in args]
+        asked = Kernel(kernel, shown, list(map(window_of, ret)))
+        taken = self._cores[number].offer(Command(kernel, words), asked)
+        return (number + 1) * _KERNEL_ID + taken
 
     @_at_once
     def pim_status(self, pim_id: int) -> int:
-        """1 if a bank, or the programmable PIM, is busy or not there, 0 if it is idle.
+        """1 if a bank, or a core of the programmable PIM, is busy or not there, 0 if it is idle.
 
         Raises :class:`~sw_driver.device.errors.InvalidArgumentError`.
         """
-        # After the banks comes the programmable PIM.
-        pim_id = check_integer("pim_id", pim_id, 0, self.config.banks)
+        # After the banks come the cores.
+        last = self.config.banks + max(1, self.config.cores) - 1
+        pim_id = check_integer("pim_id", pim_id, 0, last)
         return self._asked(1 - (self._registers.pool.read_field("idle") >> pim_id & 1))
 
     @_at_once
     def work_query(self, work_id: int) -> int:
-        """1 if the work has completed, 0 if not.
+        """1 if the work or the kernel has completed, 0 if not.
 
-        Raises :class:`~sw_driver.device.errors.UnknownWorkError` for an id that was not given out.
+        Raises
+        ------
+        UnknownWorkError: the id was not given out.
+        KernelError: the kernel failed, or its core was stopped.
         """
         return self._asked(self._work_query(work_id))
 
@@ -219,6 +286,10 @@ class Pim:
         return answer
 
     def _work_query(self, work_id: int) -> int:
+        core, _ = self._core_of(work_id)
+        if core is not None:
+            core.look()
+            return int(self._has_ended(work_id))
         self._running.difference_update(self._ring.completed())
         if work_id in self._running:
             return 0
@@ -227,13 +298,28 @@ class Pim:
 
     @_at_once
     def work_info(self, work_id: int) -> tuple[list[int], DataLocation]:
-        """The banks that a work runs or ran on (none while it waits), and where its data is.
+        """The banks that a work runs or ran on (none while it waits), or the core of a kernel, and
+        where its data is.
 
         Raises
         ------
         UnknownWorkError: the id was not given out, or not to this program, or another work has
             taken the slot.
         """
+        core, number = self._core_of(work_id)
+        if core is not None:
+            kernel = core.kernel(number)
+            if kernel is None:
+                raise UnknownWorkError(
+                    f"kernel {work_id} has ended, and others have taken its place", work_id=work_id
+                )
+            inputs = [each for each in kernel.windows if each not in kernel.results]
+            inputs, outputs = (
+                banks_of((range(at, at + size) for at, size in each), self.config)
+                for each in (inputs, kernel.results)
+            )
+            place = self.config.banks + self._cores.index(core)
+            return [place], DataLocation(inputs, outputs)
         number = self._slot(work_id)
         slot = self._registers.slots[number]
         self._check_id(work_id, slot, current=True)
@@ -253,8 +339,8 @@ class Pim:
     @property
     @_at_once
     def idle(self) -> int:
-        """A bit for each bank, 1 if it works for no work; above them that of the programmable PIM,
-        which is 0."""
+        """A bit for each bank, 1 if it works for no work; above them one for each core, 1 if it
+        runs and has no kernel."""
         return self._asked(self._registers.pool.read_field("idle"))
 
     @property
@@ -290,6 +376,22 @@ class Pim:
         return counters if self.transport.timed else counters._replace(cycles=None)
 
     @_at_once
+    def kernel_counters(self, work_id: int) -> KernelCounters:
+        """What a core counts of its kernel ``work_id``, the one that runs or ran last.
+
+        Raises :class:`~sw_driver.device.errors.UnknownWorkError` for another.
+        """
+        core, number = self._core_of(work_id)
+        if core is not None:
+            core.look()
+        if core is None or number != min(core.ended, core.offered - 1):
+            raise UnknownWorkError(
+                f"{work_id} is no kernel that runs, or was the last one of its core",
+                work_id=work_id,
+            )
+        return core.counters()
+
+    @_at_once
     def busy_cycles(self) -> list[int]:
         """For each bank the cycles since reset in which it had a work; 0 without a clock. Reading
         them takes time."""
@@ -315,7 +417,10 @@ class Pim:
         WaitTimeoutError: none has, after ``timeout_cycles``; they go on.
         DeviceTimeoutError: nothing has happened in the pool for ``QUIET_LIMIT_CYCLES``.
         UnknownWorkError: an id was not given out.
+        KernelError: a kernel failed, or its core was stopped.
         InvalidArgumentError: a timeout is not a number of cycles, nor None.
+
+        For kernels alone it waits for the interrupt: it leaves registers and memory alone.
         """
         if timeout_cycles is not None:
             check_integer("timeout_cycles", timeout_cycles, 0)
@@ -326,7 +431,12 @@ class Pim:
         if not work_ids:
             return []
         works = ", ".join(f"work {work_id}" for work_id in work_ids)
-        return self._call("wait_any", self._until(completed, works, _WAIT, timeout_cycles))
+        kernels = all(self._core_of(each)[0] is not None for each in work_ids)
+        if kernels and (ended := list(filter(self._has_ended, work_ids))):
+            return ended
+        pace = _KERNEL_WAIT if kernels else _WAIT
+        steps = self._until(completed, works, pace, timeout_cycles, told=kernels)
+        return self._call("wait_any", steps)
 
     def _until(
         self,
@@ -334,12 +444,16 @@ class Pim:
         what: str,
         pace: tuple[int, int, int, int],
         timeout_cycles: int | None = None,
+        *,
+        told: bool = False,
     ) -> Steps:
-        """Lets time pass, after those who are behind, until something is found; returns that."""
+        """Lets time pass, after those who are behind, until something is found; returns that. One
+        who will be ``told``, by an interrupt, does not ask before."""
         step, last, look, limit = pace
         passed = quiet = unseen = 0
         before = None
-        while not (result := found()):
+        result = None if told else found()
+        while not result:
             if timeout_cycles is not None:
                 if passed >= timeout_cycles:
                     raise WaitTimeoutError(
@@ -351,7 +465,9 @@ class Pim:
                 step = min(step, timeout_cycles - passed)
             if unseen >= look:
                 progress = self._registers.progress()
-                quiet = quiet + unseen if progress == before else 0
+                kernels = any(core.offered > core.ended for core in self._cores)
+                still = progress == before and not kernels
+                quiet = quiet + unseen if still else 0
                 before, unseen = progress, 0
                 if quiet >= limit:
                     raise DeviceTimeoutError(
@@ -361,12 +477,22 @@ class Pim:
                         state=self._describe(),
                     )
                 # Time does not stop for a work that completed meanwhile.
+                result = found()
                 continue
             self._domain.now = self.transport.cycles()
             yield
+            start = self.transport.cycles()
             self.transport.advance(step)
-            passed += step
+            taken = self.transport.cycles() - start
+            passed += taken if told else step
             unseen += step
+            if not told:
+                result = found()
+            elif taken < step:  # of works and other kernels too: it would stay
+                self._running.difference_update(self._ring.completed())
+                for core in self._cores:
+                    core.look()
+                result = found()
             step = min(2 * step, last)
         return result
 
@@ -496,7 +622,7 @@ class Pim:
                 f"{expected}: use the driver that belongs to the device",
                 found=found,
             )
-        names = ("rows", "columns", "works", "units", "rings")
+        names = ("rows", "columns", "works", "units", "rings", "cores")
         has = {name: pool.read_field("geometry", name) for name in names}
         has["bank_bytes"] = pool.read_field("bank_memory")
         said = {name: getattr(self.config, name) for name in has}
@@ -507,7 +633,7 @@ class Pim:
                 found=has,
                 expected=said,
             )
-        self._ring = Ring(self.transport, 0, self._ring_place)
+        self._ring = Ring(self.transport, 0, ring_place(self.config))
 
     def _check_range(self, address_bytes: int, nbytes: int, *, writes: bool = False) -> None:
         check_integer("address_bytes", address_bytes, None)
@@ -519,12 +645,13 @@ class Pim:
                 address_bytes=address_bytes,
                 bytes=nbytes,
             )
-        place = self._ring_place
+        place = self._place
         if not self.config.holds(address_bytes, nbytes):
             problem = f"are not within {self.config.memory_description}"
         elif writes and _meet(range(address_bytes, address_bytes + nbytes), place):
             problem = (
-                f"meet the driver's ring, {place.start:#x} to {place.stop - 1:#x}: write elsewhere"
+                f"meet the driver's ring{self._beside}, {place.start:#x} to {place.stop - 1:#x}: "
+                "write elsewhere"
             )
         else:
             return
@@ -539,11 +666,12 @@ class Pim:
         work.encode()  # or it is refused, before anything is made of its sizes
         work = planned(work, self.config)
         words = work.encode()
-        place = self._ring_place
+        place = self._place
         if work.opcode in FORMS and _meet(work.span("result"), place):
             raise RefusedWorkError(
-                f"the result meets the driver's ring, {place.start:#x} to {place.stop - 1:#x}, the "
-                f"last bytes of the striped memory: put it elsewhere; {work}",
+                f"the result meets the driver's ring{self._beside}, {place.start:#x} to "
+                f"{place.stop - 1:#x}, the last bytes of the striped memory: put it elsewhere; "
+                f"{work}",
                 cause="out_of_range",
                 work=work,
             )
@@ -577,6 +705,23 @@ class Pim:
 
     def _is_full(self) -> bool:
         return len(self._running) >= self.config.works or self._ring.is_full
+
+    def _core_of(self, work_id: int) -> tuple[Core | None, int]:
+        """The core of a kernel, and the kernel's number there; no core if it is a work's id.
+
+        Raises :class:`~sw_driver.device.errors.UnknownWorkError` for one that was not given out.
+        """
+        number, kernel = divmod(check_integer("work_id", work_id, None), _KERNEL_ID)
+        if number < 1:
+            return None, 0
+        if number > len(self._cores) or kernel >= self._cores[number - 1].offered:
+            raise UnknownWorkError(f"no core was given a kernel {work_id}", work_id=work_id)
+        return self._cores[number - 1], kernel
+
+    def _has_ended(self, work_id: int) -> bool:
+        """Whether a kernel is known to have ended."""
+        core, number = self._core_of(work_id)
+        return core is not None and core.has_ended(number)
 
     def _slot(self, work_id: int) -> int:
         """The slot of a work."""

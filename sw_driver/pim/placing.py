@@ -19,7 +19,7 @@ from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.numbers import check_integer
 
 from .descriptor import ELEMENT_BYTES, Tensor, Work
-from .ring import ring_place
+from .ring import driver_place
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -92,6 +92,14 @@ class PlacedTensor:
         """Elements of the tensor."""
         return prod(self.shape)
 
+    @property
+    def span(self) -> range:
+        """The bytes from the lowest to the highest element."""
+        reaches = [step * (size - 1) for step, size in zip(self.strides, self.shape, strict=True)]
+        low, high = (sum(each(reach, 0) for reach in reaches) for each in (min, max))
+        start = self.address_bytes
+        return range(start + ELEMENT_BYTES * low, start + ELEMENT_BYTES * (high + 1))
+
     def blocks(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """The dense pieces of the tensor: the first indices of each, and its byte address."""
         dense = len(self.shape)
@@ -123,7 +131,7 @@ class StackMemory:
 
     def __init__(self, config: PimConfig) -> None:
         self._next_bytes = config.striped_start_bytes
-        self._end_bytes = ring_place(config).start
+        self._end_bytes = driver_place(config).start
 
     def place(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
         """A place for a tensor of ``shape``, dense unless the slices of its first index have a

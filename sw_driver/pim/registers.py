@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hw.csr.register_map import RegisterMap, load_registers
 from hw.pim.registers.pool_registers import (
+    CORE_BYTES,
+    CORES_OFFSET_BYTES,
     PIM_RDL,
     RING_BYTES,
     RINGS_OFFSET_BYTES,
@@ -15,7 +17,7 @@ from sw_driver.device.registers import RegisterWindow
 
 from .transport import PimTransport
 
-__all__ = ["PoolRegisters", "pool_map", "ring_map", "slot_map"]
+__all__ = ["PoolRegisters", "core_map", "pool_map", "ring_map", "slot_map"]
 
 
 def pool_map() -> RegisterMap:
@@ -28,13 +30,18 @@ def ring_map() -> RegisterMap:
     return load_registers("pim_ring", PIM_RDL)
 
 
+def core_map() -> RegisterMap:
+    """The registers of a core."""
+    return load_registers("pim_core", PIM_RDL)
+
+
 def slot_map() -> RegisterMap:
     """The registers of a slot."""
     return load_registers("pim_slot", PIM_RDL)
 
 
 class PoolRegisters:
-    """The registers behind ``transport``, those of each ring and each slot by its number."""
+    """The registers behind ``transport``, those of each ring, core and slot by its number."""
 
     def __init__(self, transport: PimTransport) -> None:
         config = transport.config
@@ -48,6 +55,7 @@ class PoolRegisters:
 
         self.pool = window(pool_map())
         self.rings = row(ring_map(), RINGS_OFFSET_BYTES, RING_BYTES, config.rings)
+        self.cores = row(core_map(), CORES_OFFSET_BYTES, CORE_BYTES, config.cores)
         self.slots = row(slot_map(), SLOTS_OFFSET_BYTES, SLOT_BYTES, config.works)
         self.kept = window(slot_map(), kept_window().start)
         """The slot whose number was last written to ``snapshot``, as it was then."""

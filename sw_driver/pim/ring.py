@@ -9,21 +9,26 @@ import numpy as np
 
 from hw.pim.config import BEAT_BYTES
 from hw.pim.rings.layouts import COUNT_BITS, RING_SLOT_BYTES
+from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.device.registers import name_of
 from sw_driver.device.transport import DeviceFault
 
 from .descriptor import DESCRIPTOR_WORDS
+from .programs import FIRMWARE_BYTES
 from .registers import PoolRegisters, ring_map
 from .transport import PimTransport
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["Completion", "Ring", "ring_place"]
+__all__ = ["Completion", "Ring", "core_place", "driver_place", "ring_place"]
 
 _COUNTS = 1 << COUNT_BITS
 _DESCRIPTOR_BYTES = 4 * DESCRIPTOR_WORDS
 _COMPLETION_WORDS = 3
+_PAGE_BYTES = 4096
+"""What a core's window 0 begins at a multiple of."""
+_CORE_BYTES = -(-FIRMWARE_BYTES // _PAGE_BYTES) * _PAGE_BYTES
 _CAUSE = ring_map()["tail"]["cause"]
 _PENDING = ring_map()["completions"]["pending"].mask
 
@@ -44,6 +49,29 @@ def ring_place(config: PimConfig) -> range:
     work that the pool holds, or as many as a bank has room for."""
     size = min(RING_SLOT_BYTES * config.works, config.bank_bytes)
     return range(config.stack_bytes - size, config.stack_bytes)
+
+
+def core_place(config: PimConfig, number: int) -> range:
+    """The bytes that the driver keeps for the window 0 of a core, before its ring."""
+    end = ring_place(config).start // _PAGE_BYTES * _PAGE_BYTES - _CORE_BYTES * number
+    return range(end - _CORE_BYTES, end)
+
+
+def driver_place(config: PimConfig) -> range:
+    """The last bytes of the stack, which the driver keeps for its ring and the cores.
+
+    Raises :class:`~sw_driver.device.errors.OutOfMemoryError` if the striped memory is too small.
+    """
+    start = ring_place(config).start
+    if config.cores:
+        start = core_place(config, config.cores - 1).start
+    if start < config.striped_start_bytes:
+        raise OutOfMemoryError(
+            f"no room for {config.cores} cores: each takes {_CORE_BYTES} bytes of the striped "
+            f"memory, of which a bank has {config.bank_bytes} (bank_bytes)",
+            bytes=config.cores * _CORE_BYTES,
+        )
+    return range(start, config.stack_bytes)
 
 
 class Ring:

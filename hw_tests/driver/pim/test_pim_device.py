@@ -296,7 +296,7 @@ def test_ids_that_were_not_given_out(device: Pim, number: int) -> None:
 
 def test_there_is_no_programmable_pim(device: Pim) -> None:
     with pytest.raises(InvalidArgumentError, match=r"no programmable PIM .*6.*pim_fix"):
-        device.pim_prog(6, b"", None, None, None, 0)
+        device.pim_prog(6, "relu", (0, 0, 0))
     assert device.pim_status(6) == 1
 
 

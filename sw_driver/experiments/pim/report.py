@@ -10,7 +10,15 @@ from rich.table import Table
 if TYPE_CHECKING:
     from .validation import Comparison
 
-__all__ = ["bank_map", "comparison_table", "layer_table", "notes", "pair_table"]
+__all__ = [
+    "bank_map",
+    "comparison_table",
+    "core_table",
+    "layer_table",
+    "notes",
+    "pair_table",
+    "step_table",
+]
 
 
 def _share(value: float | None) -> str:
@@ -57,6 +65,29 @@ def layer_table(figures: Mapping[str, Any]) -> Table:
             whole = sum(layer[key] for layer in layers) if key in _UNTIMED else figures[key]
             cells.append(form(whole))
         table.add_row(heading, *cells)
+    return table
+
+
+def step_table(steps: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each step of training."""
+    table = Table(title="Steps of training")
+    for heading in ("step", "loss", "cycles"):
+        table.add_column(heading, justify="right")
+    for number, step in enumerate(steps):
+        table.add_row(str(number), f"{step['loss']:.4f}", _count(step["cycles"]))
+    return table
+
+
+def core_table(steps: Sequence[Mapping[str, Any]]) -> Table:
+    """Where the cycles of each core went in all steps."""
+    table = Table(title="Cycles of cores, all steps")
+    for heading in ("core", "cycles", "computes", "waits for pools", "for memory", "for cores"):
+        table.add_column(heading, justify="right")
+    for core in range(len(steps[0]["cores"])):
+        names = "cycles", "pool_cycles", "memory_cycles", "barrier_cycles"
+        whole, *waits = (sum(step["cores"][core][name] for step in steps) for name in names)
+        shares = [whole - sum(waits), *waits]
+        table.add_row(str(core), _count(whole), *(_share(each / whole) for each in shares))
     return table
 
 

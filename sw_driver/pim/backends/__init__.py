@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.pim.ring import driver_place
 from sw_driver.pim.transport import PimTransport
 
 if TYPE_CHECKING:
@@ -67,12 +68,20 @@ def open_pim(
     ``dram_trace``: see :class:`~sw_driver.pim.backends.rtl.RtlPim`.
 
     Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a name that is none,
+    :class:`~sw_driver.device.errors.OutOfMemoryError` if the memory has no room for the cores,
     ``ValueError`` for a trace of another backend than ``rtl``.
     """
     if backend not in PIM_BACKENDS:
         raise InvalidArgumentError(
             f"no PIM {backend!r}: expected one of {', '.join(PIM_BACKENDS)}", name=backend
         )
+    if config.cores and backend != "rtl":
+        raise InvalidArgumentError(
+            f"{backend} has no cores, and the configuration has {config.cores}: take the backend "
+            "'rtl'",
+            cores=config.cores,
+        )
+    driver_place(config)  # or it is refused, before anything is built
     if dram_trace is None:
         return PIM_BACKENDS[backend](config, announce)
     if backend != "rtl":

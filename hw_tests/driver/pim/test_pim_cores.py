@@ -1,0 +1,218 @@
+"""The programmable PIM through the driver: its calls, kernels that fail, cores that are stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from hw.pim.registers.pool_registers import RING_BYTES, RINGS_OFFSET_BYTES
+from sw_driver.device.errors import (
+    InvalidArgumentError,
+    KernelError,
+    OutOfMemoryError,
+    RangeError,
+    RefusedWorkError,
+    UnknownWorkError,
+    WaitTimeoutError,
+)
+from sw_driver.experiments.pim.training import training_config
+from sw_driver.pim.backends import open_pim
+from sw_driver.pim.backends.golden import GoldenPim
+from sw_driver.pim.backends.rtl import RtlPim
+from sw_driver.pim.cores import offset_in, window_of
+from sw_driver.pim.descriptor import Opcode
+from sw_driver.pim.device import Pim
+from sw_driver.pim.placing import PlacedTensor, StackMemory, work_on
+from sw_driver.pim.planning import planned
+from sw_driver.pim.programs import Command, Firmware, Window, work_slots
+from sw_driver.pim.registers import ring_map
+from sw_driver.pim.ring import driver_place
+
+CONFIG = training_config(4)
+FIRST = CONFIG.banks
+"""The number of core 0."""
+COUNT = 72
+Offence = Callable[[Pim, StackMemory], int]
+LIMIT_CYCLES = 40_000
+
+
+@pytest.fixture
+def memory() -> StackMemory:
+    return StackMemory(CONFIG)
+
+
+@pytest.fixture
+def pim() -> Iterator[Pim]:
+    """A small stack with four cores."""
+    with Pim(RtlPim(CONFIG), kernel_limit_cycles=LIMIT_CYCLES) as device:
+        yield device
+
+
+def tensors(memory: StackMemory, *names: str) -> list[PlacedTensor]:
+    return [memory.place(name, (1, COUNT)) for name in names]
+
+
+def values() -> NDArray[np.float32]:
+    return np.arange(COUNT, dtype=np.float32)[None] - np.float32(COUNT // 2)
+
+
+def words_at(pim: Pim, tensor: PlacedTensor, words: list[int]) -> None:
+    pim.write_memory(tensor.address_bytes, np.array(words, np.uint32))
+
+
+def test_table_iii_for_a_core(pim: Pim, memory: StackMemory) -> None:
+    x, y, z = tensors(memory, "x", "y", "z")
+    pim.write_tensor(x, values())
+    assert pim.pim_status(FIRST + 1) == 1  # it has not been started
+    first = pim.pim_prog(FIRST + 1, "relu", (x, y, COUNT), (y,))
+    second = pim.pim_prog(FIRST + 1, "relu_gradient", (y, x, z, COUNT), (z,))
+    assert pim.pim_status(FIRST + 1) == 1
+    assert (pim.work_query(first), pim.work_query(second)) == (0, 0)
+    places, data = pim.work_info(second)
+    assert places == [FIRST + 1]
+    banks = [[tensor.address_bytes // 512 % 4] for tensor in (x, y, z)]
+    assert (data.inputs, data.outputs) == (sorted(banks[0] + banks[1]), banks[2])
+    pim.wait(second)
+    assert (pim.work_query(first), pim.work_query(second)) == (1, 1)
+    assert pim.pim_status(FIRST + 1) == 0
+    assert pim.idle == (1 << FIRST) - 1 | 2 << FIRST
+    assert np.array_equal(pim.read_tensor(y), np.maximum(values(), 0))
+    assert np.array_equal(pim.read_tensor(z), np.maximum(values(), 0))
+    pim.wait(first)
+    with pytest.raises(UnknownWorkError, match="was the last one"):
+        pim.kernel_counters(first)
+
+
+def test_a_recursive_kernel_counts_what_the_pools_do(pim: Pim, memory: StackMemory) -> None:
+    x, y, slots = tensors(memory, "x", "y", "slots")
+    pim.write_tensor(x, values())
+    work = work_on(Opcode.ADD, a=x, b=x, result=y, units=CONFIG.units)
+    words_at(pim, slots, work_slots([planned(work, CONFIG)]))
+    shown = [window_of(each) for each in (slots, x, y)]
+    kernel = pim.pim_prog(FIRST, "works", (slots, 1), (y,), windows=shown)
+    pim.wait(kernel)
+    assert np.array_equal(pim.read_tensor(y), 2 * values())
+    counters = pim.kernel_counters(kernel)
+    assert counters[:4] == (0, 0, COUNT, 0)
+    assert 0 < counters.memory_cycles < counters.pool_cycles < counters.cycles
+    assert counters.barrier_cycles == 0
+
+
+def endless(pim: Pim, memory: StackMemory) -> int:
+    (place,) = tensors(memory, "barrier")
+    words_at(pim, place, [0] * COUNT)
+    return pim.pim_prog(FIRST, "barrier", (place, 2))
+
+
+def past_a_tensor(pim: Pim, memory: StackMemory) -> int:
+    x, y = tensors(memory, "x", "y")
+    return pim.pim_prog(FIRST, "relu", (x, y, COUNT + 1))
+
+
+def without_end_of_stack(pim: Pim, memory: StackMemory) -> int:
+    """A program that runs itself."""
+    (program,) = tensors(memory, "program")
+    shown = [window_of(program)]
+    at = offset_in(program, shown)
+    words_at(pim, program, Firmware.of().program([Command("program", (at, 1))]))
+    return pim.pim_prog(FIRST, "program", (program, 1))
+
+
+def with_a_full_ring(pim: Pim, memory: StackMemory) -> int:
+    """Writes 17 descriptors' count to the head of the core's ring, which has 16 slots."""
+    ring = 0x8001_0000 + RINGS_OFFSET_BYTES + RING_BYTES
+    head = ring + ring_map()["head"].offset_bytes
+    return pim.pim_prog(FIRST, "fill", (head - 0x4000_0000, 1, 17))
+
+
+def at_another_ring(pim: Pim, memory: StackMemory) -> int:
+    return pim.pim_prog(FIRST, "fill", (0x4001_0000 + RINGS_OFFSET_BYTES, 1, 0))
+
+
+STOPS: dict[Offence, tuple[str, str]] = {
+    endless: ("limit", f"it took {LIMIT_CYCLES} cycles"),
+    past_a_tensor: ("window", r"byte 288 of window 1, which shows 288 bytes from 0x[0-9a-f]+ of"),
+    without_end_of_stack: ("unmapped", "at 0xf"),
+    with_a_full_ring: ("ring", "stopped core 0: ring"),
+    at_another_ring: ("register", "at 0x80010800"),
+}
+
+
+@pytest.mark.parametrize("offend", STOPS)
+def test_a_core_that_is_stopped(pim: Pim, memory: StackMemory, offend: Offence) -> None:
+    """The host is told why; pool and other cores go on, and the core does with its next kernel."""
+    cause, said = STOPS[offend]
+    x, y, z = tensors(memory, "a", "b", "c")
+    pim.write_tensor(x, values())
+    bad = offend(pim, memory)
+    behind = pim.pim_prog(FIRST, "relu", (x, z, COUNT))
+    other = pim.pim_prog(FIRST + 3, "relu", (x, y, COUNT))
+    with pytest.raises(KernelError, match=said) as stop:
+        pim.wait(bad)
+    assert stop.value.cause == cause
+    with pytest.raises(KernelError, match=f"was not begun: stopped core 0: {cause}"):
+        pim.work_query(behind)
+    pim.wait(other)
+    assert np.array_equal(pim.read_tensor(y), np.maximum(values(), 0))
+    assert pim.pim_status(FIRST) == 1
+    work = work_on(Opcode.ADD, a=x, b=x, result=z)
+    pim.wait(pim.pim_fix(None, work, work.result, CONFIG.units))
+    assert np.array_equal(pim.read_tensor(z), 2 * values())
+    pim.wait(pim.pim_prog(FIRST, "relu", (x, z, COUNT)))
+    assert np.array_equal(pim.read_tensor(z), np.maximum(values(), 0))
+    with pytest.raises(KernelError, match=said):
+        pim.work_query(bad)
+
+
+def test_a_refused_work_fails_its_kernel_alone(pim: Pim, memory: StackMemory) -> None:
+    x, slots = tensors(memory, "x", "slots")
+    words_at(pim, slots, [77] + [0] * 63)
+    bad = pim.pim_prog(FIRST, "works", (slots, 1))
+    good = pim.pim_prog(FIRST, "relu", (x, x, COUNT))
+    pim.wait(good)
+    with pytest.raises(KernelError, match="the pool refused a work of it: opcode") as failure:
+        pim.wait(bad)
+    assert failure.value.cause == "opcode"
+
+
+def test_what_the_driver_refuses(pim: Pim, memory: StackMemory) -> None:
+    x, y = tensors(memory, "x", "y")
+    for number in (FIRST - 1, FIRST + 4):
+        with pytest.raises(InvalidArgumentError, match=f"pim_id is {number}: .* from 6 to 9"):
+            pim.pim_prog(number, "relu", (x, y, COUNT))
+    with pytest.raises(InvalidArgumentError, match=r"no kernel 'gelu': expected one of .*relu"):
+        pim.pim_prog(FIRST, "gelu", (x, y, COUNT))
+    with pytest.raises(InvalidArgumentError, match="relu has 2 arguments: expected 3"):
+        pim.pim_prog(FIRST, "relu", (x, y))
+    with pytest.raises(InvalidArgumentError, match="no window shows a tensor from"):
+        pim.pim_prog(FIRST, "relu", (x, y, COUNT), windows=[window_of(x)])
+    with pytest.raises(RangeError, match="the driver's ring and the cores' firmware"):
+        pim.pim_prog(FIRST, "works", (1 << 27, 1), windows=[Window(driver_place(CONFIG).start, 32)])
+    with pytest.raises(InvalidArgumentError, match="both have to be multiples of 32"):
+        pim.pim_prog(FIRST, "works", (1 << 27, 1), windows=[Window(x.address_bytes + 4, 32)])
+    eight = [window_of(x[:, at : at + 8]) for at in range(0, 64, 8)]
+    with pytest.raises(InvalidArgumentError, match=r"relu has 8 windows, .* has 7 .* give larger"):
+        pim.pim_prog(FIRST, "relu", (x, x, COUNT), windows=[*eight[1:], window_of(x)])
+    with pytest.raises(UnknownWorkError, match="no core was given a kernel"):
+        pim.work_query(1 << 32)
+    stuck = endless(pim, memory)
+    with pytest.raises(WaitTimeoutError, match="the timeout is 5000; they go on"):
+        pim.wait(stuck, timeout_cycles=5000)
+    for _ in range(15):
+        pim.pim_prog(FIRST, "relu", (x, y, COUNT))
+    with pytest.raises(RefusedWorkError, match="16 kernels that have not ended") as refusal:
+        pim.pim_prog(FIRST, "relu", (x, y, COUNT))
+    assert refusal.value.cause == "full"
+
+
+def test_what_has_no_cores() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"golden has no cores.*take the backend 'rtl'"):
+        open_pim("golden", CONFIG)
+    with pytest.raises(OutOfMemoryError, match=r"no room for 4 cores.*bank_bytes"):
+        Pim(GoldenPim(training_config(4, bank_bytes=1 << 14)))
+    for limit in (0, 1 << 32):
+        with pytest.raises(InvalidArgumentError, match=f"kernel_limit_cycles is {limit}"):
+            Pim(GoldenPim(CONFIG), kernel_limit_cycles=limit)

@@ -1,0 +1,114 @@
+"""Steps of training by cores and pools: bit for bit, and without the host."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from sw_driver.cli import main
+from sw_driver.experiments.pim.training import SAMPLES, Training, training_config
+from sw_driver.experiments.training.data import load_split_digits
+from sw_driver.pim.backends.rtl import RtlPim
+from sw_driver.pim.device import Pim
+
+Floats = NDArray[np.float64]
+
+
+class WatchedPim(RtlPim):
+    """Knows in which cycle the host last did something on a bus, before and after its longest
+    pause."""
+
+    pause = 0, 0
+    last = 0
+
+    def _note(self) -> None:
+        now = self.cycles()
+        self.pause = max(self.pause, (self.last, now), key=lambda each: each[1] - each[0])
+        self.last = now
+
+    def _access(self, *args: Any) -> int:
+        self._note()
+        try:
+            return super()._access(*args)
+        finally:
+            self.last = self.cycles()
+
+    def _transfer(self, *args: Any, **settings: Any) -> Any:
+        self._note()
+        yield from super()._transfer(*args, **settings)
+        self.last = self.cycles()
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["pim", "--train", "--steps", "1", "--cores", "4", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (step,) = report["steps"]
+    assert (report["cores"], len(step["cores"]), step["wrong_tensors"]) == (4, 4, [])
+    monkeypatch.setattr(Training, "_compute", lambda _: None)
+    assert main(["pim", "--train", "--steps", "1", "--cores", "4"]) == 1
+    shown = capsys.readouterr()
+    waits = [f"{100 * each['pool_cycles'] / each['cycles']:.1f}%" for each in step["cores"]]
+    assert f"{step['loss']:.4f}" in shown.out
+    assert all(each in shown.out for each in waits)
+    assert "differ from the golden model's: bias, convolved," in shown.err
+
+
+def plain_step(p: dict[str, Floats], images: Floats, digits: NDArray[np.int64]) -> float:
+    """The same step in numpy, in double precision: changes the parameters, returns the loss."""
+    n = len(images)
+    windows = sliding_window_view(images.reshape(n, 8, 8), (5, 5), axis=(1, 2))
+    y = np.einsum("nijkl,fkl->fnij", windows, p["filters"][:, 0])
+    y = np.maximum(y + p["filter_bias"][:, None, None, None], 0)
+    quarters = y.reshape(4, n, 2, 2, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(4, n, 2, 2, 4)
+    pooled = quarters.max(-1)
+    scores = np.einsum("fnij,foij->no", pooled, p["weights"]) + p["bias"]
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    shares = powers / powers.sum(1, keepdims=True)
+    dscores = (shares - np.eye(10)[digits]) / n
+    dquarters = np.zeros_like(quarters)
+    dpooled = np.einsum("no,foij->fnij", dscores, p["weights"])
+    np.put_along_axis(dquarters, quarters.argmax(-1)[..., None], dpooled[..., None], -1)
+    dy = dquarters.reshape(4, n, 2, 2, 2, 2).transpose(0, 1, 2, 4, 3, 5).reshape(y.shape) * (y > 0)
+    p["filters"][:, 0] -= 0.25 * np.einsum("fnij,nijkl->fkl", dy, windows)
+    p["filter_bias"] -= 0.25 * dy.sum((1, 2, 3))
+    p["weights"] -= 0.25 * np.einsum("no,fnij->foij", dscores, pooled)
+    p["bias"] -= 0.25 * dscores.sum(0)
+    return float(-np.log(shares[range(n), digits]).mean())
+
+
+@pytest.mark.parametrize(("cores", "steps"), [(1, 2), (4, 10)])
+def test_steps_without_the_host(cores: int, steps: int) -> None:
+    """Each tensor of each step is the golden model's, the loss falls as one in double precision
+    does, and between the last ring of a core and the end of all the host does nothing."""
+    digits = load_split_digits()
+    transport = WatchedPim(training_config(cores))
+    losses = []
+    with Pim(transport) as device:
+        training = Training(device)
+        names = "filters", "filter_bias", "weights", "bias"
+        plain = {name: training.golden(name).astype(np.float64) for name in names}
+        for number in range(steps):
+            part = slice(SAMPLES * (number % 2), SAMPLES * (number % 2 + 1))
+            images, labels = digits.train_images[part], digits.train_labels[part]
+            transport.pause = 0, 0
+            step = training.step(images, labels)
+            assert not step.wrong_tensors
+            expected = plain_step(plain, images.astype(np.float64), labels)
+            assert step.loss == pytest.approx(expected, rel=1e-5)
+            losses.append(step.loss)
+            # A core's cycles count from when it sees the ring; the first one to be asked waits for
+            # the others, so that no operation begins before all have been.
+            begin, end = transport.pause
+            assert end - begin >= max(0, step.counters[0].cycles)
+            assert sum(each.multiplications_done for each in step.counters) == 16_640
+            assert not sum(each.multiplications_left for each in step.counters)
+    if steps == 10:
+        pairs = np.reshape(losses, (5, 2)).mean(1)
+        assert (np.diff(pairs) < 0).all()
+        assert losses[0] == pytest.approx(2.3947, abs=1e-4)
+        assert losses[-1] == pytest.approx(1.9951, abs=1e-4)

@@ -1,0 +1,302 @@
+"""Training of a small network by cores and pools, without the host within a step: a convolution,
+bias, ReLU, max pooling, a fully connected layer, softmax with cross-entropy, descent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from golden.pim import Descriptor, compute, kernels
+from golden.pim.arithmetic import place
+from golden.rules import reference
+from hw.pim.config import BEAT_BYTES, PimConfig, configure
+
+from ...pim.cores import KernelCounters, offset_in
+from ...pim.descriptor import ELEMENT_BYTES, Opcode, Work
+from ...pim.device import Pim
+from ...pim.placing import PlacedTensor, StackMemory, work_on
+from ...pim.planning import planned
+from ...pim.programs import WINDOW_BYTES, Command, Firmware, Window, work_slots
+from ...pim.ring import driver_place
+
+__all__ = ["SAMPLES", "Step", "Training", "training_config"]
+
+SAMPLES, FILTERS, CLASSES = 4, 4, 10
+"""Sizes of a step; as many cores as there are filters have something to do."""
+_SIZE, _FILTER, _WINDOW = 8, 5, 2
+_ROWS = _SIZE - _FILTER + 1
+_POOLED = _ROWS // _WINDOW
+_POOLING = kernels.Pooling(
+    height=_ROWS,
+    width=_ROWS,
+    rows=_POOLED,
+    columns=_POOLED,
+    window_height=_WINDOW,
+    window_width=_WINDOW,
+    stride=_WINDOW,
+)
+_PLANES = SAMPLES, _ROWS, _ROWS, _POOLED, _POOLED, _WINDOW, _WINDOW, _WINDOW, 0, 0
+_RATE, _DECAY = np.float32(0.25), np.float32(0)
+
+_PARAMETERS = {
+    "filters": (FILTERS, 1, _FILTER, _FILTER),
+    "filter_bias": (FILTERS,),
+    # What a filter's features are multiplied with is together: it is one core's.
+    "weights": (FILTERS, CLASSES, _POOLED, _POOLED),
+    "bias": (CLASSES,),
+}
+_ACTIVATIONS = {
+    "convolved": (FILTERS, SAMPLES, _ROWS, _ROWS),
+    "pooled": (FILTERS, SAMPLES, _POOLED, _POOLED),
+    "scores": (SAMPLES, CLASSES, 1, 1),
+}
+_OTHERS = {
+    "images": (1, SAMPLES, _SIZE, _SIZE),
+    "labels": (SAMPLES,),
+    "losses": (SAMPLES,),
+}
+
+
+def training_config(cores: int, **settings: Any) -> PimConfig:
+    """A small pool with so many cores, or one with other ``settings``."""
+    options: dict[str, Any] = {"preset": "tiny", "bank_bytes": 1 << 17}
+    options |= settings
+    options |= {"cores": cores, "rings": cores + 1}
+    return configure(**options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What a step was."""
+
+    loss: float
+    """Mean over the samples."""
+    wrong_tensors: list[str]
+    """Tensors that are not, bit for bit, the golden model's."""
+    cycles: int
+    """From the first kernel's offer until the last one was seen to have ended."""
+    counters: list[KernelCounters]
+    """Of each core's program."""
+
+
+class Training:
+    """The network on ``device``: a program for each core, the same in every step.
+
+    Each core has filters, with what depends on these alone, and samples of the scores. Parameters
+    are always the same at first.
+    """
+
+    def __init__(self, device: Pim) -> None:
+        config = device.config
+        self._device = device
+        self._cores = range(config.cores)
+        start = config.striped_start_bytes
+        # All that the driver leaves.
+        size = min(driver_place(config).start - start, WINDOW_BYTES)
+        self._window = Window(start, size)
+        self._memory = memory = StackMemory(config)
+        shapes = _OTHERS | _PARAMETERS | _ACTIVATIONS
+        self._tensors = {name: memory.place(name, shape) for name, shape in shapes.items()}
+        for name, shape in (_PARAMETERS | _ACTIVATIONS).items():
+            self._tensors[f"d{name}"] = memory.place(name, shape)
+        self._barrier = memory.place("barrier", (len(self._cores), BEAT_BYTES // ELEMENT_BYTES))
+        self._works = self._all_works()
+        self._words: list[tuple[PlacedTensor, list[int]]] = []
+        firmware = Firmware.of()
+        self._programs = []
+        for core in self._cores:
+            commands = list(self._commands(core))
+            at = self._stored(f"the program of core {core}", firmware.program(commands))
+            self._programs.append((at, len(commands)))
+        self._golden = np.zeros(memory.place("the end", (1,)).address_bytes, np.uint8)
+        rng = np.random.default_rng(1)
+        for name, deviation in (("filters", 1 / _FILTER), ("weights", 1 / _FILTER)):
+            self.golden(name)[...] = deviation * rng.standard_normal(shapes[name])
+        for tensor, words in self._words:
+            self._seen(tensor).view(np.uint32)[...] = words
+        device.write_memory(start, self._golden[start:])
+
+    def step(self, images: NDArray[np.float32], labels: NDArray[np.int64]) -> Step:
+        """A step on :data:`SAMPLES` images of 8 x 8 and their digits, which the host writes; then
+        it rings the cores, and waits. The golden model does the same."""
+        device = self._device
+        self.golden("images")[...] = images.reshape(_OTHERS["images"])
+        self.golden("labels").view(np.uint32)[...] = labels
+        for name in ("images", "labels"):
+            device.write_tensor(self._tensors[name], self.golden(name))
+        before = device.transport.cycles()
+        # Core 0 is the last one for which the others wait, and the first that is waited for.
+        ids = [
+            device.pim_prog(
+                device.config.banks + core,
+                "program",
+                self._programs[core],
+                windows=[self._window],
+            )
+            for core in reversed(self._cores)
+        ][::-1]
+        for each in ids:
+            device.wait(each)
+        cycles = device.transport.cycles() - before
+        counters = [device.kernel_counters(each) for each in ids]
+        self._compute()
+        found = {name: device.read_tensor(each) for name, each in self._tensors.items()}
+        return Step(
+            loss=float(found["losses"].mean()),
+            wrong_tensors=[
+                name for name in found if found[name].tobytes() != self.golden(name).tobytes()
+            ],
+            cycles=cycles,
+            counters=counters,
+        )
+
+    def golden(self, name: str) -> NDArray[np.float32]:
+        """A tensor as the golden model has it."""
+        return self._seen(self._tensors[name])
+
+    def _seen(self, tensor: PlacedTensor) -> NDArray[np.float32]:
+        first = self._golden.view(np.float32)[tensor.address_bytes // ELEMENT_BYTES :]
+        return as_strided(first, tensor.shape, [ELEMENT_BYTES * each for each in tensor.strides])
+
+    # Programs.
+
+    def _samples(self, core: int) -> slice:
+        return slice(*(SAMPLES * each // len(self._cores) for each in (core, core + 1)))
+
+    def _all_works(self) -> dict[str, list[Work]]:
+        """The works of the pools by what they are for: of each filter, or of each core."""
+        of = self._tensors
+        images, weights, dscores = of["images"], of["weights"], of["dscores"]
+        works: dict[str, list[Work]] = {}
+
+        def add(name: str, a: PlacedTensor, b: PlacedTensor, y: PlacedTensor, pad: int = 0) -> None:
+            config = self._device.config
+            work = work_on(
+                Opcode.CONV2D,
+                a=a,
+                b=b,
+                result=y,
+                stride=1,
+                dilation=1,
+                pad_top=pad,
+                pad_left=pad,
+                units=config.units,
+            )
+            works.setdefault(name, []).append(planned(work, config))
+
+        def turned(tensor: PlacedTensor) -> PlacedTensor:
+            return tensor.view(1, 0, 2, 3)
+
+        for core in self._cores:
+            mine = self._samples(core)
+            add("scores", turned(of["pooled"][:, mine]), turned(weights), of["scores"][mine])
+        for number in range(FILTERS):
+            one = slice(number, number + 1)
+            add("convolved", turned(images), of["filters"][one], turned(of["convolved"][one]))
+            backwards = weights[one, :, ::-1, ::-1]
+            add("dpooled", dscores, backwards, turned(of["dpooled"][one]), pad=_POOLED - 1)
+            add("dweights", of["pooled"][one], turned(dscores), of["dweights"][one])
+            add("dfilters", images, of["dconvolved"][one], of["dfilters"][one])
+        return works
+
+    def _commands(self, core: int) -> Iterator[Command]:
+        """What a core does in a step."""
+        together = [Command("barrier", (self._at(self._barrier), len(self._cores)))]
+        together *= len(self._cores) > 1
+        filters = [slice(n, n + 1) for n in range(core, FILTERS, len(self._cores))]
+        mine = self._samples(core)
+        count, at = SAMPLES * _ROWS * _ROWS, self._part
+
+        def descent(name: str, part: slice, elements: int) -> Command:
+            places = at(name, part), at(f"d{name}", part)
+            return Command("sgd", (*places, elements, _DECAY, _RATE))
+
+        yield from together
+        for one in filters:
+            y = at("convolved", one)
+            yield self._work("convolved", one.start)
+            yield Command("bias", (y, at("filter_bias", one), y, 1, 1, count))
+            yield Command("relu", (y, y, count))
+            yield Command("max_pool", (y, at("pooled", one), *_PLANES))
+        yield from together
+        scores, samples = at("scores", mine), mine.stop - mine.start
+        yield self._work("scores", core)
+        yield Command("bias", (scores, at("bias"), scores, samples, CLASSES, 1))
+        places = scores, at("labels", mine), at("losses", mine), at("dscores", mine)
+        sizes = samples, CLASSES, CLASSES, 1, 1 / SAMPLES
+        yield Command("softmax_cross_entropy", (*places, *sizes))
+        yield from together
+        for one in filters:
+            y, dy = at("convolved", one), at("dconvolved", one)
+            yield self._work("dpooled", one.start)
+            yield self._work("dweights", one.start)
+            yield Command("max_pool_gradient", (y, at("dpooled", one), dy, *_PLANES))
+            yield Command("relu_gradient", (y, dy, dy, count))
+            yield self._work("dfilters", one.start)
+            yield Command("bias_gradient", (dy, at("dfilter_bias", one), 1, 1, count))
+            yield descent("filters", one, _FILTER**2)
+            yield descent("filter_bias", one, 1)
+            yield descent("weights", one, CLASSES * _POOLED**2)
+        if core == 0:
+            yield Command("bias_gradient", (at("dscores"), at("dbias"), SAMPLES, CLASSES, 1))
+            yield descent("bias", slice(None), CLASSES)
+        yield from together
+
+    def _work(self, name: str, number: int) -> Command:
+        words = work_slots([self._works[name][number]])
+        return Command("works", (self._stored(f"a work for {name}", words), 1))
+
+    def _part(self, name: str, part: slice = slice(None)) -> int:
+        return self._at(self._tensors[name][part])
+
+    def _at(self, tensor: PlacedTensor) -> int:
+        return offset_in(tensor, [self._window])
+
+    def _stored(self, name: str, words: list[int]) -> int:
+        """The argument that is the place of ``words``."""
+        tensor = self._memory.place(name, (len(words),))
+        self._words.append((tensor, words))
+        return self._at(tensor)
+
+    # The golden model.
+
+    def _compute(self) -> None:
+        """A step."""
+        see = {name: self.golden(name) for name in self._tensors}
+        y, scores = see["convolved"], see["scores"].reshape(SAMPLES, CLASSES)
+        planes = -1, _ROWS, _ROWS
+        self._run("convolved")
+        y[...] = kernels.relu(kernels.bias(y.reshape(1, FILTERS, -1), see["filter_bias"])).reshape(
+            y.shape
+        )
+        see["pooled"][...] = kernels.max_pool(y.reshape(planes), _POOLING).reshape(
+            see["pooled"].shape
+        )
+        self._run("scores")
+        scores[...] = kernels.bias(scores[:, :, None], see["bias"])[:, :, 0]
+        labels = see["labels"].view(np.uint32).astype(np.int64)
+        scale = np.float32(1 / SAMPLES)
+        see["losses"][...], dscores = kernels.softmax_cross_entropy(scores, labels, scale)
+        see["dscores"][...] = dscores.reshape(see["dscores"].shape)
+        self._run("dpooled", "dweights")
+        dpooled = see["dpooled"].reshape(-1, _POOLED, _POOLED)
+        dy = kernels.max_pool_gradient(y.reshape(planes), dpooled, _POOLING)
+        see["dconvolved"][...] = kernels.relu_gradient(y, dy.reshape(y.shape))
+        self._run("dfilters")
+        dy = see["dconvolved"].reshape(1, FILTERS, -1)
+        see["dfilter_bias"][...] = kernels.bias_gradient(dy)
+        see["dbias"][...] = kernels.bias_gradient(dscores[:, :, None])
+        rule, constants = reference("sgd"), {"lam": _DECAY, "lr": _RATE}
+        for name in _PARAMETERS:
+            see[name][...] = rule.step({"p": see[name], "g": see[f"d{name}"]}, constants)["p"]
+
+    def _run(self, *names: str) -> None:
+        for name in names:
+            for work in self._works[name]:
+                descriptor = Descriptor.decode(work.encode_bytes())
+                place(descriptor, self._golden, compute(descriptor, self._golden))

@@ -1,0 +1,184 @@
+"""Cycles that a core with a float unit takes for the firmware's kernels (``docs/pim-kernels.md``).
+
+A kernel's loops take so many cycles a pass, and each line of 32 bytes that its data cache (4 KiB,
+direct mapped) misses takes a read of the memory. Tensors that are a multiple of 4 KiB apart push
+each other out of the cache; Adam then takes twice as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sw_driver.numbers import check_name, check_number
+
+__all__ = ["KERNELS", "kernel_cycles", "kernel_work"]
+
+_LINE_BYTES, _LINES = 32, 128
+_LINE_CYCLES = 15
+"""Of a read of the memory, beside the memory's own."""
+_WAITS = 18
+"""For the memory, before and after a kernel: windows, one by one, arguments, completion."""
+
+Places = NDArray[np.int64]
+Work = tuple[Sequence[int], Places]
+"""Passes of each of a kernel's loops, the outermost first, and the places that it reads, in order,
+as offsets in bytes."""
+
+
+def _each(*extents: int) -> list[Places]:
+    return list(np.indices(extents, dtype=np.int64).reshape(len(extents), -1))
+
+
+def _read(*tensors: tuple[int, Places] | Places) -> Places:
+    """One of each tensor after the other: where it begins, and the element."""
+    return np.stack([each[0] + 4 * each[1] for each in tensors], axis=-1).reshape(-1)
+
+
+def _elements(*begins: int, count: int) -> Work:
+    each = np.arange(count)
+    return [count], _read(*((begin, each) for begin in begins)) if begins else each[:0]
+
+
+def _relu_gradient(y: int, dy: int, _: int, count: int) -> Work:
+    # Where y is not above 0, as in every other place here, dy is not read.
+    each = np.arange(count)
+    places = np.stack([y + 4 * each, np.where(each % 2, dy + 4 * each, -1)], axis=1).reshape(-1)
+    return [count], places[places >= 0]
+
+
+def _copy(x: int, _: int, *shape: int) -> Work:
+    extents, strides = shape[:4], shape[4:8]
+    at = sum(i * stride for i, stride in zip(_each(*extents), strides, strict=True))
+    return [int(np.prod(extents[:depth])) for depth in (1, 2, 3, 4)], _read((x, np.asarray(at)))
+
+
+def _by_channel(x: Sequence[int], outer: int, channels: int, inner: int) -> Places:
+    channel, o, i = _each(channels, outer, inner)
+    at = (o * channels + channel) * inner + i
+    return _read(*((each, at) for each in x))
+
+
+def _channels(outer: int, channels: int, inner: int) -> list[int]:
+    return [channels, outer * channels, outer * channels * inner]
+
+
+def _bias(x: int, b: int, _: int, *extents: int) -> Work:
+    outer, channel, inner = _each(*extents)
+    at = (outer * extents[1] + channel) * extents[2] + inner
+    return _channels(*extents)[1:], _read((x, at), (b, channel))
+
+
+def _moments(x: int, *rest: int) -> Work:
+    extents = rest[-3:]
+    channels = _by_channel([x], *extents).reshape(extents[1], -1)
+    return _channels(*extents), np.tile(channels, (1, 2)).reshape(-1)
+
+
+def _normalise(x: int, *rest: int) -> Work:
+    extents = rest[-3:]
+    passes = _channels(*extents)[1:]
+    # Four numbers of the channel, then its elements.
+    numbers = _read(*((each, np.arange(extents[1])) for each in rest[:4])).reshape(-1, 4)
+    elements = x + 4 * np.arange(passes[1]).reshape(-1, extents[2])
+    both = np.concatenate([np.tile(numbers, (extents[0], 1)), elements], axis=1)
+    return passes, both.reshape(-1)
+
+
+def _normalise_gradient(x: int, dy: int, *rest: int) -> Work:
+    extents = rest[-3:]
+    parts = [_by_channel(each, *extents) for each in ([dy], [dy, x], [dy, x])]
+    return _channels(*extents), np.concatenate(
+        [each.reshape(extents[1], -1) for each in parts], axis=1
+    ).reshape(-1)
+
+
+def _windows(x: int, once: int | None, result: int | None, *shape: int) -> Work:
+    """Reads a window's elements of ``x``, and then one of ``once`` and the result."""
+    planes, height, width, rows, columns, down, across, stride, top, left = shape
+    plane, row, column, y, each = _each(planes, rows, columns, down, across)
+    row, column = row * stride - top + y, column * stride - left + each
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    at = ((plane * height + row) * width + column)[inside]
+    window = (np.arange(len(inside)) // (down * across))[inside]
+    lines = int(np.count_nonzero(inside & ((each == 0) | (column == 0))))
+    last = np.append(np.diff(window) != 0, True)
+    places = np.stack([x + 4 * at, np.full(len(at), -1), np.full(len(at), -1)], axis=1)
+    for place, begin, element in ((1, once, at), (2, result, window)):
+        if begin is not None:
+            places[last, place] = begin + 4 * element[last]
+    places = places.reshape(-1)
+    return [planes * rows * columns, lines, len(at)], places[places >= 0]
+
+
+def _cleared(count: int, work: Work) -> Work:
+    return [count, *work[0]], work[1]
+
+
+def _softmax(x: int, _: int, __: int, dx: int, samples: int, classes: int, *rest: Any) -> Work:
+    sample, part, each = _each(samples, 3, classes)
+    at = sample * rest[0] + each * rest[1]
+    return [samples, samples * classes], _read((0, at)) + np.where(part == 2, dx, x)
+
+
+KERNELS: dict[str, tuple[Callable[..., Work], Sequence[float]]] = {
+    "relu": (lambda x, y, n: _elements(x, count=n), [279.1, 17.1]),
+    "relu_gradient": (_relu_gradient, [304.6, 18.5]),
+    "fill": (lambda x, n, bits: _elements(count=n), [332.9, 5.0]),
+    "copy": (_copy, [632.9, 18.3, 8.5, 43.4, 17.4]),
+    "bias": (_bias, [410.4, 19.6, 21.1]),
+    "bias_gradient": (
+        lambda dy, db, *n: (_channels(*n), _by_channel([dy], *n)),
+        [336.6, 23.0, 14.4, 16.1],
+    ),
+    "moments": (_moments, [428.4, 159.3, 53.7, 45.7]),
+    "normalise": (_normalise, [466.2, 32.0, 45.5]),
+    "normalise_gradient": (_normalise_gradient, [345.2, 181.2, 98.6, 115.5]),
+    "max_pool": (lambda x, y, *s: _windows(x, None, None, *s), [668.9, 132.6, 28.7, 37.4]),
+    "max_pool_gradient": (
+        lambda x, dy, dx, *s: _cleared(s[0] * s[1] * s[2], _windows(x, dx, dy, *s)),
+        [712.0, 4.2, 121.0, 65.4, 29.1],
+    ),
+    "average_pool": (lambda x, y, *s: _windows(x, None, None, *s), [691.0, 122.1, 22.6, 18.4]),
+    "average_pool_gradient": (
+        lambda dy, dx, *s: _cleared(s[0] * s[1] * s[2], _windows(dx, None, dy, *s)),
+        [691.2, 5.8, 127.7, 10.3, 30.8],
+    ),
+    "softmax_cross_entropy": (_softmax, [855.6, 302.2, 321.1]),
+    "dropout": (lambda x, y, n, *_: _elements(x, count=n), [767.2, 79.3]),
+    "sgd": (lambda p, g, n, *_: _elements(g, p, count=n), [323.5, 40.2]),
+    "adam": (lambda p, g, m, v, n, *_: _elements(g, p, m, v, count=n), [538.4, 198.2]),
+}
+"""Of each kernel what it does, from its arguments, and the cycles of a pass of each loop, behind
+those of the kernel itself: calibrated on RTL, 18 random shapes a kernel, with normal random numbers
+and a memory that answers in 40 cycles."""
+
+
+def kernel_work(kernel: str, arguments: Sequence[Any]) -> list[int]:
+    """One (for the kernel itself), the passes of its loops, and its waits for the memory."""
+    check_name("the kernel", kernel, KERNELS)
+    passes, places = KERNELS[kernel][0](*arguments)
+    # In the order of time within each set of the cache, and of these one after the other.
+    lines = places // _LINE_BYTES
+    lines = lines[np.argsort(lines % _LINES, kind="stable")]
+    misses = int(np.count_nonzero(np.diff(lines))) + min(1, len(lines))
+    return [1, *map(int, passes), _WAITS + misses]
+
+
+@cache
+def kernel_cycles(kernel: str, arguments: tuple[Any, ...], *, read_cycles: float) -> float:
+    """Cycles from a core's start of a kernel to its end.
+
+    ``arguments`` are those of the firmware's kernel, tensors as offsets in bytes. ``read_cycles``
+    is what the memory takes to answer a core's read. ``ValueError`` for a kernel without a model,
+    as those that have the pools work for them.
+    """
+    check_number("read_cycles", read_cycles, 1, 10_000)
+    *passes, waits = kernel_work(kernel, arguments)
+    costs = KERNELS[kernel][1]
+    loops = sum(cost * count for cost, count in zip(costs, passes, strict=True))
+    return loops + waits * (_LINE_CYCLES + read_cycles)
