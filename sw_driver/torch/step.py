@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal
 import signal
 import threading
 from collections import Counter
@@ -21,7 +22,9 @@ from .shards import Shard, Span
 
 __all__ = ["Interrupts", "Operations", "StepHandle", "StepReport", "untraced"]
 
-SIGNALS = signal.valid_signals()
+SIGNALS = [
+    int(each) for each in signal.valid_signals()
+]  # of the enumeration, it takes 50 times as long
 
 untraced = torch.compiler.disable(reason="the module has the step: compile the model alone")
 """Keeps a function out of what ``torch.compile`` traces: a device's calls cannot be replayed."""
@@ -43,12 +46,12 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            found = {each: signal.getsignal(each) for each in SIGNALS}
+            found = {each: _signal.getsignal(each) for each in SIGNALS}
             self._handlers = {each: handler for each, handler in found.items() if callable(handler)}
             try:
                 for each in self._handlers:
                     self._installed.append(each)
-                    signal.signal(each, self._take if each == signal.SIGINT else self._as_ctrl_c)
+                    _signal.signal(each, self._take if each == signal.SIGINT else self._as_ctrl_c)
             except BaseException:  # a signal whose turn had not come
                 self._restore()
                 raise
@@ -67,7 +70,7 @@ class Interrupts:
     def _restore(self) -> None:
         while self._installed:
             each = self._installed[-1]
-            signal.signal(each, self._handlers[each])
+            _signal.signal(each, self._handlers[each])
             self._installed.pop()
 
     def _take(self, number: int, frame: Any) -> None:

@@ -1,0 +1,900 @@
+"""What of a training step is in fast memory: parameters, gradients, states and activations alike.
+
+Every operation of PyTorch is seen, forward, backward and in the optimizer, with the storages of its
+arguments and results. A storage that is away is empty: its tensors, views of them and what autograd
+has saved of them stay what they are, and find its bytes again before an operation has them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, UntypedStorage
+from torch._C._dynamo import eval_frame
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    _get_current_dispatch_mode,
+)
+
+from sw_driver.device.errors import InvalidArgumentError
+
+from .step import Interrupts
+from .stores import Job, Store
+
+__all__ = ["Held", "Policy", "Residency", "Statistics", "held_of"]
+
+_LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
+"""Operations that need no bytes, and whose results may be made of an empty storage."""
+
+_PLAIN: Any = torch._C._disabled_torch_dispatch_impl
+"""Of classes of tensors that have operations as PyTorch has them."""
+
+_MMAP_THRESHOLD = -3
+"""Of ``mallopt``: blocks of that size on are mapped, and unmapped when they are freed."""
+
+_HELD: dict[int, Held] = {}
+"""What residencies have, by the storage's number; each storage has one."""
+
+_DEAD: dict[Held, Any] = {}
+"""Whose storages have died just now. (To note it runs no code of Python's, which a signal may
+interrupt.)"""
+
+_THREAD = threading.local()
+
+_RESIDENCIES: weakref.WeakSet[Residency] = weakref.WeakSet()
+
+# Between statements without a call, such as these of the counts below, CPython takes no signal.
+
+
+@dataclass(eq=False, slots=True)
+class Held:
+    """A storage that may be away."""
+
+    residency: Residency
+    number: int
+    nbytes: int
+    storage: Callable[[], UntypedStorage | None]
+    here: bool = True
+    """Whether it is in fast memory, or on its way there."""
+    stored: bool = False
+    """Whether its place in the store has its bytes."""
+    store: Store | None = None
+    """Where it goes, if not to the residency's store."""
+    place: Any = None
+    """Its place in the store, from when it first left."""
+    make: Callable[[], Tensor] | None = None
+    """Computes it again, which then replaces the store; without the residency seeing it, so that it
+    has what it needs brought. Lasts until an operation writes to the storage."""
+    job: Job | None = None
+    """A copy to or from the store that is under way."""
+    comes: bool = False
+    """Whether it is one from the store."""
+    keeps: UntypedStorage | None = None
+    """The storage, for as long as that is copied."""
+    copied: Callable[[], UntypedStorage | None] | None = None
+    """A copy of it that is in use somewhere."""
+    pinned: bool = False
+    """Whether others have its memory, so that it stays."""
+    gone: bool = False
+    """Whether it is counted no more."""
+    used: int = 0
+    """Number of the last operation that had it."""
+    name: str = ""
+    """For messages."""
+    slot: int = -1
+    """For the policy."""
+
+
+@dataclass
+class Statistics:
+    """What was moved since the start."""
+
+    bytes_out: int = 0
+    bytes_back: int = 0
+    bytes_made: int = 0
+    """What came back by being computed again."""
+    waits: int = 0
+    """Copies that were waited for."""
+    waited_ns: int = 0
+    peak_bytes: int = 0
+    """The most that was in fast memory."""
+
+
+class Policy:
+    """Decides what moves. All is called by the training thread.
+
+    This one asks for nothing ahead, and has leave what was used last.
+    """
+
+    def before(self, func: Any, used: list[Held]) -> int | None:
+        """An operation comes: may ask for moves; returns the bytes that it makes. None has them
+        found out, which takes long; 0 has room made for them when they are there."""
+
+    def after(self, func: Any, used: list[Held], made: list[Held]) -> None:
+        """An operation is over, without an error."""
+
+    def written(self, held: Held) -> None:
+        """An operation is about to write to a storage that is in fast memory."""
+
+    def freed(self, held: Held) -> None:
+        """A storage is no more; said before the next operation."""
+
+    def victim(self, residency: Residency, stay: Collection[Held]) -> Held | None:
+        """What is to leave, as there is no room, other than ``stay``; None if nothing can."""
+        return min(residency.movable(stay), key=lambda held: held.used, default=None)
+
+
+class _Watch(TorchDispatchMode):
+    """Sees the operations of a thread for all residencies that it has entered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.residencies: list[Residency] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # a wrapper, which takes as long as the rest: see below
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for each in types:
+            if each is not Tensor and each.__torch_dispatch__ is not _PLAIN:
+                return NotImplemented  # it comes again as operations on what such tensors have
+        kwargs = kwargs or {}
+        kind = _KINDS.get(id(func)) or _kind(func)
+        if kind.looks:
+            return func(*args, **kwargs)
+        if kind.sliced and len(args[0]) > 1:
+            return self._sliced(func, args, kwargs)
+        given: dict[int, UntypedStorage] = {}
+        if _DEAD:
+            _mourn()
+        _gather(args, given)
+        if kwargs:
+            _gather(kwargs.values(), given)
+        used = []
+        for number in given:
+            held = _HELD.get(number)
+            if held is not None and not (held.here and held.residency._watch is None):
+                used.append(held)
+        residency = used[0].residency if used else None
+        for held in used:
+            if held.residency is not residency or held.residency._watch is not self:
+                residency, used = self._of_one(func, used)
+                break
+        if residency is None:
+            residency = next((each for each in self.residencies[::-1] if each.takes), None)
+            if residency is None:
+                return func(*args, **kwargs)
+        return residency._operate(func, kind, args, kwargs, given, used)
+
+    def _of_one(self, func: Any, used: list[Held]) -> tuple[Residency, list[Held]]:
+        """What has a say where several residencies have tensors: not those that only count them."""
+        moves = [each for each in used if not _only_counted(each)]
+        residency = (moves or used)[0].residency
+        if len({each.residency for each in moves}) > 1 or residency._watch is not self:
+            raise InvalidArgumentError(
+                f"{func} has tensors of two policies, or of one that is over or another thread's "
+                "or process': train all by one policy, or hand over tensor.detach().clone(), made "
+                "between steps"
+            )
+        return residency, [each for each in used if each.residency is residency]
+
+    def _sliced(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """One tensor of each list at a time, as all at once would have to fit."""
+        count, results = len(args[0]), []
+
+        def part(value: Any, n: int) -> Any:
+            return [value[n]] if isinstance(value, (list, tuple)) and len(value) == count else value
+
+        for n in range(count):
+            some = {name: part(value, n) for name, value in kwargs.items()}
+            these = tuple([part(value, n) for value in args])
+            results.append(self.__torch_dispatch__(func, (), these, some))
+        if not isinstance(results[0], list | tuple):
+            return results[0]
+        return [each for result in results for each in result]
+
+
+_SKIP = eval_frame._FrameAction.SKIP
+eval_frame.set_code_exec_strategy(
+    _Watch.__torch_dispatch__.__code__, eval_frame._FrameExecStrategy(_SKIP, _SKIP)
+)
+
+
+class Residency:
+    """While it is entered, keeps what operations of this thread make and use within a budget.
+
+    What counts: what was adopted, and what operations make while it ``takes``; not what is smaller
+    than ``least_bytes``, what PyTorch cannot empty (of NumPy's or another process' memory), or what
+    operations need inside. What other residencies' tensors are made to belongs to those. Operations
+    of threads that have not entered it are not seen: see :meth:`check_thread`.
+
+    It is entered before other dispatch modes of PyTorch, and may be left in any order.
+
+    Parameters
+    ----------
+    store: where storages are that are away; without one none leaves, unless it can be made again.
+    limit: the budget in bytes, None for none, or a function that gives it.
+    kind: of the tensors that count, ``"cpu"`` or ``"cuda"``.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        policy: Policy | None = None,
+        limit: Callable[[], float] | float | None = None,
+        *,
+        least_bytes: int = 1 << 16,
+        kind: str = "cpu",
+    ) -> None:
+        self.store = store
+        self.policy = policy or Policy()
+        self._limit = limit
+        self.least_bytes = max(1, least_bytes)
+        self.kind = kind
+        self.takes = False
+        """Whether what operations make is its own: from when it is entered, unless the policy says
+        otherwise. Of several in a thread, the one entered last has what is made from nothing."""
+        self.live_bytes = 0
+        """Of all storages, wherever they are."""
+        self.most_live_bytes = 0
+        self.most_needed_bytes = 0
+        """The most that one operation had and made."""
+        self.statistics = Statistics()
+        self._used_bytes = 0
+        self._watch: _Watch | None = None
+        self._held: dict[Held, None] = {}
+        self._jobs: dict[Held, None] = {}
+        self._dead: dict[Held, None] = {}
+        self._using: list[Held] = []
+        """What operations that are under way have."""
+        self._operation = 0
+        if limit is not None and store is not None:
+            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, max(1 << 20, least_bytes))
+        _RESIDENCIES.add(self)
+        _read_through()
+
+    def __iter__(self) -> Iterator[Held]:
+        self._bury()
+        return iter([*self._held])
+
+    @property
+    def used_bytes(self) -> int:
+        """Of fast memory."""
+        self._bury()
+        return self._used_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was in fast memory."""
+        return self.statistics.peak_bytes
+
+    @property
+    def limit_bytes(self) -> float:
+        """The budget; infinite without one. May be set as in the constructor."""
+        limit = self._limit() if callable(self._limit) else self._limit
+        return math.inf if limit is None else limit
+
+    @limit_bytes.setter
+    def limit_bytes(self, limit: Callable[[], float] | float | None) -> None:
+        self._limit = limit
+
+    @property
+    def free_bytes(self) -> float:
+        """What is left of the budget."""
+        return self.limit_bytes - self.used_bytes
+
+    def __enter__(self) -> Self:
+        watch = getattr(_THREAD, "watch", None)
+        if watch is None:
+            if (mode := _get_current_dispatch_mode()) is not None:
+                raise InvalidArgumentError(
+                    f"{type(mode).__name__} is entered: enter or make the policy before it"
+                )
+            watch = _Watch().__enter__()
+            _THREAD.watch = watch
+        self._watch, self.takes = watch, True
+        watch.residencies.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Sees no operation any more. What is away stays so."""
+        watch = self._watch
+        if watch is None:
+            return
+        self.check_thread()
+        self._watch, self.takes = None, False
+        watch.residencies.remove(self)
+        # Below another mode it stays, and does nothing.
+        if not watch.residencies and _get_current_dispatch_mode() is watch:
+            _THREAD.watch = None
+            watch.__exit__(None, None, None)
+
+    def check_thread(self) -> None:
+        """Raises ``InvalidArgumentError`` in a thread that has not entered it: its operations would
+        find storages empty."""
+        # Autograd's threads, of which each GPU has one, have the modes of the thread they work for.
+        if self._watch not in (getattr(_THREAD, "watch", None), _get_current_dispatch_mode()):
+            raise InvalidArgumentError(
+                f"{threading.current_thread().name} uses what is in another thread's or process' "
+                "memory plan: use the model, and close the policy, where that was made"
+            )
+
+    def close(self) -> None:
+        """Has everything come back, beyond any budget, and ends. Raises what a store raises; then
+        nothing is lost, and it may be called again."""
+        if self._watch is not None:
+            self.check_thread()
+        for each in self:
+            if not each.here:
+                self._fetch(each)
+            self._settle(each)
+        for each in self:
+            self.forget(each)
+        self.__exit__()
+        if self.store is not None:
+            self.store.close()
+
+    # What moves.
+
+    def adopt(self, tensors: Iterable[Tensor]) -> list[Held]:
+        """Takes tensors that were made elsewhere; some may leave at once. Raises
+        ``InvalidArgumentError`` for one of another residency or device, before it takes any."""
+        found: dict[int, UntypedStorage] = {}
+        _mourn()
+        _gather((each for each in tensors if not torch.nn.parameter.is_lazy(each)), found)
+        for each in found.values():
+            if each.device.type != self.kind:
+                raise InvalidArgumentError(f"a tensor is on {each.device}: expected {self.kind}")
+        theirs = [held for held in map(_HELD.get, found) if held and held.residency is not self]
+        if not all(map(_only_counted, theirs)):
+            raise InvalidArgumentError("a tensor is in another policy: close that first")
+        for each in theirs:
+            each.residency.forget(each)
+        new: list[Held] = []
+        try:
+            for number, storage in found.items():
+                if number not in _HELD and (held := self._take(storage)) is not None:
+                    new.append(held)
+                    self._make_room(0, "a tensor")
+                    self._note_peak()
+        except BaseException:
+            for each in new:
+                self.forget(each)
+            raise
+        return [held for held in map(_HELD.get, found) if held is not None]
+
+    def of(self, tensor: Tensor) -> Held | None:
+        """A tensor's storage, if it is this residency's."""
+        held = held_of(tensor)
+        return held if held is not None and held.residency is self else None
+
+    def held(self, tensor: Tensor) -> Held | None:
+        """A tensor's storage, from now on this residency's, if another one did no more than count
+        it; None for what it cannot have."""
+        held = held_of(tensor)
+        if held is not None and held.residency is not self and _only_counted(held):
+            held.residency.forget(held)
+            held = None
+        held = held or self._take(_storage_of(tensor))
+        return held if held is not None and held.residency is self else None
+
+    def forget(self, held: Held) -> None:
+        """Leaves a storage to itself, in memory. If it cannot come, raises what the store raised;
+        its bytes are then undefined."""
+        storage = held.storage()
+        try:
+            if not held.here and storage is not None:
+                self._fetch(held)
+            self._settle(held)
+        finally:
+            if storage is not None and storage.nbytes() != held.nbytes:
+                storage.resize_(held.nbytes)
+            self._release(held)
+
+    def bring(self, tensor: Tensor) -> None:
+        """Has a tensor's storage in fast memory now."""
+        held = self.of(tensor)
+        if held is not None:
+            self._have([held], 0, "reading a tensor")
+
+    def fetch(self, held: Held) -> bool:
+        """Has a storage come, if there is room; whether there was."""
+        if not held.here:
+            if self.used_bytes + held.nbytes > self.limit_bytes:
+                return False
+            self._fetch(held)
+            self._note_peak()
+        return True
+
+    def clean(self, held: Held) -> None:
+        """Has a storage copied to the store, so that it can leave at once."""
+        if held.stored or held.job is not None or not held.here or held.make is not None:
+            return
+        storage, store = held.storage(), self._store_of(held)
+        if storage is None:
+            return
+        if held.place is None:
+            held.place = store.take(held.nbytes)
+        self._start(held, storage, store, comes=False)
+        self.statistics.bytes_out += held.nbytes
+
+    def drop(self, held: Held) -> None:
+        """Has a storage leave. Raises ``RuntimeError`` if its memory was handed out, to NumPy for
+        one."""
+        self.clean(held)
+        self._settle(held)
+        storage = held.storage()
+        if storage is None or not held.here:
+            return
+        if held.pinned:
+            raise RuntimeError("the memory of a tensor was handed out: it cannot leave")
+        held.here = False
+        self._used_bytes -= held.nbytes
+        try:
+            storage.resize_(0)
+        except RuntimeError:
+            held.here = True
+            self._used_bytes += held.nbytes
+            raise
+
+    def movable(self, stay: Collection[Held]) -> Iterator[Held]:
+        """What could leave, other than ``stay``."""
+        for each in self:
+            if each.here and not each.comes and each not in stay and self.can_leave(each):
+                yield each
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """A copy of a tensor in memory that is not counted; nothing moves. Copies of tensors that
+        share a storage share one too."""
+        held = held_of(tensor)
+        if held is None:
+            return tensor
+        with _disable_current_modes(), torch.no_grad():
+            copied = torch.ops.aten.alias(tensor)
+            size, stride = copied.size(), copied.stride()
+            copied.set_(self._copied(held), copied.storage_offset(), size, stride)
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(copied, tensor.requires_grad)
+        return copied.requires_grad_(tensor.requires_grad)
+
+    # Parts of these.
+
+    def _operate(
+        self,
+        func: Any,
+        kind: _Kind,
+        args: Any,
+        kwargs: Any,
+        given: dict[int, Any],
+        used: list[Held],
+    ) -> Any:
+        """Runs an operation."""
+        if _DEAD or self._dead:
+            self._bury()
+        if self._jobs:
+            for each in [*self._jobs]:
+                if each.job is None or each.job.done():
+                    self._settle(each)
+        self._operation = operation = self._operation + 1
+        under_way = len(self._using)
+        try:
+            self._using += used
+            needed = self.policy.before(func, used)
+            if needed is None:
+                needed = self._expected(func, args, kwargs, used) if self._limit is not None else 0
+            lacks = self._used_bytes + needed > self.limit_bytes
+            made_bytes = needed
+            for each in used:
+                each.used = operation
+                needed += each.nbytes
+                lacks |= each.comes or not each.here
+            if needed > self.most_needed_bytes:
+                self.most_needed_bytes = needed
+            if lacks:
+                self._have(used, made_bytes, func)
+            written = self._written(kind, args, kwargs) if kind.writes else ()
+            result = func(*args, **kwargs)
+            if _DEAD or self._dead:
+                self._bury()
+            results: dict[int, UntypedStorage] = {}
+            if self.takes:
+                _gather((result,), results)
+            made = []
+            for number, storage in results.items():
+                if number not in given and number not in _HELD:
+                    held = self._take(storage, func)
+                    if held is not None:
+                        made.append(held)
+                        self._using.append(held)
+            for storage, nbytes in written:
+                if storage.nbytes() != nbytes and (held := self._resized(storage, func)):
+                    made.append(held)
+            self.policy.after(func, used, made)
+            return result
+        finally:
+            del self._using[under_way:]
+
+    def _take(self, storage: UntypedStorage, made_by: Any = None) -> Held | None:
+        """Begins to count a storage; there has to be room for it if an operation made it."""
+        nbytes = storage.nbytes()
+        if nbytes < self.least_bytes or storage.device.type != self.kind or not storage.resizable():
+            return None
+        try:
+            storage.data_ptr()
+        except RuntimeError:  # of zeros that need no memory, as a derivative may be
+            return None
+        if made_by is not None:
+            self._make_room(nbytes, made_by)
+        held = Held(self, storage._cdata, nbytes, lambda: None, used=self._operation)
+        held.storage = weakref.ref(storage, functools.partial(_DEAD.setdefault, held))
+        self._held[held] = None
+        _HELD[held.number] = held
+        self.live_bytes += nbytes
+        if self.live_bytes > self.most_live_bytes:
+            self.most_live_bytes = self.live_bytes
+        self._used_bytes += nbytes
+        if made_by is not None:
+            self._note_peak()
+        return held
+
+    def _bury(self) -> None:
+        """Takes notice of storages that are no more, and of those that these were made of."""
+        while _DEAD or self._dead:
+            if _DEAD:
+                _mourn()
+            for held in [*self._dead]:
+                if not held.gone:
+                    self.policy.freed(held)
+                self._release(held)
+                self._dead.pop(held, None)
+
+    def _release(self, held: Held) -> None:
+        if not held.gone:
+            held.gone = True
+            self.live_bytes -= held.nbytes
+            if held.here:
+                self._used_bytes -= held.nbytes
+        self._held.pop(held, None)
+        if _HELD.get(held.number) is held:
+            del _HELD[held.number]
+        held.make = None
+        self._give(held)
+
+    def _give(self, held: Held) -> None:
+        place, held.place, held.stored = held.place, None, False
+        if place is not None and (store := held.store or self.store) is not None:
+            store.give(place, held.nbytes)
+
+    def _note_peak(self) -> None:
+        if self._used_bytes > self.statistics.peak_bytes:
+            self.statistics.peak_bytes = self._used_bytes
+
+    def _resized(self, storage: UntypedStorage, what: Any) -> Held | None:
+        """An operation gave a storage another size: it counts as a new one."""
+        held = _HELD.get(storage._cdata)
+        if held is not None:
+            self.policy.freed(held)
+            self._release(held)
+        return self._take(storage, what) if self.takes or held is not None else None
+
+    def _have(self, used: list[Held], made_bytes: int, what: Any) -> None:
+        """Has there what an operation uses, and room for what it makes."""
+        absent = [each for each in used if not each.here]
+        under_way = len(self._using)
+        try:
+            self._using += absent
+            names = ", ".join(each.name for each in absent if each.name)
+            self._make_room(sum(each.nbytes for each in absent) + made_bytes, names or what)
+            for each in absent:
+                if not each.here:
+                    self._fetch(each)
+                    self._note_peak()
+        finally:
+            del self._using[under_way:]
+        for each in used:
+            if each.comes:
+                self._settle(each)
+
+    def _make_room(self, nbytes: int, what: Any) -> None:
+        while self._used_bytes + nbytes > self.limit_bytes:
+            stay = {*self._using}
+            needed = sum(each.nbytes for each in stay if each.here) + nbytes
+            self.most_needed_bytes = max(self.most_needed_bytes, needed)
+            free_bytes = self.free_bytes
+            if nbytes <= free_bytes:
+                return
+            victim = self.policy.victim(self, stay)
+            if victim is None:
+                stuck = sum(each.nbytes for each in self if each.here and self._is_pinned(each))
+                raise torch.OutOfMemoryError(
+                    f"no room for {nbytes} bytes on the device, for {what}: {max(free_bytes, 0)} "
+                    f"of {self.limit_bytes} bytes are free"
+                    + (f" ({stuck} were handed out, to NumPy for one, and stay)" if stuck else "")
+                )
+            self.drop(victim)
+
+    def _is_pinned(self, held: Held) -> bool:
+        storage = held.storage()
+        return held.pinned or (storage is not None and not storage.resizable())
+
+    def can_leave(self, held: Held) -> bool:
+        """Whether a storage that is there may be dropped."""
+        has_place = held.make is not None or (held.store or self.store) is not None
+        return has_place and not self._is_pinned(held)
+
+    def _fetch(self, held: Held) -> None:
+        storage = held.storage()
+        assert storage is not None
+        if held.make is not None:
+            with _disable_current_modes():
+                made = _storage_of(held.make())
+                if made.nbytes() != held.nbytes:
+                    raise InvalidArgumentError(
+                        f"{made.nbytes()} bytes were made again of a storage of {held.nbytes}"
+                    )
+                storage.resize_(held.nbytes)
+                storage.copy_(made)
+            self.statistics.bytes_made += held.nbytes
+            held.here = True
+            self._used_bytes += held.nbytes
+        else:
+            self._start(held, storage, self._store_of(held), comes=True)
+            self.statistics.bytes_back += held.nbytes
+
+    def _store_of(self, held: Held) -> Store:
+        store = held.store or self.store
+        if store is None:
+            raise InvalidArgumentError("a storage has no store; in a copy of the process none has")
+        return store
+
+    def _start(self, held: Held, storage: UntypedStorage, store: Store, *, comes: bool) -> None:
+        with Interrupts():  # a copy's memory stays for as long as it is under way
+            if comes:
+                storage.resize_(held.nbytes)
+            try:
+                move = store.read if comes else store.write
+                job = move(held.place, storage.data_ptr(), held.nbytes)
+            except BaseException:
+                if comes:
+                    storage.resize_(0)
+                raise
+            held.keeps, held.comes, held.job = storage, comes, job
+            self._jobs[held] = None
+            if comes:
+                held.here = True
+                self._used_bytes += held.nbytes
+
+    def _settle(self, held: Held) -> None:
+        """Waits for a storage's copy. Raises what that raised; the other copy is still whole."""
+        job, keeps, came = held.job, held.keeps, held.comes
+        if job is None or keeps is None:
+            self._jobs.pop(held, None)
+            return
+        began = 0 if job.done() else time.perf_counter_ns()
+        error = None
+        try:
+            job.wait()
+        except Exception as caught:
+            error = caught
+        if began:
+            self.statistics.waits += 1
+            self.statistics.waited_ns += time.perf_counter_ns() - began
+        held.job, held.keeps, held.comes, held.stored = None, None, False, came or error is None
+        if came and error is not None:
+            held.here = False
+            self._used_bytes -= held.nbytes
+            keeps.resize_(0)
+        self._jobs.pop(held, None)
+        if error is not None:
+            raise error
+
+    def _copied(self, held: Held) -> UntypedStorage:
+        copied = held.copied() if held.copied is not None else None
+        if copied is None or self._is_pinned(held):
+            storage = held.storage()
+            assert storage is not None
+            if not held.here and held.make is not None:
+                self._have([held], 0, "copying a tensor")
+            self._settle(held)
+            copied = UntypedStorage(held.nbytes, device=storage.device)
+            if held.here:
+                copied.copy_(storage)
+            else:
+                self._store_of(held).read(held.place, copied.data_ptr(), held.nbytes).wait()
+            held.copied = weakref.ref(copied)
+        return copied
+
+    def _written(self, kind: _Kind, args: Any, kwargs: Any) -> list[tuple[UntypedStorage, int]]:
+        """What an operation writes to, and its size so far."""
+        found: dict[int, UntypedStorage] = {}
+        for n, name in kind.writes:
+            _gather((args[n] if n < len(args) else kwargs.get(name),), found)
+        for number in found:
+            held = _HELD.get(number)
+            if held is not None:
+                self.policy.written(held)
+                if held.job is not None:
+                    self._settle(held)  # what leaves is read until then
+                held.stored, held.make, held.copied = False, None, None
+        return [(each, each.nbytes()) for each in found.values()]
+
+    def _expected(self, func: Any, args: Any, kwargs: Any, used: list[Held]) -> int:
+        """Bytes of storages that an operation will make."""
+        if all(each.alias_info is not None for each in func._schema.returns):
+            return 0
+        given: dict[int, Tensor] = {}
+        try:
+            with _disable_current_modes():  # it may be one that PyTorch has in Python
+                options = _meta(kwargs, given)
+                if "device" in options:
+                    options["device"] = torch.device("meta")
+                results = func(*_meta(args, given), **options)
+        except Exception:  # its sizes depend on values, for one
+            return sum(each.nbytes for each in used)
+        theirs: dict[int, UntypedStorage] = {}
+        made: dict[int, UntypedStorage] = {}
+        _gather(given.values(), theirs)
+        _gather((results,), made)
+        sizes = [made[each].nbytes() for each in made if each not in theirs]
+        return sum(nbytes for nbytes in sizes if nbytes >= self.least_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """An operator."""
+
+    func: Any
+    looks: bool
+    writes: tuple[tuple[int, str], ...]
+    """Arguments that it writes to."""
+    sliced: bool
+    """Whether it does the same for each tensor of its lists."""
+
+
+_KINDS: dict[int, _Kind] = {}
+
+
+def _kind(func: Any) -> _Kind:
+    arguments, name = func._schema.arguments, func._schema.name
+    kind = _KINDS[id(func)] = _Kind(
+        func,
+        func in _LOOKS,
+        tuple(
+            (n, each.name)
+            for n, each in enumerate(arguments)
+            if each.alias_info is not None and each.alias_info.is_write
+        ),
+        name.startswith("aten::_foreach_")
+        or (name.startswith("aten::_fused_") and name[-1] == "_"),
+    )
+    return kind
+
+
+def _mourn() -> None:
+    for held in [*_DEAD]:
+        if _HELD.get(held.number) is held:
+            del _HELD[held.number]
+        held.residency._dead[held] = None
+        _DEAD.pop(held, None)
+        if held.residency._watch is None:
+            held.residency._bury()
+
+
+_storage_of: Callable[[Any], UntypedStorage] = torch._C.TensorBase.untyped_storage
+
+
+def _gather(values: Iterable[Any], found: dict[int, UntypedStorage]) -> None:
+    """Adds the storages of tensors among arguments or results, by number."""
+    for value in values:
+        if isinstance(value, Tensor):
+            layout = value.layout
+            if layout is torch.strided:
+                try:
+                    storage = _storage_of(value)
+                except (RuntimeError, NotImplementedError):  # of torch.func, around another
+                    continue
+                found[storage._cdata] = storage
+            elif layout is torch.sparse_coo:
+                _gather((value._indices(), value._values()), found)
+            elif layout in (torch.sparse_csr, torch.sparse_bsr):
+                _gather((value.crow_indices(), value.col_indices(), value.values()), found)
+            elif layout in (torch.sparse_csc, torch.sparse_bsc):
+                _gather((value.ccol_indices(), value.row_indices(), value.values()), found)
+        elif isinstance(value, (list, tuple)):
+            _gather(value, found)
+        elif isinstance(value, UntypedStorage):
+            found[value._cdata] = value
+
+
+def _meta(values: Any, given: dict[int, Tensor]) -> Any:
+    """Arguments with tensors that have no bytes, one for each storage and view."""
+    if isinstance(values, Tensor):
+        made = torch.empty(0, dtype=values.dtype, device="meta")
+        storage = given.setdefault(
+            _storage_of(values)._cdata, torch.empty(0, dtype=torch.uint8, device="meta")
+        ).untyped_storage()
+        ends = sum((n - 1) * s for n, s in zip(values.shape, values.stride(), strict=True)) + 1
+        least = (ends + values.storage_offset()) * values.element_size()
+        if storage.nbytes() < least:
+            storage.resize_(int(least))
+        return made.set_(storage, values.storage_offset(), values.size(), values.stride())
+    if isinstance(values, list | tuple):
+        return type(values)(_meta(each, given) for each in values)
+    if isinstance(values, dict):
+        return {name: _meta(each, given) for name, each in values.items()}
+    return values
+
+
+# What reads memory without an operation.
+
+
+@functools.cache
+def _read_through() -> None:
+    """Has methods of tensors that look at memory themselves find it; they stay so. (A mode for
+    functions would do, but with one PyTorch leaves its fast paths, and other bits come out.)"""
+    for name in ("__repr__", "__format__", "__reduce_ex__", "tolist"):
+        setattr(Tensor, name, _reading(getattr(Tensor, name), copies=True))
+    for name in ("__deepcopy__", "numpy", "data_ptr", "share_memory_", "untyped_storage"):
+        setattr(Tensor, name, _reading(getattr(Tensor, name), writes=name != "__deepcopy__"))
+    for name in ("__dlpack__",):
+        setattr(Tensor, name, _reading(getattr(Tensor, name), writes=True, pins=True))
+
+
+def _reading(method: Any, *, copies: bool = False, writes: bool = False, pins: bool = False) -> Any:
+    @functools.wraps(method)
+    def read(self: Any, *args: Any, **kwargs: Any) -> Any:
+        held = held_of(self)
+        if held is not None:
+            residency = held.residency
+            if residency._watch is not None:
+                residency.check_thread()
+            if copies:
+                return method(residency.copied(self), *args, **kwargs)
+            residency.bring(self)
+            held.pinned |= pins
+            if writes:
+                residency.policy.written(held)
+                residency._settle(held)
+                held.stored, held.make, held.copied = False, None, None
+        return method(self, *args, **kwargs)
+
+    return read
+
+
+def _only_counted(held: Held) -> bool:
+    return held.here and not held.residency.can_leave(held)
+
+
+def held_of(tensor: Tensor) -> Held | None:
+    """What a residency has of a tensor."""
+    if _DEAD:
+        _mourn()
+    if not _HELD or tensor.layout is not torch.strided:
+        return None
+    try:
+        return _HELD.get(_storage_of(tensor)._cdata)
+    except (RuntimeError, NotImplementedError):  # a class of tensors without
+        return None
+
+
+def _forked() -> None:
+    """A copy of the process has neither the threads nor the right to the file."""
+    for each in _RESIDENCIES:
+        each._watch, each.takes, each.store = None, False, None
+
+
+os.register_at_fork(after_in_child=_forked)

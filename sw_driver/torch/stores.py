@@ -1,0 +1,246 @@
+"""Where tensors are while they are not in fast memory: the host's memory, or a file."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
+
+from sw_driver.device.errors import InvalidArgumentError
+
+__all__ = ["FileStore", "HostStore", "Job", "Store", "store_at"]
+
+_CPU = torch.device("cpu")
+
+_PAGE_BYTES = 4096
+
+_PIECE_BYTES = 4 << 20
+"""What goes through the memory for direct I/O at a time."""
+
+
+class Job(Protocol):
+    """A copy that may be under way."""
+
+    def done(self) -> bool:
+        """Whether :meth:`wait` would return at once."""
+        ...
+
+    def wait(self) -> None:
+        """Waits for the end. Raises what the copy raised. Interrupted, it can be called again."""
+
+
+class Store(Protocol):
+    """Keeps bytes in places.
+
+    All is called by the training thread. Never are two copies of a place under way.
+    """
+
+    def take(self, nbytes: int) -> Any:
+        """A place for so many bytes."""
+
+    def give(self, place: Any, nbytes: int) -> None:
+        """Gives a place of so many bytes back."""
+
+    def write(self, place: Any, address: int, nbytes: int) -> Job:
+        """Begins to copy memory to a place."""
+        ...
+
+    def read(self, place: Any, address: int, nbytes: int) -> Job:
+        """Begins to copy what a place has to memory."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of all places."""
+
+
+class _Copy:
+    """A job of a thread. (A ``Future`` may raise ``RuntimeError`` where Ctrl-C interrupts it.)"""
+
+    def __init__(self, copy: Callable[..., None], *args: Any) -> None:
+        self._copy, self._args = copy, args
+        self._over, self._error = False, None
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def __call__(self) -> None:
+        try:
+            self._copy(*self._args)
+        except BaseException as error:
+            self._error = error
+        self._over = True
+        self._ended.release()
+
+    def done(self) -> bool:
+        return self._over
+
+    def wait(self) -> None:
+        if not self._over:
+            self._ended.acquire()
+        if self._error is not None:
+            raise self._error
+
+
+class _Threaded(ABC):
+    """A store that two threads serve, one each way; a GPU's memory by a stream of CUDA each."""
+
+    def __init__(self, device: torch.device = _CPU) -> None:
+        self._out, self._back = (ThreadPoolExecutor(1, f"store-{way}") for way in ("out", "back"))
+        self._device = device
+        self._streams = [torch.cuda.Stream(device) for _ in range(2 * (device.type != "cpu"))]
+
+    def write(self, place: Any, address: int, nbytes: int) -> Job:
+        job = _Copy(self._write, place, address, nbytes, self._ready())
+        self._out.submit(job)
+        return job
+
+    def read(self, place: Any, address: int, nbytes: int) -> Job:
+        job = _Copy(self._read, place, address, nbytes, self._ready())
+        self._back.submit(job)
+        return job
+
+    def _ready(self) -> Any:
+        """On a GPU what a copy begins after: all that was asked of it so far, which makes the bytes
+        that leave, and may yet use the memory that others come to."""
+        if not self._streams:
+            return None
+        return torch.cuda.current_stream(self._device).record_event()
+
+    def _copy(self, own: Tensor, address: int, ready: Any, *, back: bool) -> None:
+        """Copies to the host's memory, or back from it, and waits for that."""
+        if not self._streams:
+            to, source = (address, own.data_ptr()) if back else (own.data_ptr(), address)
+            ctypes.memmove(to, source, own.nbytes)
+            return
+        there = {"shape": (own.nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+        stream = self._streams[back]
+        with torch.cuda.stream(stream):
+            stream.wait_event(ready)
+            other = torch.as_tensor(
+                SimpleNamespace(__cuda_array_interface__=there), device=self._device
+            )
+            to, source = (other, own) if back else (own, other)
+            to.copy_(source, non_blocking=True)
+        stream.synchronize()
+
+    def close(self) -> None:
+        self._out.shutdown()
+        self._back.shutdown()
+
+    @abstractmethod
+    def _write(self, place: Any, address: int, nbytes: int, ready: Any) -> None: ...
+
+    @abstractmethod
+    def _read(self, place: Any, address: int, nbytes: int, ready: Any) -> None: ...
+
+
+class HostStore(_Threaded):
+    """Memory of the host, beside the fast memory's budget."""
+
+    def take(self, nbytes: int) -> Tensor:
+        with _disable_current_modes():
+            pinned = bool(self._streams)
+            return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
+
+    def give(self, place: Tensor, nbytes: int) -> None:
+        pass
+
+    def _write(self, place: Tensor, address: int, nbytes: int, ready: Any) -> None:
+        self._copy(place, address, ready, back=False)
+
+    def _read(self, place: Tensor, address: int, nbytes: int, ready: Any) -> None:
+        self._copy(place, address, ready, back=True)
+
+
+class FileStore(_Threaded):
+    """A file of its own, written and read past the system's cache where the file system can.
+
+    It grows as it is needed. It has no name once it is open, so that it goes with the process,
+    however that ends. Raises ``OSError``, and ``FileExistsError`` for a file that is there.
+    """
+
+    def __init__(self, path: str | Path, device: torch.device = _CPU) -> None:
+        super().__init__(device)
+        self.path = Path(path)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        self.direct = True
+        try:
+            direct = os.open(path, os.O_RDWR | os.O_DIRECT)
+        except OSError:
+            self.direct = False  # tmpfs, for one
+        else:
+            os.close(self._file)
+            self._file = direct
+        self.path.unlink()
+        self._free: dict[int, list[int]] = defaultdict(list)
+        self.nbytes = 0
+        """Size of the file."""
+        # Both are of whole pages, as direct I/O wants them.
+        self._pieces = mmap.mmap(-1, _PIECE_BYTES), mmap.mmap(-1, _PIECE_BYTES)
+
+    def take(self, nbytes: int) -> int:
+        if free := self._free[_whole(nbytes)]:
+            return free.pop()
+        place, self.nbytes = self.nbytes, self.nbytes + _whole(nbytes)
+        return place
+
+    def give(self, place: int, nbytes: int) -> None:
+        self._free[_whole(nbytes)].append(place)
+
+    def _write(self, place: int, address: int, nbytes: int, ready: Any) -> None:
+        for done in range(0, nbytes, _PIECE_BYTES):
+            piece = self._piece(min(nbytes - done, _PIECE_BYTES), back=False)
+            self._copy(piece, address + done, ready, back=False)
+            with memoryview(self._pieces[0])[: _whole(piece.nbytes)] as part:
+                self._moved(os.pwrite(self._file, part, place + done), len(part))
+
+    def _read(self, place: int, address: int, nbytes: int, ready: Any) -> None:
+        for done in range(0, nbytes, _PIECE_BYTES):
+            piece = self._piece(min(nbytes - done, _PIECE_BYTES), back=True)
+            with memoryview(self._pieces[1])[: _whole(piece.nbytes)] as part:
+                self._moved(os.preadv(self._file, [part], place + done), len(part))
+            self._copy(piece, address + done, ready, back=True)
+
+    def _piece(self, nbytes: int, *, back: bool) -> Tensor:
+        return torch.frombuffer(self._pieces[back], dtype=torch.uint8, count=nbytes)
+
+    def _moved(self, nbytes: int, expected: int) -> None:
+        if nbytes != expected:
+            raise OSError(f"{self.path}: {nbytes} of {expected} bytes moved; is the disk full?")
+
+    def close(self) -> None:
+        super().close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def store_at(where: str, device: torch.device = _CPU) -> HostStore | FileStore:
+    """The store that ``"host"`` or ``"file:/a/path"`` means, of a folder a new file in it, for what
+    is in a device's memory."""
+    kind, _, path = where.partition(":")
+    if where == "host":
+        return HostStore(device)
+    if kind == "file" and path:
+        folder = Path(path)
+        if folder.is_dir():
+            folder /= f"nearmem-{os.getpid()}-{os.urandom(4).hex()}.slow"
+        return FileStore(folder, device)
+    raise InvalidArgumentError(
+        f"slow memory at {where!r}: expected 'host', or 'file:' and the path of a new file"
+    )
+
+
+def _whole(nbytes: int) -> int:
+    return -(-nbytes // _PAGE_BYTES) * _PAGE_BYTES
