@@ -1,9 +1,9 @@
 """Training with tensors kept on the module, and storage behind it (paper sections 5.1 to 5.3)."""
 
-from .entries import StoreStatistics
-from .memory import DeviceMemory
+from .channel import StoreStatistics
 from .optimizer import OffloadedOptimizer
 from .platform import Offloading
+from .policy import DeviceMemory
 from .store import TensorStore
 
 __all__ = ["DeviceMemory", "OffloadedOptimizer", "Offloading", "StoreStatistics", "TensorStore"]

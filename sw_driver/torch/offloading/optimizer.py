@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,29 +14,12 @@ from torch import Tensor
 from sw_driver.torch import ModuleOptimizer, StepHandle
 from sw_driver.torch.step import Interrupts
 
-from .residency import Held
+from .policy import Stored
 
 __all__ = ["OffloadedOptimizer", "offloaded"]
 
 IN_FLIGHT = 2
 """Gradients that may be on their way from the host's memory to the module."""
-
-
-@dataclass
-class _Progress:
-    """What became of a parameter in this iteration and before."""
-
-    held: Held
-    group: int
-    """The number of the parameter's group."""
-    steps: int = 0
-    """Updates that the parameter has had."""
-    gradients: int = 0
-    """Gradients of the parameter that came in this iteration."""
-    hyperparameters: dict[str, float] | None = None
-    """Hyper-parameters of the parameter's update in this iteration, once that is queued."""
-    usual: tuple[int, int] | None = None
-    """The most gradients and uses of the parameter in an iteration that is over."""
 
 
 class OffloadedOptimizer(ModuleOptimizer):
@@ -51,7 +33,11 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     def __init__(self, params: Any, *args: Any, device: Any = None, **options: Any) -> None:
         self._platform = device
-        self._progress: dict[Tensor, _Progress] = {}
+        self._store: Any = getattr(device, "store", None)
+        tensors = getattr(device, "tensors", ())
+        self._tensors = {name: key for name, key in self.state_keys.items() if name in tensors}
+        """PyTorch's names of the tensors of the state that the rule has, by the rule's names."""
+        self._trained: dict[Tensor, Stored] = {}
         self._hooks: list[Any] = []
         self._sent: deque[Any] = deque()
         self._early = getattr(device, "early_updates", False)
@@ -77,20 +63,20 @@ class OffloadedOptimizer(ModuleOptimizer):
                 f"stored for {self._platform.rule}: give all groups options of one rule"
             )
         found = [(parameter, self._platform.find(parameter)) for parameter in group["params"]]
-        for parameter, held in found:
-            if held is None and parameter.numel():
+        for parameter, stored in found:
+            if stored is None and parameter.numel():
                 raise ValueError(
                     f"a parameter of shape {tuple(parameter.shape)} in group {number} is not of "
                     "the offloaded model: pass parameters of what build() or take() returned"
                 )
-            if held is not None and parameter.requires_grad and held.stateless:
+            if stored is not None and parameter.requires_grad and stored.stateless:
                 raise ValueError(
-                    f"{held.name} was frozen when it was stored, so it has no state: unfreeze it "
+                    f"{stored.name} was frozen when it was stored, so it has no state: unfreeze it "
                     "before build() or take()"
                 )
-        for parameter, held in found:
-            if held is not None and parameter.requires_grad:
-                self._progress[parameter] = _Progress(held, number)
+        for parameter, stored in found:
+            if stored is not None and parameter.requires_grad:
+                self._trained[parameter], stored.group = stored, number
                 hook = parameter.register_post_accumulate_grad_hook(self._take)
                 self._hooks.append(hook)
 
@@ -112,36 +98,27 @@ class OffloadedOptimizer(ModuleOptimizer):
             with torch.enable_grad():
                 loss = closure()
         self._settle()
-        waiting = self._checked_progress()
+        waiting = self._waiting()
         try:
-            for progress, hyperparameters in waiting:
-                if progress.hyperparameters is None:
-                    self._update(progress, hyperparameters)
+            for stored, hyperparameters in waiting:
+                if stored.hyperparameters is None:
+                    self._update(stored, hyperparameters)
             self._sent.clear()
             self._store.drain()
         except BaseException as error:
             self._failure = error
             for words, updated in (("Updated", True), ("not", False)):
-                names = [
-                    each.held.name
-                    for each, _ in waiting
-                    if updated is (each.hyperparameters is not None)
-                ]
+                names = [s.name for s, _ in waiting if updated is (s.hyperparameters is not None)]
                 error.add_note(f"{words}: {', '.join(names) or 'none'}")
             raise
         # Graphs from before are stale, as PyTorch then says.
-        torch.autograd.graph.increment_version(
-            [each.held.parameter for each, _ in waiting if each.held.parameter.numel()]
-        )
-        for progress in self._progress.values():
-            progress.steps += bool(progress.gradients)
-            usual = progress.usual or (0, 0)
-            now = progress.gradients, progress.held.uses
-            progress.usual = max(usual[0], now[0]), max(usual[1], now[1])
-            progress.gradients, progress.hyperparameters = 0, None
-        self._scale = 1.0
+        torch.autograd.graph.increment_version([each.parameter for each, _ in waiting])
+        for stored in self._trained.values():
+            stored.steps += bool(stored.gradients)
+            most_gradients, most_uses = stored.usual
+            stored.usual = max(most_gradients, stored.gradients), max(most_uses, stored.uses)
         self._store.begin_iteration()
-        self._platform.residency.restart()
+        self._restart()
         return loss
 
     @torch.no_grad()
@@ -154,13 +131,13 @@ class OffloadedOptimizer(ModuleOptimizer):
         """
         self._settle()
         self._early, self._clips = False, True
-        for progress in self._progress.values():
-            if progress.hyperparameters is not None:
+        for stored in self._trained.values():
+            if stored.hyperparameters is not None:
                 raise RuntimeError(
-                    f"{progress.held.name} was updated when its gradient came, without clipping: "
+                    f"{stored.name} was updated when its gradient came, without clipping: "
                     "call clip_grad_norm() in the first step already, or have early_updates=False"
                 )
-        keys = [each.held.key for each in self._progress.values() if each.gradients]
+        keys = [each.key for each in self._trained.values() if each.gradients]
         norm = self._store.norm(keys) if keys else 0.0
         if error_if_nonfinite and not np.isfinite(norm):
             raise RuntimeError(f"the norm of the gradients is {norm}: they were not clipped")
@@ -172,10 +149,10 @@ class OffloadedOptimizer(ModuleOptimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients on the module. Raises ``RuntimeError`` if some have been used."""
         self._settle()
-        for progress in self._progress.values():
-            if progress.hyperparameters is not None:
+        for stored in self._trained.values():
+            if stored.hyperparameters is not None:
                 raise RuntimeError(
-                    f"zero_grad() after {progress.held.name} was updated: call step() first, or "
+                    f"zero_grad() after {stored.name} was updated: call step() first, or "
                     "have early_updates=False"
                 )
         self.give_up()
@@ -183,11 +160,9 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     def give_up(self) -> None:
         """Ends an iteration without a step; what was updated in it stays updated."""
-        for progress in self._progress.values():
-            self._store.discard(progress.held.key)
-            progress.gradients, progress.hyperparameters = 0, None
-        self._scale = 1.0
-        self._platform.residency.restart()
+        for stored in self._trained.values():
+            self._store.discard(stored.key)
+        self._restart()
 
     def step_async(self) -> StepHandle:
         """Refused, with ``TypeError``: most updates run beside the backward pass anyway."""
@@ -210,16 +185,21 @@ class OffloadedOptimizer(ModuleOptimizer):
         Raises ``RuntimeError`` between ``backward()`` and :meth:`step`.
         """
         self._settle()
-        if any(progress.gradients for progress in self._progress.values()):
+        if any(stored.gradients for stored in self._trained.values()):
             raise RuntimeError(
                 "state_dict() between backward() and step(): gradients are on the module already, "
                 "and parameters may be updated; call step() first"
             )
         self.state = defaultdict(dict)
         try:
-            for parameter, progress in self._progress.items():
-                if progress.steps:
-                    self.state[parameter] = self._state_of(progress)
+            for parameter, stored in self._trained.items():
+                if stored.steps and self.counts_steps:
+                    step = torch.tensor(stored.steps, dtype=torch.float32, device="cpu")
+                    self.state[parameter]["step"] = step
+                for name, key in self._tensors.items() if stored.steps else ():
+                    self.state[parameter][key] = torch.from_numpy(
+                        self._store.read(stored.key, name)
+                    )
             return torch.optim.Optimizer.state_dict(self)
         finally:
             self.state = defaultdict(dict)
@@ -233,88 +213,66 @@ class OffloadedOptimizer(ModuleOptimizer):
         """
         self.give_up()
         super().load_state_dict(state_dict)
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                progress = self._progress.get(parameter)
-                if progress is None:
-                    continue
-                state = self.state.get(parameter, {})
-                for name, key in self._tensors.items():
-                    value = state.get(key)
-                    if value is None:
-                        fill = float(self.initial(group))
-                        value = torch.full(parameter.shape, fill, dtype=torch.float32, device="cpu")
-                    values = value.detach().cpu().contiguous().numpy()
-                    self._store.write(progress.held.key, name, values)
-                progress.steps = int(state["step"]) if "step" in state else int(bool(state))
+        for parameter, stored in self._trained.items():
+            state = self.state.get(parameter, {})
+            for name, key in self._tensors.items():
+                value = state.get(key)
+                if value is None:
+                    fill = float(self.initial(self.param_groups[stored.group]))
+                    value = torch.full(parameter.shape, fill, dtype=torch.float32, device="cpu")
+                self._store.write(stored.key, name, value.detach().cpu().contiguous().numpy())
+            stored.steps = int(state["step"]) if "step" in state else int(bool(state))
         self.state = defaultdict(dict)
 
     # What happens in an iteration.
 
-    @property
-    def _store(self) -> Any:
-        return self._platform.store
-
-    @property
-    def _tensors(self) -> dict[str, str]:
-        """PyTorch's names of the tensors of the state that the rule has, by the rule's names."""
-        names = self._platform.tensors
-        return {name: key for name, key in self.state_keys.items() if name in names}
-
-    def _state_of(self, progress: _Progress) -> dict[str, Any]:
-        state: dict[str, Any] = {}
-        if self.counts_steps:
-            state["step"] = torch.tensor(progress.steps, dtype=torch.float32, device="cpu")
-        for name, key in self._tensors.items():
-            values = self._store.read(progress.held.key, name)
-            state[key] = torch.from_numpy(values)
-        return state
+    def _restart(self) -> None:
+        self._scale = 1.0
+        self._platform.residency.restart()
 
     @torch.no_grad()
     def _take(self, parameter: Tensor) -> None:
         """Sends a gradient to the module, and runs the update if it is time."""
         self._settle()
-        progress = self._progress[parameter]
-        gradient, held = parameter.grad, progress.held
+        stored, gradient = self._trained[parameter], parameter.grad
         assert gradient is not None
         if gradient.layout is not torch.strided:
             raise TypeError(
-                f"the gradient of {held.name} is {gradient.layout}: expected a dense one"
+                f"the gradient of {stored.name} is {gradient.layout}: expected a dense one"
             )
-        self._refuse_moved(held)
+        self._refuse_moved(stored)
         parameter.grad = None
-        if progress.hyperparameters is not None:
+        if stored.hyperparameters is not None:
             self._failure = RuntimeError(
-                f"{held.name} has a further gradient, but was updated when as many had come as in "
-                "the iterations before: have early_updates=False where iterations differ. Go on "
-                "from a checkpoint"
+                f"{stored.name} has a further gradient, but was updated when as many had come as "
+                "in the iterations before: have early_updates=False where iterations differ. Go "
+                "on from a checkpoint"
             )
             raise self._failure
-        if self.param_groups[progress.group].get("maximize"):
+        if self.param_groups[stored.group].get("maximize"):
             gradient = -gradient
         # The copy has left the device's memory when this returns, whenever the module takes it.
         values = np.array(gradient.detach().cpu().numpy(), order="C")
         try:
             with Interrupts():
-                self._sent.append(self._store.receive(held.key, values, measure=self._clips))
-                progress.gradients += 1
+                self._sent.append(self._store.receive(stored.key, values, measure=self._clips))
+                stored.gradients += 1
             while len(self._sent) > IN_FLIGHT:
                 self._sent.popleft().wait()
-            if self._early and (progress.gradients, held.uses) == progress.usual:
-                self._update(progress, self._hyperparameters_of(progress))
+            if self._early and (stored.gradients, stored.uses) == stored.usual:
+                self._update(stored, self._hyperparameters_of(stored))
         except BaseException as error:
             self._failure = error
             raise
 
-    def _update(self, progress: _Progress, hyperparameters: dict[str, float]) -> None:
-        held = progress.held
-        self._platform.residency.release([held])  # its values will be old ones
+    def _update(self, stored: Stored, hyperparameters: dict[str, float]) -> None:
+        self._platform.residency.release([stored])  # its values will be old ones
         with Interrupts():
-            self._store.update(held.key, hyperparameters, scale=self._scale)
-            progress.hyperparameters = hyperparameters
-            held.updated = True
+            self._store.update(stored.key, hyperparameters, scale=self._scale)
+            stored.held.copied = None
+            stored.hyperparameters = hyperparameters
 
-    def _checked_progress(self) -> list[tuple[_Progress, dict[str, float]]]:
+    def _waiting(self) -> list[tuple[Stored, dict[str, float]]]:
         """The parameters that have gradients, in their order, with their hyper-parameters."""
         if any(self.state.values()):
             raise RuntimeError(
@@ -322,47 +280,43 @@ class OffloadedOptimizer(ModuleOptimizer):
                 "load_state_dict()"
             )
         result, groups = [], {}
-        for parameter, number in (
-            (each, number)
-            for number, group in enumerate(self.param_groups)
-            for each in group["params"]
-        ):
-            groups[parameter] = number
+        for number, group in enumerate(self.param_groups):
+            groups |= dict.fromkeys(group["params"], number)
+        for parameter in groups:
             if parameter.grad is not None and parameter.numel():
-                held = self._platform.find(parameter)
+                stored = self._platform.find(parameter)
                 raise RuntimeError(
-                    f"{held.name if held else 'a parameter'} has a gradient that has not left for "
-                    "the module: it was frozen when optimizer() was called, or the program put "
+                    f"{stored.name if stored else 'a parameter'} has a gradient that has not left "
+                    "for the module: it was frozen when optimizer() was called, or the program put "
                     "something into .grad"
                 )
-        for parameter, progress in self._progress.items():
-            self._refuse_moved(progress.held)
-            if groups.get(parameter) != progress.group:
+        for parameter, stored in self._trained.items():
+            self._refuse_moved(stored)
+            if groups.get(parameter) != stored.group:
                 raise RuntimeError(
-                    f"{progress.held.name} was taken out of group {progress.group}: use "
+                    f"{stored.name} was taken out of group {stored.group}: use "
                     "add_param_group(), and change no group's params"
                 )
-            if not progress.gradients:
+            if not stored.gradients:
                 continue
-            hyperparameters = self._hyperparameters_of(progress)
-            if progress.hyperparameters not in (None, hyperparameters):
+            hyperparameters = self._hyperparameters_of(stored)
+            if stored.hyperparameters not in (None, hyperparameters):
                 raise RuntimeError(
-                    f"{progress.held.name} was updated with {progress.hyperparameters} when its "
+                    f"{stored.name} was updated with {stored.hyperparameters} when its "
                     f"gradient came, but step() is called with {hyperparameters}: change "
                     "hyper-parameters after step(), or have early_updates=False"
                 )
-            result.append((progress, hyperparameters))
+            result.append((stored, hyperparameters))
         return result
 
-    def _hyperparameters_of(self, progress: _Progress) -> dict[str, float]:
-        group = self.param_groups[progress.group]
-        rule, values = self._rule_of(group), self.hyperparameters(group)
-        return self._checked(rule, values, progress.steps + 1)
+    def _hyperparameters_of(self, stored: Stored) -> dict[str, float]:
+        group = self.param_groups[stored.group]
+        return self._checked(self._rule_of(group), self.hyperparameters(group), stored.steps + 1)
 
-    def _refuse_moved(self, held: Held) -> None:
-        if held.moved:
+    def _refuse_moved(self, stored: Stored) -> None:
+        if self._platform.find(stored.parameter) is not stored:
             raise RuntimeError(
-                f"{held.name} was given other memory while it is offloaded (p.data = ..., or "
+                f"{stored.name} was given other memory while it is offloaded (p.data = ..., or "
                 "model.to()): write into it instead, with p.copy_() under torch.no_grad()"
             )
 

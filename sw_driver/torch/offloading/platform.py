@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -20,10 +20,10 @@ from hw.rules import rule
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import replacing
 from sw_driver.torch import ModuleOptimizer
+from sw_driver.torch.residency import held_of
 
-from .memory import DeviceMemory
 from .optimizer import OffloadedOptimizer, offloaded
-from .residency import NOT_COPIED, Held, Residency
+from .policy import DeviceMemory, ParameterPolicy, Stored
 
 __all__ = ["Offloading"]
 
@@ -45,7 +45,7 @@ class Offloading:
     kind: a class of :mod:`sw_driver.torch`.
     options: its arguments, for all parameters.
     device_bytes: limit of the device's memory, see
-        :class:`~sw_driver.torch.offloading.memory.DeviceMemory`. A CUDA GPU has its own.
+        :class:`~sw_driver.torch.offloading.policy.DeviceMemory`. A CUDA GPU has its own.
     prefetch: parameters that are fetched ahead of their use.
     early_updates: whether an update runs when the gradient has come, or not before ``step()``.
     device: ``"cpu"``, or ``"cuda"``, where the model is.
@@ -80,25 +80,21 @@ class Offloading:
         """Names of the update rule's tensors."""
         self._initial = {name: probe.initial(group) for name in self.tensors if name not in "pg"}
         self.memory = DeviceMemory(device_bytes, kind=device)
-        self.residency = Residency(store, self.memory, self._add, prefetch)
+        self.residency = ParameterPolicy(store, self.memory, self._add, prefetch)
         self.model: nn.Module | None = None
         """The model that :meth:`build` or :meth:`take` returned."""
         self._optimizer: OffloadedOptimizer | None = None
         self._hooks: list[Any] = []
-        self._entered = ExitStack()
         self._thread: int | None = None
         self._number = 0
 
     @property
     def peak_device_bytes(self) -> int:
         """The most bytes that lay in the device's memory."""
-        if self.memory.kind == "cuda":
-            return torch.cuda.max_memory_allocated()
         return self.memory.peak_bytes
 
     def __enter__(self) -> Self:
-        self._entered.enter_context(self.memory)
-        self._entered.enter_context(self.residency)
+        self.memory.__enter__()
         self._thread = threading.get_ident()
         return self
 
@@ -106,7 +102,10 @@ class Offloading:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        raise TypeError(NOT_COPIED)
+        raise TypeError(
+            "an offloaded model's parameters lie in a store, so that it can be neither copied nor "
+            "pickled: save its state_dict(), or load that into another model"
+        )
 
     def close(self) -> None:
         """Takes all hooks off the model, with its parameters back in it, outside of any limit.
@@ -121,10 +120,9 @@ class Offloading:
         if self.model is not None:
             self.model.__dict__.pop("zero_grad", None)
         self._thread = None
-        self._entered.close()
-        self.memory.limit_bytes = None
-        for held in self.residency:
-            self.residency.forget(held)
+        for stored in self.residency:
+            self.residency.forget(stored)
+        self.memory.close()
 
     # A model.
 
@@ -140,22 +138,20 @@ class Offloading:
         owners: dict[int, str] = {}
 
         def registered(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-            if parameter is None or self._has(parameter):
-                return
-            self._check(f"{type(module).__name__}.{name}", parameter, owners)
-            if parameter.numel():
+            name = f"{type(module).__name__}.{name}"
+            if parameter is not None and self._is_new(name, parameter, owners):
                 if last and last[0] is not module:
                     self.residency.release()
                 last[:] = [module]
-                self.residency.hold(f"{type(module).__name__}.{name}", parameter)
+                self.residency.hold(name, parameter)
 
         hook = register_module_parameter_registration_hook(registered)
         self.residency.building = True
         try:
             return self.take(make(*args, **options))
         except BaseException:
-            for held in self.residency:
-                self.residency.forget(held)
+            for stored in self.residency:
+                self.residency.forget(stored)
             raise
         finally:
             hook.remove()
@@ -175,21 +171,16 @@ class Offloading:
         self._check_free()
         parameters = dict(model.named_parameters())
         owners: dict[int, str] = {}
-        for name, parameter in parameters.items():
-            if not self._has(parameter):
-                self._check(name, parameter, owners)
-        for name, parameter in parameters.items():
-            if not parameter.numel():
-                continue
-            held = self.find(parameter)
-            if held is None:
-                self.residency.release()
-                held = self.residency.hold(name, parameter)
-                self.memory.count(held.storage, name)
-            held.name = name
-        for held in self.residency:
-            if not any(held.parameter is each for each in parameters.values()):
-                self.residency.forget(held)  # replaced by another while the model was built
+        new = [name for name, each in parameters.items() if self._is_new(name, each, owners)]
+        for name in new:
+            self.residency.release()
+            self.residency.hold(name, parameters[name])
+        names = {each: name for name, each in parameters.items()}
+        for stored in self.residency:
+            if stored.parameter in names:
+                stored.name = stored.held.name = names[stored.parameter]
+            else:
+                self.residency.forget(stored)  # replaced by another while the model was built
         self.residency.release()
         self._hooks.append(model.register_forward_pre_hook(self._before_forward))
         self._hooks.append(model.register_state_dict_pre_hook(partial(self._before_state)))
@@ -219,13 +210,10 @@ class Offloading:
         self._optimizer = self._kind(params, device=self, **{**self._options, **options})
         return self._optimizer
 
-    def find(self, parameter: Tensor) -> Held | None:
+    def find(self, parameter: Tensor) -> Stored | None:
         """What is known of an offloaded parameter; None if it is not one."""
-        return None if nn.parameter.is_lazy(parameter) else self.residency.find(parameter)
-
-    def _has(self, parameter: Tensor) -> bool:
-        held = self.find(parameter)
-        return held is not None and held.parameter is parameter
+        held = None if nn.parameter.is_lazy(parameter) else held_of(parameter)
+        return held.place if held is not None and held.residency is self.memory else None
 
     # Checkpoints.
 
@@ -280,13 +268,13 @@ class Offloading:
 
     # Hooks and checks.
 
-    def _add(self, held: Held, values: NDArray[np.float32]) -> Any:
+    def _add(self, stored: Stored, values: NDArray[np.float32]) -> Any:
         self._number += 1
-        name = f"{held.name} ({self._number})"  # two modules may have parameters of one name
-        if not held.parameter.requires_grad:
+        name = f"{stored.name} ({self._number})"  # two modules may have parameters of one name
+        if not stored.parameter.requires_grad:
             with suppress(InvalidArgumentError):
                 key = self.store.add(name, values, rule=STATELESS)
-                held.stateless = self.rule != STATELESS
+                stored.stateless = self.rule != STATELESS
                 return key
         return self.store.add(name, values, rule=self.rule, initial_state=self._initial)
 
@@ -297,21 +285,17 @@ class Offloading:
 
     def _fill(self, module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
         """Puts copies of the parameters' values into a state dict."""
-        if module is self.model:
-            self.residency.detached_empty = False
-        for name, parameter in module._parameters.items():
-            held = None if parameter is None else self.find(parameter)
-            if held is not None and prefix + name in state:
-                state[prefix + name] = torch.from_numpy(self.residency.values(held))
+        for name in module._parameters:
+            if prefix + name in state:
+                state[prefix + name] = self.memory.copied(state[prefix + name])
 
     def _before_state(self, *_: object) -> None:
-        for held in self.residency:
-            if held.updated:
+        for stored in self.residency:
+            if stored.hyperparameters is not None:
                 raise RuntimeError(
-                    f"state_dict() between backward() and step(): {held.name} is updated already, "
-                    "and others are not; call step() first"
+                    f"state_dict() between backward() and step(): {stored.name} is updated "
+                    "already, and others are not; call step() first"
                 )
-        self.residency.detached_empty = True
 
     def _before_load(self, *_: object) -> None:
         if self._optimizer is not None:
@@ -332,8 +316,12 @@ class Offloading:
                 "this Offloading has a model already: open another one with a store of its own"
             )
 
-    def _check(self, name: str, parameter: nn.Parameter, owners: dict[int, str]) -> None:
-        """Raises what is wrong with a parameter, and makes it the owner of its memory."""
+    def _is_new(self, name: str, parameter: nn.Parameter, owners: dict[int, str]) -> bool:
+        """Whether a parameter is yet to be stored. Raises what is wrong with it, and makes it the
+        owner of its memory."""
+        stored = self.find(parameter)
+        if stored is not None and stored.parameter is parameter:
+            return False
         if nn.parameter.is_lazy(parameter):
             raise ValueError(f"{name} is not initialised: run the model once before")
         if parameter.dtype != torch.float32:
@@ -344,9 +332,10 @@ class Offloading:
                 "device of this Offloading"
             )
         nbytes = 4 * parameter.numel()
-        storage = parameter.untyped_storage()
-        if nbytes and not storage.nbytes():
+        held = held_of(parameter)
+        if held is not None and held.residency is not self.memory and held.place is not None:
             raise ValueError(f"{name} is offloaded already, by another Offloading: close that one")
+        storage = parameter.untyped_storage()
         other = owners.setdefault(storage._cdata, name)
         if other is not name and nbytes:
             raise ValueError(
@@ -359,3 +348,4 @@ class Offloading:
                 f"{name} lies in memory of {storage.nbytes()} bytes, of which it is {nbytes}: "
                 "expected memory of its own; register a clone()"
             )
+        return nbytes > 0

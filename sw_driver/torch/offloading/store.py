@@ -23,11 +23,10 @@ from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_const
 from sw_driver.axdimm.transport import LINE_BYTES
 from sw_driver.device.errors import BusyError, ClosedError, InvalidArgumentError, StreamFailedError
 from sw_driver.device.memory import checked_size
-from sw_driver.device.streams import Handle
+from sw_driver.device.streams import Handle, Stream
 from sw_driver.device.tensors import byte_view
 
-from .channel import ChannelRoom, padded_bytes
-from .entries import Entry, Kept, StoreStatistics
+from .channel import ChannelRoom, Entry, Kept, StoreStatistics, padded_bytes
 
 __all__ = ["Placement", "TensorStore"]
 
@@ -82,8 +81,7 @@ class TensorStore:
         known = get_args(Placement)
         if placement not in known:
             raise InvalidArgumentError(
-                f"placement is {placement!r}: expected {' or '.join(map(repr, known))}",
-                option="placement",
+                f"placement is {placement!r}: expected {' or '.join(map(repr, known))}"
             )
         sizes = [
             device.memory(channel).largest_free_bytes if capacity_bytes is None else capacity_bytes
@@ -116,8 +114,7 @@ class TensorStore:
     @property
     def failure(self) -> BaseException | None:
         """What the first operation raised that failed; None while the store is sound."""
-        streams = (self._fetches, *(room.stream for room in self._rooms))
-        return next((each.failure for each in streams if each.failure is not None), None)
+        return next((each.failure for each in self._streams if each.failure is not None), None)
 
     def statistics(self) -> StoreStatistics:
         """What was done so far, as it is when all that is queued has ended; does not wait."""
@@ -164,12 +161,21 @@ class TensorStore:
         entry.tensors = {each: Kept(f"{name}.{each}", nbytes, entry) for each in chosen.tensors}
         room = self._rooms[number]
         room.check_fits(name, len(entry.tensors) * padded_bytes(nbytes))
-        self._place(room, entry)
+        lasting = entry.lasting
+        try:
+            for tensor in lasting.values():
+                if not room.take(tensor):
+                    room.slot(tensor)
+        except BaseException:
+            for tensor in lasting.values():
+                room.free_slot(tensor)
+                room.forget(tensor)
+            raise
         handles = []
-        for each, tensor in entry.lasting.items():
+        for each, tensor in lasting.items():
             state = np.full(shape, initial.get(each, 0.0), np.float32)
             handles.append(room.put(tensor, values if each == "p" else state))
-        self._use(*entry.lasting.values())
+        self._use(*lasting.values())
         key = self._keys[name] = len(self._entries)
         self._entries.append(entry)
         for handle in handles:
@@ -245,7 +251,7 @@ class TensorStore:
         room = self._rooms[entry.channel]
         if not entry.gradient.known:
             raise InvalidArgumentError(
-                f"{entry.name} has no gradient: receive() one before update()", name=entry.name
+                f"{entry.name} has no gradient: receive() one before update()"
             )
         rule_constants(entry.rule, checked_hyperparameters(entry.rule, hyperparameters))
         checked_hyperparameters(RULES["accumulate"], {"scale": scale})
@@ -254,7 +260,12 @@ class TensorStore:
         gradient = used = entry.gradient
         try:
             if scale != 1:
-                used = self._scaled(entry, scale)
+                used = Kept(f"{entry.name}'s scaled gradient", gradient.nbytes, entry)
+                self._use(gradient, used)
+                room.gather([gradient, used])
+                # Added to -0, every product keeps its bits.
+                room.run("fill", {"y": used}, {"value": -0.0})
+                room.run("accumulate", {"a": used, "g": gradient}, {"scale": scale})
             tensors = entry.tensors | {"g": used}
             self._use(*tensors.values())
             room.gather(list(tensors.values()))
@@ -283,12 +294,9 @@ class TensorStore:
         entry = self._sound(key)
         chosen = self._tensor(entry, tensor)
         if not chosen.known:
-            raise InvalidArgumentError(
-                f"{entry.name} has no gradient: none was received", name=entry.name
-            )
+            raise InvalidArgumentError(f"{entry.name} has no gradient: none was received")
         values = np.empty(entry.shape, np.float32)
-        handle = self._get(entry, chosen, values)
-        handle.wait()
+        self._get(entry, chosen, values).wait()
         return values
 
     def write(self, key: int, tensor: str, values: Values) -> None:
@@ -297,19 +305,16 @@ class TensorStore:
         chosen = self._tensor(entry, tensor)
         if chosen is entry.gradient:
             raise InvalidArgumentError(
-                f"the gradient of {entry.name} cannot be written: receive() it",
-                name=entry.name,
+                f"the gradient of {entry.name} cannot be written: receive() it"
             )
         self._check_end(entry, values)
-        handle = self._rooms[entry.channel].put(chosen, values)
-        handle.wait()
+        self._rooms[entry.channel].put(chosen, values).wait()
 
     def drain(self) -> None:
         """Waits for all that is queued. Raises what the first that failed raised."""
         self._check_open()
-        for room in self._rooms:
-            room.stream.wait()
-        self._fetches.wait()
+        for stream in self._streams:
+            stream.wait()
 
     def close(self) -> None:
         """Lets all that is queued end and frees the memory. Closing again does no harm.
@@ -320,7 +325,9 @@ class TensorStore:
             return
         self._closed = True
         with suppress(ClosedError, BusyError):
-            self._let_end()
+            for stream in self._streams:  # whatever comes of it
+                with suppress(Exception):
+                    stream.wait()
             for entry in self._entries:
                 for tensor in entry.tensors.values():
                     self._rooms[entry.channel].free_slot(tensor)
@@ -343,18 +350,6 @@ class TensorStore:
             held[entry.channel] += sum(each.nbytes for each in entry.lasting.values())
         return held.index(min(held))
 
-    def _place(self, room: ChannelRoom, entry: Entry) -> None:
-        """Gives the parameter and its state room or storage, or neither if one finds none."""
-        try:
-            for tensor in entry.lasting.values():
-                if not room.take(tensor):
-                    room.slot(tensor)
-        except BaseException:
-            for tensor in entry.lasting.values():
-                room.free_slot(tensor)
-                room.forget(tensor)
-            raise
-
     def _get(self, entry: Entry, tensor: Kept, target: Values) -> Handle[None]:
         room = self._rooms[entry.channel]
         if tensor.here:
@@ -372,31 +367,14 @@ class TensorStore:
         entry.squares = room.run("sum_squares", {"g": entry.gradient}, {})
         return entry.squares
 
-    def _scaled(self, entry: Entry, scale: float) -> Kept:
-        """The gradient multiplied by ``scale``; it stays there itself until all has gone well."""
-        room, gradient = self._rooms[entry.channel], entry.gradient
-        scaled = Kept(f"{entry.name}'s scaled gradient", gradient.nbytes, entry)
-        self._use(gradient, scaled)
-        try:
-            room.gather([gradient, scaled])
-            # Added to -0, every product keeps its bits.
-            room.run("fill", {"y": scaled}, {"value": -0.0})
-            room.run("accumulate", {"a": scaled, "g": gradient}, {"scale": scale})
-        except BaseException:
-            room.forget(scaled)
-            raise
-        return scaled
-
     def _use(self, *tensors: Kept) -> None:
         self._clock += 1
         for tensor in tensors:
             tensor.used = self._clock
 
-    def _let_end(self) -> None:
-        """Waits for all that is queued, whatever comes of it."""
-        for stream in (*(room.stream for room in self._rooms), self._fetches):
-            with suppress(Exception):
-                stream.wait()
+    @property
+    def _streams(self) -> list[Stream]:
+        return [*(room.stream for room in self._rooms), self._fetches]
 
     # Checks.
 
@@ -415,7 +393,7 @@ class TensorStore:
     def _entry(self, key: int) -> Entry:
         if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < len(self._entries):
             raise InvalidArgumentError(
-                f"no parameter has the key {key!r}: {len(self._entries)} have been added", key=key
+                f"no parameter has the key {key!r}: {len(self._entries)} have been added"
             )
         return self._entries[key]
 
@@ -426,9 +404,7 @@ class TensorStore:
     def _tensor(self, entry: Entry, name: str) -> Kept:
         if name not in entry.tensors:
             raise InvalidArgumentError(
-                f"{entry.name} has no tensor {name!r}: expected one of {', '.join(entry.tensors)}",
-                tensor=name,
-                rule=entry.rule.name,
+                f"{entry.name} has no tensor {name!r}: expected one of {', '.join(entry.tensors)}"
             )
         return entry.tensors[name]
 
@@ -441,10 +417,7 @@ class TensorStore:
         if name in RULES:
             advice = f"open the device with BackendOptions(settings={{'rules': {(*there, name)}}})"
         raise InvalidArgumentError(
-            f"the kernel of channel {channel} has {', '.join(there)}, not {name}: {advice}",
-            rule=name,
-            channel=channel,
-            rules=there,
+            f"the kernel of channel {channel} has {', '.join(there)}, not {name}: {advice}"
         )
 
     def _check_end(self, entry: Entry, values: Values, *, writable: bool = False) -> None:
@@ -452,9 +425,7 @@ class TensorStore:
         found = _shape(values)
         if found not in (entry.shape, (entry.count,)):
             raise InvalidArgumentError(
-                f"{entry.name} has the shape {entry.shape}, the array {found}",
-                shape=entry.shape,
-                found=found,
+                f"{entry.name} has the shape {entry.shape}, the array {found}"
             )
         byte_view(values, VALUE_BYTES * entry.count, writable=writable)
 
@@ -464,16 +435,13 @@ def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, fl
     if not ({"p", "g"} <= set(rule.inputs) and "p" in rule.outputs and "g" not in rule.outputs):
         raise InvalidArgumentError(
             f"{rule.name} updates no parameter p by a gradient g: give {name} the rule of an "
-            "optimizer",
-            rule=rule.name,
+            "optimizer"
         )
     state = [each for each in rule.tensors if each not in ("p", "g")]
     for each in initial_state:
         if each not in state:
             raise InvalidArgumentError(
-                f"{rule.name} has no state {each!r}: expected {', '.join(state) or 'none'}",
-                tensor=each,
-                rule=rule.name,
+                f"{rule.name} has no state {each!r}: expected {', '.join(state) or 'none'}"
             )
 
 

@@ -1,0 +1,296 @@
+"""The memory of a device that trains, and which parameters are in it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sw_driver.device.errors import AxdimmError, InvalidArgumentError
+from sw_driver.torch.residency import Held, Policy, Residency
+from sw_driver.torch.stores import Job, Store
+
+__all__ = ["DeviceMemory", "ParameterPolicy", "Stored"]
+
+
+class DeviceMemory(Residency):
+    """Counts what PyTorch's operations make while it is entered, as a GPU's memory would.
+
+    Every tensor that an operation returns counts with the whole of its storage until the storage
+    is freed: parameters, activations, gradients, an optimizer's state, results in between. What
+    was made elsewhere is the host's (data sets, arrays of numpy). What an operation takes and gives
+    back inside is not seen. Operations of other threads do not count.
+
+    Parameters
+    ----------
+    limit_bytes: the most bytes of all that lies in it; None for no limit. Beyond it
+        ``torch.OutOfMemoryError`` is raised, with the bytes asked for, the free ones and the limit.
+    kind: of the tensors that count, ``"cpu"`` or ``"cuda"``.
+
+    Raises
+    ------
+    InvalidArgumentError: the limit is no positive integer.
+    """
+
+    def __init__(self, limit_bytes: int | None = None, *, kind: str = "cpu") -> None:
+        if limit_bytes is not None and (not isinstance(limit_bytes, int) or limit_bytes < 1):
+            raise InvalidArgumentError(
+                f"the device's limit is {limit_bytes!r}: expected a positive number of bytes, or "
+                "None",
+                limit_bytes=limit_bytes,
+            )
+        super().__init__(limit=limit_bytes, least_bytes=1, kind=kind)
+
+
+@dataclass(eq=False)
+class Stored:
+    """A parameter that lives in the store, and what became of it in this iteration and before.
+
+    The tensor itself stays what it is, with its shape and its place in autograd's graph.
+    """
+
+    name: str
+    parameter: torch.nn.Parameter
+    held: Held
+    key: Any = None
+    """The parameter's key in the store, from when it first left the device."""
+    stateless: bool = False
+    """Whether the parameter was frozen when it was stored, without the optimizer's state."""
+    group: int = 0
+    """The number of the parameter's group."""
+    steps: int = 0
+    """Updates that the parameter has had."""
+    gradients: int = 0
+    """Gradients of the parameter that came in this iteration."""
+    uses: int = 0
+    """Operations of this iteration's training that had the parameter among their arguments."""
+    hyperparameters: dict[str, float] | None = None
+    """Hyper-parameters of the parameter's update in this iteration, once that is queued."""
+    usual: tuple[int, int] = 0, 0
+    """The most gradients and uses of the parameter in an iteration that is over."""
+
+
+Use = tuple[Stored | None, tuple[bool, bool]]
+"""A parameter, and how it was used: whether in the backward pass, and whether to be differentiated.
+
+A layer that is computed again in the backward pass differs from its backward pass by that."""
+
+START: tuple[Use, Stored | None] = ((None, (False, False)), None)
+
+
+class ParameterPolicy(Policy):
+    """Has parameters in the device's memory as operations need them; all else stays there.
+
+    A parameter is fetched before the first operation that has it, or a view of it, among its
+    arguments, and leaves the device when an operation with another parameter comes, unless it is
+    among those that will be used next. Which these are it knows from the last time that the same
+    two parameters were used one after the other, in the same pass.
+
+    Parameters
+    ----------
+    store: a :class:`~sw_driver.torch.offloading.store.TensorStore`.
+    add: puts a parameter into the store for the first time and returns its key.
+    ahead: how many parameters are fetched before they are needed.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        memory: Residency,
+        add: Callable[[Stored, NDArray[np.float32]], Any],
+        ahead: int,
+    ) -> None:
+        memory.policy = self
+        self._memory = memory
+        self._module = _ModuleStore(store, add, memory.kind)
+        self._ahead = ahead
+        self._stored: dict[Stored, None] = {}
+        """All parameters; those that are here in the order in which they came."""
+        self._current: set[Stored] = set()
+        self._place = START
+        self._followed: dict[tuple[Use, Stored | None], Use] = {}
+        """What was used next after a use and the parameter before it."""
+        self.fetches = 0
+        self.prefetches = 0
+        """Fetches that began before an operation needed them."""
+        self.building = False
+        """Whether a model is being built: nothing then leaves by itself, and no order is learnt."""
+
+    def __iter__(self) -> Iterator[Stored]:
+        return iter([*self._stored])
+
+    def hold(self, name: str, parameter: torch.nn.Parameter) -> Stored:
+        """Takes a parameter that is on the device; it leaves when others are used."""
+        held = self._memory.held(parameter)
+        if held is None:
+            raise _handed_out(name)
+        held.name, held.store, held.place = name, self._module, Stored(name, parameter, held)
+        self._stored[held.place] = None
+        return held.place
+
+    def forget(self, stored: Stored) -> None:
+        """Leaves a parameter to itself, with its values; these are NaN if they are in a store that
+        has failed."""
+        self.freed(stored.held)
+        try:
+            self._memory.forget(stored.held)
+        except AxdimmError:
+            with torch.no_grad():
+                stored.parameter.fill_(torch.nan)
+
+    def restart(self) -> None:
+        """An iteration begins: what its first operations used before is fetched."""
+        self._place = START
+        for stored in self._stored:
+            stored.uses, stored.gradients, stored.hyperparameters = 0, 0, None
+        self._current.clear()
+        self._look_ahead(self._next())
+
+    def release(self, these: Iterable[Stored] | None = None) -> None:
+        """Frees the device's memory of these parameters, or of all; what was written goes to the
+        store."""
+        for stored in self if these is None else these:
+            if stored.held.here:
+                try:
+                    self._memory.drop(stored.held)
+                except RuntimeError as error:
+                    raise _handed_out(stored.name) from error
+                self._current.discard(stored)
+
+    # What the residency asks for.
+
+    def before(self, func: Any, used: list[Held]) -> int:
+        touched = [held.place for held in used if held.place is not None]
+        if touched:
+            self._use(touched)
+        return 0
+
+    def freed(self, held: Held) -> None:
+        self._stored.pop(held.place, None)
+        self._current.discard(held.place)
+
+    def victim(self, residency: Residency, stay: Collection[Held]) -> Held | None:
+        idle = [each for each in self if each.held.here and each not in self._current]
+        self.release(idle)
+        return idle[0].held if idle else None
+
+    # Parts of these.
+
+    def _use(self, touched: list[Stored]) -> None:
+        how = torch._C._current_graph_task_id() != -1, torch.is_grad_enabled()
+        for stored in touched:
+            if stored.hyperparameters is not None:
+                raise RuntimeError(
+                    f"{stored.name} is used again, but was updated when as many of its gradients "
+                    "had come as in the iterations before: have early_updates=False where "
+                    "iterations differ, and call step() before anything else. Go on from a "
+                    "checkpoint"
+                )
+            stored.uses += any(how)
+        new = [each for each in touched if each not in self._current or not each.held.here]
+        if not new:
+            return
+        self._current, ahead = set(touched), []
+        if not self.building:
+            for stored in new:
+                self._followed[self._place] = use = stored, how
+                self._place = use, self._place[0][0]
+            ahead = self._next()
+            self.release(each for each in self if each not in {*touched, *ahead})
+        for stored in new:
+            if not stored.held.here:
+                if stored.held.nbytes > self._memory.free_bytes:
+                    self.victim(self._memory, ())
+                self._fetch(stored)
+        self._look_ahead(ahead)
+
+    def _next(self) -> list[Stored]:
+        """What was used next when this place was last passed."""
+        place, found = self._place, []
+        for _ in range(2 * self._ahead):
+            use = self._followed.get(place)
+            if use is None or len(found) == self._ahead:
+                break
+            if use[0] in self._stored and use[0] not in self._current and use[0] not in found:
+                found.append(use[0])
+            place = use, place[0][0]
+        return found
+
+    def _look_ahead(self, ahead: list[Stored]) -> None:
+        for stored in ahead:
+            if not stored.held.here:
+                if not self._fetch(stored):
+                    break
+                self.prefetches += 1
+
+    def _fetch(self, stored: Stored) -> bool:
+        came = self._memory.fetch(stored.held)
+        if came:
+            self.fetches += 1
+            self._stored[stored] = self._stored.pop(stored)
+        return came
+
+
+class _ModuleStore(Store):
+    """A :class:`~sw_driver.torch.offloading.store.TensorStore` as the residency's; a place is a
+    :class:`Stored`."""
+
+    def __init__(self, store: Any, add: Any, kind: str) -> None:
+        self._store, self._add, self._kind = store, add, kind
+
+    def write(self, place: Stored, address: int, nbytes: int) -> Job:
+        def copy() -> None:
+            values = self._memory(address, nbytes).cpu().numpy()
+            if place.key is None:
+                place.key = self._add(place, values.reshape(place.parameter.shape))
+            else:
+                self._store.write(place.key, "p", values)
+
+        return _Waited(copy)
+
+    def read(self, place: Stored, address: int, nbytes: int) -> Job:
+        memory = self._memory(address, nbytes)
+        landing = memory if memory.is_cpu else torch.empty_like(memory, device="cpu")
+        handle = self._store.fetch(place.key, landing.numpy())
+
+        def copy() -> None:
+            handle.wait()
+            memory.copy_(landing)  # does nothing if they are the same
+
+        return _Waited(copy)
+
+    def _memory(self, address: int, nbytes: int) -> torch.Tensor:
+        """FP32 values of the device's memory."""
+        count = nbytes // 4
+        if self._kind == "cpu":
+            values = (ctypes.c_float * count).from_address(address)
+            return torch.from_numpy(np.ctypeslib.as_array(values))
+        interface = {"shape": (count,), "typestr": "<f4", "data": (address, False), "version": 3}
+        values = SimpleNamespace(__cuda_array_interface__=interface)
+        return torch.as_tensor(values, dtype=torch.float32, device=self._kind)
+
+
+@dataclass(frozen=True)
+class _Waited(Job):
+    """A copy that the training thread ends; to ask whether it is done would take simulated time."""
+
+    copy: Callable[[], None]
+
+    def done(self) -> bool:
+        return False
+
+    def wait(self) -> None:
+        self.copy()
+
+
+def _handed_out(name: str) -> RuntimeError:
+    return RuntimeError(
+        f"{name} cannot leave the device, for its memory was handed out: give others a copy, such "
+        "as p.detach().clone().numpy()"
+    )
