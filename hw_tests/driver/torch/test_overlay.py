@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import weakref
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -21,6 +22,7 @@ from sw_driver.memory_node import DeviceNode, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork
 from sw_driver.torch.overlay import MemoryOverlay
+from sw_driver.torch.residency import held_of
 
 LOCAL_BYTES = 1 << 20
 _WAYS = ("lines_written", "lines_read")
@@ -154,9 +156,8 @@ def test_training_through_nodes_in_rtl() -> None:
 
 def test_what_is_moved_is_what_layers_save() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3))
-    given = torch.randn(4, 3, 20, 20)
     with MemoryOverlay(model, _device()) as overlay:
-        model(given).sum().backward()
+        model(torch.randn(4, 3, 20, 20)).sum().backward()
     expected = 4 * 4 * (3 * 20 * 20 + 8 * 18 * 18 + 8 * 16 * 16)
     assert overlay.statistics.bytes_out == overlay.statistics.bytes_back == expected
     assert overlay.statistics.bytes_recomputed == 0
@@ -217,24 +218,69 @@ def test_what_a_forward_pass_saves_is_not_in_memory_any_more() -> None:
     seen: list[Any] = []
     for layer in model:
         layer.register_forward_hook(
-            lambda _layer, inputs, _output: seen.append(
-                torch.multiprocessing.reductions.StorageWeakRef(inputs[0].untyped_storage())
-            )
+            lambda _layer, inputs, _output: seen.append(weakref.ref(inputs[0].untyped_storage()))
         )
     with MemoryOverlay(model, _device()):
         loss = model(torch.randn(2, 8, 32, 32)).sum()
-        assert [each.expired() for each in seen] == [True] * 6
+        assert [each().nbytes() for each in seen] == [0] * 6
         loss.backward()
 
 
-def test_what_an_operation_saves_leaves_with_the_next() -> None:
-    with MemoryOverlay(nn.ReLU(), _device()):
+def test_what_an_operation_saves_leaves_when_nobody_else_has_it() -> None:
+    with MemoryOverlay(nn.ReLU(), _device()) as overlay:
         first = torch.randn(64, 64, requires_grad=True).tanh()
-        storage = torch.multiprocessing.reductions.StorageWeakRef(first.untyped_storage())
+        storage = weakref.ref(first.untyped_storage())
+        second = first.exp()
+        first.sum()
+        assert storage().nbytes() == 4 * 64 * 64
+        assert overlay.statistics.bytes_out == 0
+        del first
+        loss = second.sum()
+        assert storage().nbytes() == 0
+        assert overlay.statistics.bytes_out == 4 * 64 * 64
+        loss.backward()
+
+
+def test_what_the_last_layer_saves_leaves_with_the_next_operation() -> None:
+    with MemoryOverlay(model := nn.Linear(1024, 4), _device()) as overlay:
+        model(torch.randn(8, 1024)).exp().sum().backward()
+    assert overlay.statistics.bytes_out == 4 * 8 * 1024
+
+
+def test_what_is_used_again_is_moved_once() -> None:
+    model = _Residual(8)
+    with MemoryOverlay(model, _device(), recomputed=()) as overlay:
+        model(torch.randn(4, 8, 20, 20)).sum().backward()
+    # The input and the results of the norm's input and of both activations.
+    size = 4 * 4 * 8 * 20 * 20
+    assert overlay.statistics.bytes_out == overlay.statistics.bytes_back == 4 * size
+
+
+def test_what_numpy_has_had_stays() -> None:
+    given = torch.randn(64, 64, requires_grad=True)
+    with MemoryOverlay(nn.ReLU(), _device()) as overlay:
+        first = given.tanh()
+        first.detach().numpy()
         second = first.exp()
         del first
-        assert storage.expired()
         second.sum().backward()
+    assert overlay.statistics.bytes_out == 0
+    assert given.grad is not None
+    again = given.detach().requires_grad_()
+    again.tanh().exp().sum().backward()
+    assert torch.equal(given.grad, again.grad)
+
+
+def test_what_one_overlay_has_left_the_next_one_moves() -> None:
+    model, device = nn.Conv2d(8, 8, 3), _device()
+    given = torch.randn(4, 8, 20, 20)
+    with MemoryOverlay(model, device) as first:
+        model(given).sum().backward()
+    with MemoryOverlay(model, device) as second:
+        made = model(given)
+        del given
+        made.sum().backward()
+    assert (first.statistics.bytes_out, second.statistics.bytes_out) == (0, 4 * 4 * 8 * 20 * 20)
 
 
 def test_little_memory_of_the_device_is_enough() -> None:
@@ -267,12 +313,42 @@ def test_a_graph_may_outlive_its_overlay(error: type[Exception] | None) -> None:
             raise error
     if error is None:
         loss.backward()
+    assert device.remote_memory.allocations > 0
     del loss
     gc.collect()
     with MemoryOverlay(model, device):
-        assert device.remote_memory.allocations > 0
         model(torch.randn(8, 3, 16, 16)).sum().backward()
     assert device.local_memory.allocations == device.remote_memory.allocations == 0
+
+
+def test_what_is_computed_again_stays_so_when_the_overlay_is_left() -> None:
+    moved: list[int] = []
+    for inside in (True, False):
+        model = MODELS["convolutions"]()
+        with MemoryOverlay(model, _device()) as overlay:
+            loss = model(torch.randn(8, 3, 16, 16)).sum()
+            if inside:
+                loss.backward()
+        if not inside:
+            loss.backward()
+        moved.append(overlay.statistics.bytes_out)
+    assert moved[0] == moved[1]
+
+
+def test_of_two_overlays_the_inner_one_moves() -> None:
+    models, given = [MODELS["convolutions"]() for _ in range(2)], torch.randn(8, 3, 16, 16)
+    plain = copy.deepcopy(models)
+
+    def gradients(each: nn.Module) -> list[Any]:
+        torch.manual_seed(2)
+        each(given).square().sum().backward()
+        return [parameter.grad for parameter in each.parameters()]
+
+    with MemoryOverlay(models[0], _device()), MemoryOverlay(models[1], _device()) as inner:
+        found = [gradients(each) for each in models]
+    assert inner.statistics.bytes_out > 0
+    for mine, theirs in zip(found, map(gradients, plain), strict=True):
+        assert all(map(torch.equal, mine, theirs))
 
 
 def test_gradients_of_several_forward_passes_and_a_second_backward_pass() -> None:
@@ -313,15 +389,27 @@ class _Several(nn.Module):
 
 
 def test_remote_memory_that_is_full_after_a_part_of_a_layer_is_told() -> None:
-    model, device = _Several(), _device(share_bytes=1 << 13)
+    model, device = _Several(), _device(share_bytes=1 << 12)
     given = torch.ones(1024, requires_grad=True)
     for _ in range(2):
         with pytest.raises(OutOfMemoryError, match="no room for"), MemoryOverlay(model, device):
-            model(given)
+            model(given).sum()
     gc.collect()
     with MemoryOverlay(model, device):
         (given * given.detach()).sum().backward()
     assert device.local_memory.allocations == device.remote_memory.allocations == 0
+
+
+def test_remote_memory_that_is_full_at_the_end_is_told() -> None:
+    model, device = nn.Conv2d(8, 8, 3), _device(share_bytes=1 << 12)
+    with pytest.raises(OutOfMemoryError, match="no room for"), MemoryOverlay(model, device):
+        made = model(torch.randn(2, 8, 32, 32))
+    assert held_of(model.weight) is None
+    made.sum().backward()
+    with MemoryOverlay(model, _device()) as overlay:
+        loss = model(torch.randn(2, 8, 32, 32)).sum()
+    loss.backward()
+    assert overlay.statistics.bytes_back > 0
 
 
 def test_a_storage_larger_than_the_devices_memory_is_told() -> None:
