@@ -1,9 +1,11 @@
-"""PyTorch on the simulated hardware: optimizers, the offloading of states, memory of other devices.
+"""PyTorch on the simulated hardware: optimizers, and models trained in less memory.
 
 An optimizer takes the arguments of the one in :mod:`torch.optim` and, as ``device``, an opened
 :class:`nearmem.Axdimm` or a backend's name.
 """
 
+from sw_driver.system.memferry.shadow import MemFerry
+from sw_driver.system.sentinel.training import Sentinel
 from sw_driver.torch import SGD, Adagrad, Adam, AdamW, Lion, RMSprop, StepHandle, StepReport
 from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
 from sw_driver.torch.overlay import MemoryOverlay
@@ -15,9 +17,11 @@ __all__ = [
     "AdamW",
     "DeviceMemory",
     "Lion",
+    "MemFerry",
     "MemoryOverlay",
     "Offloading",
     "RMSprop",
+    "Sentinel",
     "StepHandle",
     "StepReport",
     "TensorStore",

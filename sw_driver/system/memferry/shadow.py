@@ -458,9 +458,13 @@ def _padded(tensor: Tensor) -> int:
 
 
 def _view(begin: int, like: Tensor, vector: Tensor) -> Tensor:
-    """A tensor in a vector, laid out as another is, so that it is computed alike."""
-    room = vector[begin : begin + _span_bytes(like)].view(like.dtype)
-    return room.as_strided(like.shape, like.stride())
+    """A tensor in a vector, laid out as another is, so that it is computed alike.
+
+    It has a storage of its own, as what saves models takes those that share one for the same.
+    """
+    storage = vector.untyped_storage()[begin : begin + _span_bytes(like)]
+    made = torch.empty(0, dtype=like.dtype, device=vector.device)
+    return made.set_(storage, 0, like.shape, like.stride())
 
 
 def _has(vector: Tensor, tensor: Tensor) -> bool:

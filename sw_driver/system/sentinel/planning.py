@@ -27,7 +27,7 @@ from .placing import FAST, SLOW, Outcome, run
 from .policy import Schedule, Sentinel
 from .profiling import StepProfile
 
-__all__ = ["BelowBoundError", "Planned", "Settings", "lower_bound_bytes", "planned"]
+__all__ = ["BelowBoundError", "Planned", "Planner", "Settings", "lower_bound_bytes", "planned"]
 
 TRIALS = 10
 """So many cases 3 are tested at most, the first of a step."""
@@ -92,7 +92,7 @@ def _policy(outcome: Outcome) -> Sentinel:
     return outcome.policy
 
 
-class _Planner:
+class Planner:
     """What schedules of all lengths are made of."""
 
     def __init__(self, profile: StepProfile, settings: Settings) -> None:
@@ -179,19 +179,23 @@ class _Planner:
         )
 
     def lengths(self, machine: Machine) -> list[int]:
+        """Those of :meth:`lengths_left` on a machine."""
+        step_ns = sum(map(machine.devices[0].cost, self.step.ops))
+        rate = min(link.rate(writing=writing) for link, writing in machine.route(SLOW, FAST))
+        return self.lengths_left(int(machine.memory(FAST).capacity_bytes.value), step_ns, rate)
+
+    def lengths_left(self, fast_bytes: int, step_ns: int, bytes_per_s: float) -> list[int]:
         """The whole step, in which nothing moves; and of half of it, a quarter, to 1, those that
-        equations 1 and 2 leave, or all if they leave none."""
+        equations 1 and 2 leave, or all if they leave none. A step takes ``step_ns`` in fast
+        memory."""
         visits = len(self.profile.visits)
         known = sorted({-(-visits >> halved) for halved in range((visits - 1).bit_length() + 1)})
-        device = machine.devices[0]
-        step_ns = sum(map(device.cost, self.step.ops))
-        rate = min(link.rate(writing=writing) for link, writing in machine.route(SLOW, FAST))
-        free_bytes = int(machine.memory(FAST).capacity_bytes.value) - max(self.pool_bytes)
+        free_bytes = fast_bytes - max(self.pool_bytes)
         left = [
             layers
             for layers in known
             if self.data_bytes(layers) < free_bytes
-            and step_ns * layers * rate > free_bytes * visits * 10**9
+            and step_ns * layers * bytes_per_s > free_bytes * visits * 10**9
         ]
         return sorted({*left, visits}) if left else known
 
@@ -199,7 +203,7 @@ class _Planner:
 def lower_bound_bytes(profile: StepProfile) -> int:
     """The least fast memory: what the short-lived take at most, and the largest of the others that
     are accessed."""
-    return _Planner(profile, Settings()).lower_bound_bytes()
+    return Planner(profile, Settings()).lower_bound_bytes()
 
 
 def planned(
@@ -220,7 +224,7 @@ def planned(
     timeline: of the steps under the schedule that is found.
     """
     capacity = int(machine.memory(FAST).capacity_bytes.value)
-    full = _Planner(profile, Settings())
+    full = Planner(profile, Settings())
     least = full.lower_bound_bytes()
     if settings.reserve and capacity < least:
         raise BelowBoundError(
@@ -228,7 +232,7 @@ def planned(
             f"short, and the largest of what does not, take {least}; give it at least as many, or "
             "plan without a pool"
         )
-    planner, visits = _Planner(profile, settings), len(profile.visits)
+    planner, visits = Planner(profile, settings), len(profile.visits)
     lengths = full.lengths(machine) if lengths is None else [*lengths]
     check_integer("the number of lengths to try", len(lengths))
 

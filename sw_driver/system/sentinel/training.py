@@ -1,0 +1,517 @@
+"""Sentinel for real: a PyTorch model trained in less memory than its step takes.
+
+A step is profiled as it runs: which storages each operation makes and uses. Later steps do the
+same, so it is known what is used next. Plans of what comes and leaves when are tried for two steps
+each, and the fastest is kept (Ren et al., *Sentinel*, HPCA 2021).
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heappop, heappush
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim import Optimizer
+
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_name
+from sw_driver.torch.residency import Held, Policy, Residency, Statistics, held_of
+from sw_driver.torch.stores import store_at
+
+from .steps import Ask, Plan, Step
+
+__all__ = ["Sentinel"]
+
+_KINDS = 16
+"""Steps that differ, as in the lengths of their sequences, and are known at a time."""
+
+_ACCUMULATES = 2**64 - 1
+"""The number of autograd's nodes that accumulate gradients."""
+
+_LOOKED_AT = 8
+"""Of what is to leave, so many are looked at for one that can at once."""
+
+_C: Any = torch._C
+
+
+@dataclass(eq=False)
+class _Kind:
+    """A step, and what is known of those like it."""
+
+    step: Step
+    limit_bytes: int = 0
+    """That its plans are for."""
+    to_try: list[Plan] = field(default_factory=list)
+    begun: bool = False
+    """Whether a step has run by the plan that is tried."""
+    best: Plan | None = None
+    best_ns: float = inf
+
+    @property
+    def plan(self) -> Plan | None:
+        return self.to_try[0] if self.to_try else self.best
+
+    def plan_for(self, limit_bytes: int, step_ns: int, bytes_per_s: float) -> None:
+        """Has plans to be tried."""
+        self.limit_bytes, self.begun, self.best, self.best_ns = limit_bytes, False, None, inf
+        self.to_try = self.step.plans(limit_bytes, step_ns, bytes_per_s)
+
+    def tried(self, ns: int) -> None:
+        """Notes what a step by the plan took. Of two the second counts: the first begins with what
+        another plan has left there."""
+        if self.to_try:
+            self.begun = not self.begun
+            if not self.begun:
+                plan = self.to_try.pop(0)
+                if ns < self.best_ns:
+                    self.best, self.best_ns = plan, ns
+
+
+@dataclass(eq=False)
+class _Run:
+    """A step as it runs."""
+
+    began_ns: int
+    waited_ns: int
+    """Before it."""
+    step: Step = field(default_factory=Step)
+    seen: set[Held] = field(default_factory=set)
+    sequence: list[int] = field(default_factory=list)
+    """By visit in which modules run the number of autograd's node that it begins with."""
+    visit: int = -1
+    updates: int = -1
+    """The operation that the update begins with."""
+    failed: bool = False
+    """Whether an operation or a forward pass has raised."""
+    open: bool = False
+    """Whether an operation has begun and not ended."""
+    moved: list[tuple[int, int, int]] = field(default_factory=list)
+    """By operation the bytes in fast memory, and those moved out and back until then."""
+
+    def see(self, held: Held) -> None:
+        """Numbers a storage."""
+        self.seen.add(held)
+        held.slot = len(self.step.nbytes)
+        self.step.nbytes.append(held.nbytes)
+
+
+class Sentinel(Policy):
+    """Trains a model within a budget of memory from here on; the training loop stays as it is.
+
+    Losses, gradients and parameters are bit for bit those of training without. What is made in
+    the model and of its tensors until :meth:`close` counts: activations, gradients, the optimizer's
+    state; not inputs, what operations need inside, or what is smaller than ``least_bytes``.
+
+    A step is from the model's call to the end of the optimizer's ``step()``. The first is profiled,
+    and so is each that is like none before; those run with what was used least recently leaving.
+    If one operation of the first step needs more than the budget, it has it, and then the
+    optimizer's ``step()`` raises.
+
+    Parameters
+    ----------
+    optimizer
+        Its ``step()`` ends a step.
+    fast
+        The budget in bytes, or a part of what a step has at most: ``"25%"``.
+    slow
+        Where the rest is: ``"host"``, or ``"file:"`` and a path.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For an argument that is none of these. In training ``torch.OutOfMemoryError`` for an
+        operation that needs more than the budget; nothing is lost then.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        fast: int | str,
+        slow: str = "host",
+        least_bytes: int = 1 << 16,
+    ) -> None:
+        self._share, self._bytes = _budget(fast)
+        self._model, self._optimizer = model, optimizer
+        self._kind: _Kind | None = None
+        """What this step is like so far, or the last one was."""
+        self._kinds: deque[_Kind] = deque(maxlen=_KINDS)
+        """Those that ran last come first."""
+        self._by_slot: dict[int, Held] = {}
+        self._run: _Run | None = None
+        self._last: _Run | None = None
+        self._number = 0
+        self._asks: deque[Ask] = deque()
+        self._leaving: list[tuple[float, int]] = []
+        """What leaves when there is no room, as a heap of its next use, negative, and number."""
+        self._ahead: set[Held] = set()
+        """What has come, or is on its way, and was not used yet."""
+        self._steps = Counter[str]()
+        """By plan."""
+        self._uses = Counter[str]()
+        self._own_ns = 0
+        self._inside = False
+        """Whether the model is called."""
+        self._layers = {each for each in model.modules() if [*each.parameters(recurse=False)]}
+        device = next((each.device for each in model.parameters()), torch.device("cpu"))
+        check_name("the device's type", device.type, ("cpu", "cuda"))
+        self._residency = Residency(
+            store_at(slow, device), self, self._limit, least_bytes=least_bytes, kind=device.type
+        )
+        try:
+            self._residency.adopt(self._lasting())
+        except BaseException:
+            self._residency.close()
+            raise
+        self._residency.__enter__()
+        self._residency.takes = False
+        # Hooks of calls are for all modules: with their own some are computed otherwise.
+        self._hooks = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+            optimizer.register_step_pre_hook(self._update),
+            optimizer.register_step_post_hook(self._end),
+            model.register_state_dict_post_hook(_as_copies),
+        ]
+
+    @property
+    def statistics(self) -> Statistics:
+        """What was moved so far."""
+        return self._residency.statistics
+
+    @property
+    def limit_bytes(self) -> int:
+        """The budget, of a share as far as it is known."""
+        return self._limit()
+
+    def report(self) -> dict[str, Any]:
+        """What was so far, ready for JSON."""
+        moved = self.statistics
+        return {
+            "budget_bytes": self.limit_bytes,
+            "least_budget_bytes": self._residency.most_needed_bytes,
+            "peak_bytes": moved.peak_bytes,
+            "peak_without_bytes": self._residency.most_live_bytes,
+            "out_bytes": moved.bytes_out,
+            "back_bytes": moved.bytes_back,
+            **{each: self._uses[each] for each in ("in_time", "late", "on_demand")},
+            "waited_ms": moved.waited_ns // 10**6,
+            "bookkeeping_ms": self._own_ns // 10**6,
+            "steps": dict(self._steps),
+        }
+
+    def __str__(self) -> str:
+        report = self.report()
+        lines = [f"steps {name}: {count}" for name, count in report.pop("steps").items()]
+        lines += [f"{name.replace('_', ' ')}: {value:,}" for name, value in report.items()]
+        if self._steps.total() > 2 and {*self._steps} == {"profiled"}:
+            lines.append("no step was like one before, so none was planned for")
+        return "\n".join([f"Sentinel: {self._steps.total()} steps", *lines])
+
+    def plot(self, path: Path | str) -> Path:
+        """Draws the last step's memory and copies by operation, as SVG; returns where.
+
+        Raises ``ValueError`` before the first step's end.
+        """
+        from matplotlib.figure import Figure
+
+        from ..plotting import save
+
+        if self._last is None:
+            raise ValueError("no step has ended yet: train for one, then plot")
+        used, out, back = zip(*self._last.moved, strict=True)
+        figure = Figure(figsize=(8, 5), layout="constrained")
+        memory, copies = figure.subplots(2, sharex=True)
+        memory.plot([each / 2**20 for each in used], drawstyle="steps", label="in fast memory")
+        memory.axhline(self.limit_bytes / 2**20, color="k", linestyle="--", label="budget")
+        for moved, label in ((out, "out"), (back, "back")):
+            begun = [(after - before) / 2**20 for before, after in pairwise(moved)]
+            copies.bar(range(1, len(moved)), begun, 1, label=label)
+        copies.set_xlabel("operation of the step")
+        memory.set_ylabel("MiB")
+        copies.set_ylabel("copies begun, MiB")
+        memory.legend(loc="lower right")
+        copies.legend()
+        return save(figure, Path(path))
+
+    def close(self) -> None:
+        """Has everything in memory again and sees no operation any more."""
+        if self._hooks:
+            for each in self._hooks:
+                each.remove()
+            self._hooks.clear()
+            self._residency.close()
+
+    def __enter__(self) -> Sentinel:
+        if not self._hooks:
+            raise InvalidArgumentError("this policy is closed: make another")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Steps.
+
+    def _lasting(self) -> list[Tensor]:
+        states = (each for state in self._optimizer.state.values() for each in _tensors(state))
+        there = [each for each in states if each.device.type == self._residency.kind]
+        return [*self._model.parameters(), *self._model.buffers(), *there]
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if module is self._model:
+            self._residency.check_thread()
+            self._inside = self._residency.takes = True
+            if self._run is None and torch.is_grad_enabled():
+                self._begin()
+        if (run := self._run) is not None and module in self._layers:
+            run.sequence.append(_get_sequence_nr())
+            run.step.visits.append(len(run.step.functions))
+            run.visit = len(run.sequence)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if module is self._model:
+            self._inside = self._residency.takes = False
+            if output is None and self._run is not None:
+                self._run.failed = True
+
+    def _begin(self) -> None:
+        self._residency.adopt(self._lasting())
+        self._run = _Run(time.perf_counter_ns(), self.statistics.waited_ns)
+        self._number = 0
+        if self._kinds:
+            count = len(self._kinds[0].step.functions)
+            self._asks = deque(each._replace(use=each.use - count) for each in self._asks)
+            self._leaving = [(use + count, slot) for use, slot in self._leaving]
+            self._kind = self._kinds[0]
+
+    def _update(self, *_: object) -> None:
+        if (run := self._run) is not None:
+            run.updates = len(run.step.functions)
+
+    def _end(self, *_: object) -> None:
+        run, kind = self._run, self._kind
+        if run is None:
+            return
+        if self._residency.kind == "cuda":
+            torch.cuda.synchronize()
+        began = time.perf_counter_ns()
+        ns, waited_ns = began - run.began_ns, self.statistics.waited_ns - run.waited_ns
+        self._run, self._last = None, run
+        if run.failed:
+            self._steps["failed"] += 1
+        elif kind is not None and len(kind.step.functions) == len(run.step.functions):
+            self._steps[kind.plan.name if kind.plan else "on demand"] += 1
+            kind.tried(ns)
+            self._kinds.remove(kind)
+            self._kinds.appendleft(kind)
+            moved_bytes = sum(run.moved[-1][1:]) - sum(run.moved[0][1:])
+            if kind.limit_bytes != self._limit() and moved_bytes:
+                bytes_per_s = moved_bytes * 10**9 / max(waited_ns, 1)
+                kind.plan_for(self._limit(), ns - waited_ns, bytes_per_s)
+        else:
+            self._steps["profiled"] += 1
+            self._note_updates(run)
+            self._kinds.appendleft(_Kind(run.step))
+        self._by_slot = {each.slot: each for each in run.seen}
+        for each in self._residency:
+            each.slot = each.slot if each in run.seen else -1
+        self._own_ns += time.perf_counter_ns() - began
+        least, limit = self._residency.most_needed_bytes, self._limit(hard=True)
+        if least > limit:
+            raise torch.OutOfMemoryError(
+                f"a step needs {least} bytes of fast memory, for one of its operations, of {limit}:"
+                " give it as many, or train with a smaller batch; this step is done, and right"
+            )
+
+    def _note_updates(self, run: _Run) -> None:
+        """A parameter's update is a visit."""
+        owners: dict[int, int] = {}
+        parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
+        for number, each in enumerate(parameters):
+            for tensor in (each, each.grad, *_tensors(self._optimizer.state.get(each, {}))):
+                held = None if tensor is None else self._residency.of(tensor)
+                if held is not None:
+                    owners.setdefault(held.slot, number)
+        last = -1
+        for number in range(max(run.updates, 0), len(run.step.slots) * (run.updates >= 0)):
+            owner = next((owners[each] for each in run.step.slots[number] if each in owners), last)
+            if owner != last:
+                run.step.visits.append(number)
+                last = owner
+
+    # What the residency asks for.
+
+    def before(self, func: Any, used: list[Held]) -> int | None:
+        run = self._run
+        # What is made of its tensors counts, but from nothing only in the model's calls.
+        self._residency.takes = True
+        if run is None:
+            return None
+        began = time.perf_counter_ns()
+        step, kind = run.step, self._kind
+        number = self._number = len(step.functions)
+        run.failed, run.open = run.failed or run.open, True
+        if run.sequence and (node := _C._current_autograd_node()) is not None:
+            self._note_visit(run, node._sequence_nr())
+        for each in used:
+            if each not in run.seen:
+                self._see(run, each)
+            if not each.here:
+                self._uses["on_demand"] += 1
+            elif each in self._ahead:
+                self._uses["in_time" if each.job is None else "late"] += 1
+                self._ahead.discard(each)
+        slots = tuple([each.slot for each in used])
+        step.functions.append(func)
+        step.slots.append(slots)
+        step.made.append(())
+        if kind is not None and not kind.step.is_like(step, number):
+            kind = next((each for each in self._kinds if each.step.begins_like(step)), None)
+            self._kind = kind
+            self._asks.clear()
+            self._leaving.clear()
+        if kind is None:
+            made_bytes = None
+        else:
+            if (plan := kind.plan) is not None:
+                self._asks.extend(plan.asks.get(number, ()))
+                self._come(kind.step, number)
+            # What has no arguments has its size from elsewhere.
+            made_bytes = kind.step.made_bytes[number] if used else None
+        self._own_ns += time.perf_counter_ns() - began
+        return made_bytes
+
+    def after(self, func: Any, used: list[Held], made: list[Held]) -> None:
+        self._residency.takes = self._inside
+        run = self._run
+        if run is None:
+            return
+        began = time.perf_counter_ns()
+        step, kind, number = run.step, self._kind, self._number
+        for each in made:
+            self._see(run, each)
+            step.born[each.slot] = number
+        step.made[number] = tuple([each.slot for each in made])
+        run.open = False
+        if kind is not None and kind.plan is not None:
+            for slot in kind.plan.leaving.get(number, ()):
+                if (held := self._by_slot.get(slot)) is not None:
+                    self._residency.clean(held)
+                    heappush(self._leaving, (-kind.step.next_use(slot, number + 1), slot))
+        moved = self.statistics
+        run.moved.append((self._residency.used_bytes, moved.bytes_out, moved.bytes_back))
+        self._own_ns += time.perf_counter_ns() - began
+
+    def _see(self, run: _Run, held: Held) -> None:
+        run.see(held)
+        self._by_slot[held.slot] = held
+
+    def _note_visit(self, run: _Run, sequence: int) -> None:
+        visit = bisect_right(run.sequence, sequence)
+        if visit != run.visit and sequence < _ACCUMULATES:
+            run.visit = visit
+            run.step.visits.append(len(run.step.functions))
+
+    def _come(self, step: Step, number: int) -> None:
+        residency, asks = self._residency, self._asks
+        while asks:
+            ask = asks[0]
+            held = self._by_slot.get(ask.slot)
+            if held is not None and not held.here and ask.use > number:
+                while residency.free_bytes < held.nbytes + ask.beside_bytes:
+                    victim = self._leaver(step, (), ask.use)
+                    if victim is None:
+                        return
+                    residency.drop(victim)
+                if residency.fetch(held):
+                    self._ahead.add(held)
+            asks.popleft()
+
+    def victim(self, residency: Residency, stay: Collection[Held]) -> Held | None:
+        if self._kind is None:
+            return super().victim(residency, stay)
+        step = self._kind.step
+        if (held := self._leaver(step, stay)) is not None:
+            return held
+        # If nothing else can, what is on its way leaves when it is there.
+        comes = [each for each in self._ahead if each.comes and each not in stay]
+        return max(
+            [*residency.movable(stay)] or comes, key=partial(self._next_use, step), default=None
+        )
+
+    def _leaver(self, step: Step, stay: Collection[Held], after: float = -1) -> Held | None:
+        """What is to leave and is used last; with ``after``, if that is then, and at once."""
+        found, kept = None, []
+        while self._leaving and found is None:
+            use, slot = entry = heappop(self._leaving)
+            held = self._by_slot.get(slot)
+            if held is None or not held.here or step.next_use(slot, self._number) != -use:
+                continue  # it has left, or was used since
+            if -use <= after or (after >= 0 and len(kept) == _LOOKED_AT):
+                kept.append(entry)
+                break
+            busy = held.comes or (after >= 0 and (not held.stored or held.job is not None))
+            if busy or held in stay or not self._residency.can_leave(held):
+                kept.append(entry)
+            else:
+                found = held
+        for entry in kept:
+            heappush(self._leaving, entry)
+        return found
+
+    def _next_use(self, step: Step, held: Held) -> tuple[float, int]:
+        known = 0 <= held.slot < len(step.nbytes)
+        return step.next_use(held.slot, self._number) if known else inf, -held.used
+
+    def freed(self, held: Held) -> None:
+        if self._by_slot.get(held.slot) is held:
+            del self._by_slot[held.slot]
+        self._ahead.discard(held)
+        if (run := self._run) is not None and held in run.seen:
+            run.step.freed[held.slot] = len(run.step.functions)
+            run.seen.discard(held)
+
+    def _limit(self, *, hard: bool = False) -> int:
+        most = self._residency.most_live_bytes
+        limit = self._bytes if self._share is None else int(most * self._share)
+        return limit if hard or self._kinds else max(limit, self._residency.most_needed_bytes)
+
+
+def _budget(fast: int | str) -> tuple[float | None, int]:
+    if isinstance(fast, str) and fast.endswith("%"):
+        try:
+            share = float(fast[:-1]) / 100
+        except ValueError:
+            share = 0.0
+        if 0 < share <= 1:
+            return share, 0
+    elif isinstance(fast, int) and not isinstance(fast, bool) and fast > 0:
+        return None, fast
+    raise InvalidArgumentError(
+        f"fast memory of {fast!r}: expected a number of bytes, or a share such as '25%'"
+    )
+
+
+def _tensors(state: dict[str, Any]) -> list[Tensor]:
+    return [each for each in state.values() if isinstance(each, Tensor)]
+
+
+def _as_copies(module: nn.Module, state: dict[str, Any], *_: object) -> None:
+    """Has a state dict be of copies, as where a tensor is in memory says what shares its storage,
+    and tensors move."""
+    for name, value in state.items():
+        if isinstance(value, Tensor) and (held := held_of(value)) is not None:
+            state[name] = held.residency.copied(value)
