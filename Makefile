@@ -82,7 +82,7 @@ lint: $(INSTALLED) ## Checks format, style and types
 constraints: ## Writes constraints.txt: the newest versions that pyproject.toml allows
 	@'$(PYTHON)' -m venv --clear build/constraints
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check \
-	  '.[dev,cluster,torch]'
+	  '.[dev,cluster,firmware,tools,torch]'
 	@build/constraints/bin/python -m pip freeze --all --exclude nearmem --exclude pip > build/frozen.txt
 	@sed -i -E '/^[^#]/d' constraints.txt
 	@sed -E '/^(cuda|nvidia|triton)/d; s/\+.*//' build/frozen.txt >> constraints.txt

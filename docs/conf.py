@@ -78,7 +78,7 @@ nitpick_ignore_regex = [
     # Type variables, and types that are private to their module.
     (r"py:(class|obj)", r".*\.([A-Z]|_\w+)"),
     # Signatures whose defaults are no expressions are split at their commas.
-    (r"py:class", r"tuple\[(str|int)"),
+    (r"py:class", r"((list\[)?tuple|dict)\[(str|int)"),
 ]
 
 

@@ -49,9 +49,10 @@ def test_constraints_name_all_that_is_needed() -> None:
     names = {canonicalize_name(name) for name in fixed}
     assert len(names) == len(fixed)
     extras = ["dev", "cluster"]
-    with suppress(PackageNotFoundError):
-        version("torch")
-        extras.append("torch")
+    for extra, name in (("torch", "torch"), ("tools", "transformers")):
+        with suppress(PackageNotFoundError):
+            version(name)
+            extras.append(extra)
     others = needed("nearmem", extras).keys() - names
     # PyTorch needs CUDA's libraries of certain versions itself, and does not everywhere.
     assert {name for name in others if not re.match("cuda|nvidia|triton", name)} == {"nearmem"}

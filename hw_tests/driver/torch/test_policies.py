@@ -1,0 +1,214 @@
+"""Under each policy odd models train as without it, to the last bit."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install -e '.[torch]'"
+)
+
+from torch import nn
+
+from hw_tests.driver.torch.odd_models import (
+    MODELS,
+    Buckets,
+    Dropping,
+    Tied,
+    batches,
+    loss_of,
+)  # fmt: skip
+from hw_tests.driver.torch.policies import POLICIES, Begin
+from sw_driver.torch import ModuleOptimizer
+
+on_each = pytest.mark.parametrize("name", POLICIES)
+
+
+def states(model: nn.Module, optimizer: Any) -> list[Any]:
+    state = optimizer.state_dict()["state"]
+    found = [*model.state_dict().values()]
+    found += [state[key][name] for key in sorted(state) for name in sorted(state[key])]
+    return [torch.as_tensor(each).clone() for each in found]
+
+
+def same(these: list[Any], those: list[Any]) -> bool:
+    return len(these) == len(those) and all(map(torch.equal, these, those))
+
+
+def step(model: nn.Module, optimizer: Any, *batches: Any) -> list[Any]:
+    optimizer.zero_grad()
+    found = []
+    for batch in batches:
+        loss = loss_of(model, batch)
+        (loss / len(batches)).backward()
+        found.append(loss.detach().clone())
+    if not isinstance(optimizer, ModuleOptimizer):  # whose norms the module rounds otherwise
+        found.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5))
+    optimizer.step()
+    return found
+
+
+def trained(begin: Begin, make: Any, folder: Path) -> list[Any]:
+    """A loop with what loops have: accumulation, clipping, a schedule, an evaluation."""
+    torch.manual_seed(1)
+    model, found = make(), []
+    with ExitStack() as stack:
+        optimizer = begin(stack, model, folder)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        given = batches(24 if make is Buckets else 8, make)
+        for pair in zip(given[::2], given[1::2], strict=True):
+            found += step(model, optimizer, *pair)
+            schedule.step()
+            with torch.no_grad():
+                found.append(loss_of(model.eval(), pair[0]).clone())
+            model.train()
+        found += states(model, optimizer)
+    return [*found, *(each.detach().clone() for each in model.parameters())]
+
+
+@pytest.mark.parametrize("make", MODELS)
+@on_each
+def test_bits_are_those_of_training_without(name: str, make: Any, tmp_path: Path) -> None:
+    policy, plain = POLICIES[name]
+    assert same(trained(policy, make, tmp_path), trained(plain, make, tmp_path))
+
+
+@on_each
+def test_training_goes_on_without_the_policy_and_back(name: str, tmp_path: Path) -> None:
+    policy, plain = POLICIES[name]
+    found = []
+    for begins in (plain, plain, plain), (policy, plain, policy), (plain, policy, policy):
+        saved = io.BytesIO()
+        for number, begin in enumerate(begins):
+            torch.manual_seed(number)
+            model = Dropping()
+            with ExitStack() as stack:
+                optimizer = begin(stack, model, tmp_path)
+                if number:
+                    content = torch.load(saved)
+                    model.load_state_dict(content["model"])
+                    optimizer.load_state_dict(content["optimizer"])
+                for batch in batches(2, seed=number):
+                    step(model, optimizer, batch)
+                content = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                saved = io.BytesIO()
+                torch.save(content, saved)
+                saved.seek(0)
+                found.append(states(model, optimizer))
+    assert all(same(found[at], found[at % 3]) for at in range(3, 9))
+
+
+@on_each
+def test_two_models_in_a_process(name: str, tmp_path: Path) -> None:
+    """Their steps take turns; the first is done before the second."""
+    found: list[list[Any]] = []
+    for begin in POLICIES[name]:
+        torch.manual_seed(1)
+        models, results = [Tied(), Dropping()], []
+        with ExitStack() as outer:
+            inner = outer.enter_context(ExitStack())
+            folders = [tmp_path / str(number) for number in range(2)]
+            for each in folders:
+                each.mkdir(exist_ok=True)
+            optimizers = [
+                begin(stack, model, folder)
+                for stack, model, folder in zip((outer, inner), models, folders, strict=True)
+            ]
+            for number, batch in enumerate(batches(8)):
+                which = number % 2 if number < 6 else 0
+                results += step(models[which], optimizers[which], batch)
+                if number == 5:
+                    results += states(models[1], optimizers[1])
+                    inner.close()
+            results += states(models[0], optimizers[0])
+        found.append(results)
+    assert same(*found)
+
+
+class Failure(Exception):
+    pass
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "step"])
+@on_each
+def test_training_goes_on_after_an_exception(name: str, where: str, tmp_path: Path) -> None:
+    def fail(*_: Any) -> None:
+        raise Failure
+
+    found = []
+    for begin in POLICIES[name]:
+        torch.manual_seed(1)
+        model = Tied()
+        with ExitStack() as stack:
+            optimizer: Any = begin(stack, model, tmp_path)
+            given = batches(5)
+            results = step(model, optimizer, given[0])
+            for batch in given[1:3]:
+                hook: Any = {
+                    "forward": model.middle[1].register_forward_hook,
+                    "backward": model.middle[1].register_full_backward_hook,
+                    "step": optimizer.register_step_pre_hook,
+                }[where](fail)
+                with pytest.raises(Failure):
+                    step(model, optimizer, batch)
+                hook.remove()
+            for batch in given[3:]:
+                results += step(model, optimizer, batch)
+            found.append([*results, *states(model, optimizer)])
+    assert same(*found)
+
+
+def train_and_save(name: str, folder: Path, steps: int) -> None:
+    """Trains with a checkpoint after each step, from the last on: to be killed at any moment."""
+    checkpoint = folder / "checkpoint.pt"
+    torch.manual_seed(1)
+    model, done = Dropping(), 0
+    with ExitStack() as stack:
+        optimizer = POLICIES[name][0](stack, model, folder)
+        if checkpoint.exists():
+            content = torch.load(checkpoint)
+            model.load_state_dict(content["model"])
+            optimizer.load_state_dict(content["optimizer"])
+            done = content["step"]
+        print(done, flush=True)
+        for number in range(done, steps):
+            torch.manual_seed(number)
+            step(model, optimizer, *batches(1, seed=number))
+            content = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save({**content, "step": number + 1}, folder / "part.pt")
+            (folder / "part.pt").replace(checkpoint)
+            print(number + 1, flush=True)
+
+
+@on_each
+def test_what_was_killed_goes_on_from_its_checkpoint(name: str, tmp_path: Path) -> None:
+    code = f"from {__name__} import *; train_and_save({name!r}, Path({str(tmp_path)!r}), 6)"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != "3\n":
+            assert process.poll() is None
+        process.kill()
+    left = {path.name for path in tmp_path.iterdir()} - {"part.pt"}
+    assert left == {"checkpoint.pt"} | ({"nvme.img"} if name == "offloading" else set())
+    train_and_save(name, tmp_path, 6)
+    torch.manual_seed(1)
+    model = Dropping()
+    with ExitStack() as stack:
+        optimizer = POLICIES[name][1](stack, model, tmp_path)
+        for number in range(6):
+            torch.manual_seed(number)
+            step(model, optimizer, *batches(1, seed=number))
+        wanted = states(model, optimizer)
+    content = torch.load(tmp_path / "checkpoint.pt")
+    state = content["optimizer"]["state"]
+    found = [*content["model"].values()]
+    found += [state[key][name] for key in sorted(state) for name in sorted(state[key])]
+    assert same([torch.as_tensor(each) for each in found], wanted)
