@@ -22,7 +22,7 @@ from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 from sw_driver.memory_node import CompressionStatistics, DeviceNode
 
 from .remote import RemoteStore
-from .residency import Held, Policy, Residency, Statistics
+from .residency import Held, Policy, Residency, Statistics, described
 
 __all__ = ["CHEAP", "MemoryOverlay", "OverlayStatistics"]
 
@@ -137,6 +137,14 @@ class MemoryOverlay(Policy):
         """Cheap layers whose calls are seen."""
         self._packing: Any = None
         self._modes = 0
+
+    def report(self) -> dict[str, Any]:
+        """What was so far, ready for JSON; memory is of the model and of operations' results."""
+        recomputed = self.statistics.bytes_recomputed
+        return {**self._residency.report(), "recomputed_bytes": recomputed}
+
+    def __str__(self) -> str:
+        return described("MemoryOverlay", self.report())
 
     def __enter__(self) -> MemoryOverlay:
         self._residency.__enter__()

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -32,7 +32,7 @@ from sw_driver.device.errors import InvalidArgumentError
 from .step import Interrupts
 from .stores import Job, Store
 
-__all__ = ["Held", "Policy", "Residency", "Statistics", "held_of"]
+__all__ = ["Held", "Policy", "Residency", "Statistics", "described", "held_of"]
 
 _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
 """Operations that need no bytes, and whose results may be made of an empty storage."""
@@ -296,6 +296,20 @@ class Residency:
     def free_bytes(self) -> float:
         """What is left of the budget."""
         return self.limit_bytes - self.used_bytes
+
+    def report(self) -> dict[str, Any]:
+        """What was so far, ready for JSON; ``peak_without_bytes`` is the most that there was at
+        once, wherever it was."""
+        moved = self.statistics
+        return {
+            "budget_bytes": None if math.isinf(self.limit_bytes) else self.limit_bytes,
+            "peak_bytes": moved.peak_bytes,
+            "peak_without_bytes": self.most_live_bytes,
+            "out_bytes": moved.bytes_out,
+            "back_bytes": moved.bytes_back,
+            "waits": moved.waits,
+            "waited_ms": moved.waited_ns // 10**6,
+        }
 
     def __enter__(self) -> Self:
         watch = getattr(_THREAD, "watch", None)
@@ -877,6 +891,15 @@ def _reading(method: Any, *, copies: bool = False, writes: bool = False, pins: b
 
 def _only_counted(held: Held) -> bool:
     return held.here and not held.residency.can_leave(held)
+
+
+def described(title: str, report: Mapping[str, Any]) -> str:
+    """A policy's report in lines."""
+    lines = [
+        f"{name.replace('_', ' ')}: {'none' if value is None else format(value, ',')}"
+        for name, value in report.items()
+    ]
+    return "\n".join([title, *lines])
 
 
 def held_of(tensor: Tensor) -> Held | None:

@@ -25,6 +25,7 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_integer, check_name
+from sw_driver.torch.residency import described
 
 from .profiler import Cuda, layers_of
 
@@ -263,8 +264,7 @@ class MemFerry:
         report = self.report()
         modes = Counter(each["mode"] for each in report.pop("layers").values())
         counted = ", ".join(f"{number} layers {mode}" for mode, number in modes.items())
-        lines = [f"{name.replace('_', ' ')}: {value:,}" for name, value in report.items()]
-        return "\n".join([f"MemFerry: {counted}", *lines])
+        return described(f"MemFerry: {counted}", report)
 
     def _place(self, owners: Mapping[nn.Parameter, _Layer], names: Mapping[Any, str]) -> None:
         """Gives the parameters their memory on the host, and layers theirs on the GPU."""

@@ -27,7 +27,7 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_name
-from sw_driver.torch.residency import Held, Policy, Residency, Statistics, held_of
+from sw_driver.torch.residency import Held, Policy, Residency, Statistics, described, held_of
 from sw_driver.torch.stores import store_at
 
 from .steps import Ask, Plan, Step
@@ -199,27 +199,22 @@ class Sentinel(Policy):
 
     def report(self) -> dict[str, Any]:
         """What was so far, ready for JSON."""
-        moved = self.statistics
         return {
+            **self._residency.report(),
             "budget_bytes": self.limit_bytes,
             "least_budget_bytes": self._residency.most_needed_bytes,
-            "peak_bytes": moved.peak_bytes,
-            "peak_without_bytes": self._residency.most_live_bytes,
-            "out_bytes": moved.bytes_out,
-            "back_bytes": moved.bytes_back,
             **{each: self._uses[each] for each in ("in_time", "late", "on_demand")},
-            "waited_ms": moved.waited_ns // 10**6,
             "bookkeeping_ms": self._own_ns // 10**6,
             "steps": dict(self._steps),
         }
 
     def __str__(self) -> str:
         report = self.report()
-        lines = [f"steps {name}: {count}" for name, count in report.pop("steps").items()]
-        lines += [f"{name.replace('_', ' ')}: {value:,}" for name, value in report.items()]
+        steps = {f"steps {name}": count for name, count in report.pop("steps").items()}
+        text = described(f"Sentinel: {self._steps.total()} steps", {**steps, **report})
         if self._steps.total() > 2 and {*self._steps} == {"profiled"}:
-            lines.append("no step was like one before, so none was planned for")
-        return "\n".join([f"Sentinel: {self._steps.total()} steps", *lines])
+            text += "\nno step was like one before, so none was planned for"
+        return text
 
     def plot(self, path: Path | str) -> Path:
         """Draws the last step's memory and copies by operation, as SVG; returns where.

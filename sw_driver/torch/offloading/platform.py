@@ -20,7 +20,7 @@ from hw.rules import rule
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import replacing
 from sw_driver.torch import ModuleOptimizer
-from sw_driver.torch.residency import held_of
+from sw_driver.torch.residency import described, held_of
 
 from .optimizer import OffloadedOptimizer, offloaded
 from .policy import DeviceMemory, ParameterPolicy, Stored
@@ -92,6 +92,15 @@ class Offloading:
     def peak_device_bytes(self) -> int:
         """The most bytes that lay in the device's memory."""
         return self.memory.peak_bytes
+
+    def report(self) -> dict[str, Any]:
+        """What was of the device's memory so far, ready for JSON; of the module's the store's
+        ``statistics()`` tell."""
+        fetched, ahead = self.residency.fetches, self.residency.prefetches
+        return {**self.memory.report(), "fetches": fetched, "prefetches": ahead}
+
+    def __str__(self) -> str:
+        return described("Offloading", self.report())
 
     def __enter__(self) -> Self:
         self.memory.__enter__()

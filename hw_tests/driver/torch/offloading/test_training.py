@@ -332,6 +332,11 @@ def test_a_limit_that_ends_plain_training_is_enough(tmp_path: Path) -> None:
         model = platform.build(many)
         train(model, platform.optimizer())
         assert 0.5 * limit < platform.peak_device_bytes <= limit
+        report = platform.report()
+        assert report["budget_bytes"] == limit
+        assert report["peak_bytes"] == platform.peak_device_bytes
+        assert report["peak_without_bytes"] > limit
+        assert f"fetches: {platform.residency.fetches}\n" in str(platform)
 
 
 def test_the_program_may_write_parameters(tmp_path: Path) -> None:
