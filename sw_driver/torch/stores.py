@@ -127,9 +127,8 @@ class _Threaded(ABC):
         stream = self._streams[back]
         with torch.cuda.stream(stream):
             stream.wait_event(ready)
-            other = torch.as_tensor(
-                SimpleNamespace(__cuda_array_interface__=there), device=self._device
-            )
+            memory = SimpleNamespace(__cuda_array_interface__=there)
+            other = torch.as_tensor(memory, dtype=torch.uint8, device=self._device)
             to, source = (other, own) if back else (own, other)
             to.copy_(source, non_blocking=True)
         stream.synchronize()
