@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -91,8 +91,9 @@ class HostMemory(wiring.Component):
     A request for a beat that no bank holds does not reach the memory: it is answered with an error,
     in a cycle in which the memory answers nothing.
 
-    Requests from inside, of rings and cores, wait for nothing of the host's and go before it: what
-    the host asks after one of them was taken reaches the memory after it. Their responses must be
+    Requests from inside, of rings and cores, wait for a write of the host that was taken before
+    them, which waits for nothing, and pass all else of the host's: what the host asks after one of
+    them was taken reaches the memory after it. Their responses must be
     taken at once.
 
     A request reaches the memory two cycles later, one in each cycle. The memory's responses are
@@ -146,10 +147,17 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         held, inner = Signal(request), Signal(request)
         meets = Signal()
         self._meet(m, held.address, meets)
-        inner_moves, inner_refused = self._pass(m, inner, "inner_", free, room=1, depth=3)
+        first = Signal()  # the host's write that is held was asked for before the inner request
+        inner_moves, inner_refused = self._pass(m, inner, "inner_", free & ~first, room=1, depth=3)
         room &= ~(inner_moves | inner_refused)
         free &= held.write | ~(self.gate.closing | meets)
         moves, refused = self._pass(m, held, "", free, room=room, depth=OUTSTANDING)
+        asked = self.request
+        with m.If(self.inner_request.valid & self.inner_request.ready):
+            newest = asked.valid & asked.payload.write
+            m.d.sync += first.eq(Mux(asked.ready, newest, held.write))
+        with m.Elif(moves | refused):
+            m.d.sync += first.eq(0)
         answers = answered.valid & ~answered.payload.tag[HOST_TAG_BITS]
         m.d.comb += [answered.ready.eq(1), self.gate.closed.eq(reads == 0)]
         m.d.sync += [
