@@ -32,6 +32,7 @@ STEPS = (1, 2, 3, 1000, 10**9, LAST_STEP - 1, LAST_STEP)
 GOLDEN_USERS = {
     "axdimm/backends/golden.py",
     "commands/__init__.py",
+    "experiments/pim/training.py",
     "experiments/pim/validation.py",
     "experiments/rulejob.py",
     "experiments/training/gpt.py",

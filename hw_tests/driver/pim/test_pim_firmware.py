@@ -400,7 +400,7 @@ def test_a_slot_by_hand() -> None:
     slot = firmware.slot(Command("fill", (1 << 27, 5, -1.0)), windows)
     assert slot[:6] == [1, 3, 1 << 27, 5, 0xBF800000, 0]
     assert (slot[48:53], len(slot)) == ([0x80, 2, 0x800_0000, 1, 0], 64)
-    with pytest.raises(InvalidArgumentError, match="windows is 8"):
+    with pytest.raises(InvalidArgumentError, match="has 8 windows, a core has 7"):
         firmware.slot(Command("fill", (0, 0, 0)), windows * 4)
 
 
