@@ -91,10 +91,9 @@ class HostMemory(wiring.Component):
     A request for a beat that no bank holds does not reach the memory: it is answered with an error,
     in a cycle in which the memory answers nothing.
 
-    Requests from inside, of rings and cores, wait for a write of the host that was taken before
-    them, which waits for nothing, and pass all else of the host's: what the host asks after one of
-    them was taken reaches the memory after it. Their responses must be
-    taken at once.
+    Requests from inside, of rings and cores, and writes of the host reach the memory in the order
+    in which they were taken, and wait for nothing of the host's. So who has handed over the writes
+    of a descriptor may ring. Responses to requests from inside must be taken at once.
 
     A request reaches the memory two cycles later, one in each cycle. The memory's responses are
     always taken; the host may leave up to :data:`OUTSTANDING` where they are.
@@ -139,30 +138,30 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         sent, answered, given = self.memory_request, self.memory_response, self.response
-        # Room for the host's responses is set aside with its requests, so the memory never waits.
+        # Room for the host's responses is set aside when its requests are taken, so neither the
+        # memory nor a request that is held ever waits for the host.
         under_way = Signal(range(OUTSTANDING + 1))
         reads = Signal(range(OUTSTANDING + 1))
         room, free = under_way != OUTSTANDING, sent.ready | ~sent.valid
         request = memory_request_layout(self._config, tag_bits=HOST_TAG_BITS)
         held, inner = Signal(request), Signal(request)
-        meets = Signal()
+        meets, earlier = Signal(), Signal()
         self._meet(m, held.address, meets)
-        first = Signal()  # the host's write that is held was asked for before the inner request
-        inner_moves, inner_refused = self._pass(m, inner, "inner_", free & ~first, room=1, depth=3)
-        room &= ~(inner_moves | inner_refused)
+        side = self._pass(m, inner, "inner_", turn=~earlier, free=free, room=1, depth=3)
+        inner_taken, inner_moves, inner_leaves, _ = side
         free &= held.write | ~(self.gate.closing | meets)
-        moves, refused = self._pass(m, held, "", free, room=room, depth=OUTSTANDING)
-        asked = self.request
-        with m.If(self.inner_request.valid & self.inner_request.ready):
-            newest = asked.valid & asked.payload.write
-            m.d.sync += first.eq(Mux(asked.ready, newest, held.write))
-        with m.Elif(moves | refused):
-            m.d.sync += first.eq(0)
+        side = self._pass(m, held, "", turn=~inner_leaves, free=free, room=room, depth=OUTSTANDING)
+        taken, moves, leaves, stays = side
+        # That the host's request that is held is a write, and was taken before the inner one.
+        with m.If(inner_taken):
+            m.d.sync += earlier.eq(Mux(stays, held.write, taken & self.request.payload.write))
+        with m.Elif(leaves):
+            m.d.sync += earlier.eq(0)
         answers = answered.valid & ~answered.payload.tag[HOST_TAG_BITS]
         m.d.comb += [answered.ready.eq(1), self.gate.closed.eq(reads == 0)]
         m.d.sync += [
             self.status.starts.eq(self.status.starts + self.gate.start),
-            under_way.eq(under_way + (moves | refused) - (given.valid & given.ready)),
+            under_way.eq(under_way + taken - (given.valid & given.ready)),
             reads.eq(reads + (moves & ~held.write) - (answers & ~answered.payload.write)),
         ]
         with m.If(sent.ready):
@@ -178,11 +177,12 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         return m
 
     def _pass(
-        self, m: Any, held: Any, prefix: str, free: Any, *, room: Any, depth: int
-    ) -> tuple[Any, Any]:
+        self, m: Any, held: Any, prefix: str, *, turn: Any, free: Any, room: Any, depth: int
+    ) -> tuple[Any, Any, Any, Any]:
         """Holds a request of one side until it moves on, or is refused, and passes its answers on.
 
-        Returns whether it does the one or the other in this cycle.
+        Returns whether in this cycle one is taken, the one that is held moves on, leaves, and
+        stays.
         """
         asked, answered = getattr(self, f"{prefix}request"), self.memory_response
         m.submodules[f"{prefix}responses"] = responses = StreamFifo(
@@ -190,16 +190,18 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         )
         given = wiring.flipped(getattr(self, f"{prefix}response"))
         wiring.connect(m, given, responses.o)
-        holds, moves, refused = (
-            Signal(name=f"{prefix}{name}") for name in ("holds", "moves", "refused")
+        holds, moves, refused, stays = (
+            Signal(name=f"{prefix}{name}") for name in ("holds", "moves", "refused", "stays")
         )
+        taken = asked.valid & asked.ready
         missing = nowhere(self._config, held.address)
         answers = answered.valid & (answered.payload.tag[HOST_TAG_BITS] == bool(prefix))
         response = responses.i.payload
         m.d.comb += [
-            moves.eq(holds & ~missing & free & room),
-            refused.eq(holds & missing & room & ~answers),
-            asked.ready.eq(~holds | moves | refused),
+            moves.eq(holds & turn & ~missing & free),
+            refused.eq(holds & turn & missing & ~answers),
+            stays.eq(holds & ~(moves | refused)),
+            asked.ready.eq(~stays & room),
             responses.i.valid.eq(answers | refused),
             response.error.eq(refused),
         ]
@@ -211,9 +213,9 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
                 getattr(response, name).eq(getattr(answered.payload, name))
                 for name in ("data", "tag", "write")
             ]
-        with m.If(asked.ready):
-            m.d.sync += [holds.eq(asked.valid), held.eq(asked.payload)]
-        return moves, refused
+        with m.If(~stays):
+            m.d.sync += [holds.eq(taken), held.eq(asked.payload)]
+        return taken, moves, moves | refused, stays
 
     def _report(self, m: Any, refused: Any) -> None:
         status = self.status

@@ -316,6 +316,48 @@ async def inside_waits_for_nothing(dut: Any) -> None:
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
+@cocotb.parametrize(stalls=list(STALLS), answers=list(STALLS))
+async def inside_comes_after_writes_that_were_taken(dut: Any, stalls: str, answers: str) -> None:
+    """And before what the host asks later: who has handed over a write may have it read."""
+    tb = TB(dut, stalls=stalls, answers=answers)
+    await tb.reset()
+    for number in range(60):
+        value, count = BEATS + number, tb.rng.randrange(1, 7)
+        for _ in range(count):
+            tb.ask(5, data=tb.rng.getrandbits(200) << 8)
+        tb.ask(5, data=value)
+        while tb.host.queue:
+            await RisingEdge(dut.clk)
+        fields = {"address": 5, "write": 0, "data": 0, "strobe": 0, "tag": 0}
+        tb.inner.queue.append(pack(HOST_REQUEST, **fields))
+        while tb.inner.queue:
+            await RisingEdge(dut.clk)
+        tb.ask(5, data=1)
+        await tb.answered()
+        while len(tb.inner_sink.taken) <= number:
+            await RisingEdge(dut.clk)
+        assert unpack(HOST_RESPONSE, tb.inner_sink.taken[number])["data"] == value
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
+async def inside_waits_for_no_room(dut: Any) -> None:
+    """Of the host, who asks for writes and leaves the responses where they are."""
+    tb = TB(dut)
+    await tb.reset()
+    tb.sink.pause = 1.0
+    for number in range(OUTSTANDING + 4):
+        tb.ask(number % BEATS, data=number)
+    await ClockCycles(dut.clk, 100)
+    assert len(tb.host.queue) >= 3
+    fields = {"address": 1, "write": 0, "data": 0, "strobe": 0, "tag": 0}
+    tb.inner.queue.append(pack(HOST_REQUEST, **fields))
+    await ClockCycles(dut.clk, 20)
+    assert unpack(HOST_RESPONSE, tb.inner_sink.taken[0])["data"] == 1
+    tb.sink.pause = 0.0
+    await tb.answered()
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
 async def host_cannot_hold_up_works(dut: Any) -> None:
     """Neither by leaving its responses where they are nor by asking without a pause."""
     tb = TB(dut, stalls="none")
