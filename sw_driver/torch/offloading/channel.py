@@ -194,6 +194,7 @@ class ChannelRoom:
                 f"{self.number} has {self.capacity_bytes} for the store: give it more",
                 nbytes=nbytes,
                 capacity_bytes=self.capacity_bytes,
+                channel=self.number,
             )
 
     def _evict(self, tensor: Kept) -> None:
@@ -232,13 +233,17 @@ class ChannelRoom:
             raise OutOfMemoryError(
                 f"{what}, as none is registered: give the store some, or more than "
                 f"{self.capacity_bytes} bytes of the channel",
+                tensor=tensor.name,
                 nbytes=tensor.nbytes,
                 capacity_bytes=self.capacity_bytes,
+                channel=self.number,
             )
         try:
             tensor.slot = self._device.MallocNvme(tensor.nbytes)
         except OutOfMemoryError as error:
-            raise OutOfMemoryError(f"{what}: {error}", **error.details) from None
+            raise OutOfMemoryError(
+                f"{what}: {error}", **error.details | {"tensor": tensor.name}
+            ) from None
         counts = self._statistics
         counts.nvme_bytes += tensor.nbytes
         counts.peak_nvme_bytes = max(counts.peak_nvme_bytes, counts.nvme_bytes)

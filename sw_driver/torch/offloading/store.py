@@ -81,7 +81,8 @@ class TensorStore:
         known = get_args(Placement)
         if placement not in known:
             raise InvalidArgumentError(
-                f"placement is {placement!r}: expected {' or '.join(map(repr, known))}"
+                f"placement is {placement!r}: expected {' or '.join(map(repr, known))}",
+                option="placement",
             )
         sizes = [
             device.memory(channel).largest_free_bytes if capacity_bytes is None else capacity_bytes
@@ -251,7 +252,7 @@ class TensorStore:
         room = self._rooms[entry.channel]
         if not entry.gradient.known:
             raise InvalidArgumentError(
-                f"{entry.name} has no gradient: receive() one before update()"
+                f"{entry.name} has no gradient: receive() one before update()", name=entry.name
             )
         rule_constants(entry.rule, checked_hyperparameters(entry.rule, hyperparameters))
         checked_hyperparameters(RULES["accumulate"], {"scale": scale})
@@ -294,7 +295,9 @@ class TensorStore:
         entry = self._sound(key)
         chosen = self._tensor(entry, tensor)
         if not chosen.known:
-            raise InvalidArgumentError(f"{entry.name} has no gradient: none was received")
+            raise InvalidArgumentError(
+                f"{entry.name} has no gradient: none was received", name=entry.name
+            )
         values = np.empty(entry.shape, np.float32)
         self._get(entry, chosen, values).wait()
         return values
@@ -305,7 +308,7 @@ class TensorStore:
         chosen = self._tensor(entry, tensor)
         if chosen is entry.gradient:
             raise InvalidArgumentError(
-                f"the gradient of {entry.name} cannot be written: receive() it"
+                f"the gradient of {entry.name} cannot be written: receive() it", name=entry.name
             )
         self._check_end(entry, values)
         self._rooms[entry.channel].put(chosen, values).wait()
@@ -393,7 +396,7 @@ class TensorStore:
     def _entry(self, key: int) -> Entry:
         if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < len(self._entries):
             raise InvalidArgumentError(
-                f"no parameter has the key {key!r}: {len(self._entries)} have been added"
+                f"no parameter has the key {key!r}: {len(self._entries)} have been added", key=key
             )
         return self._entries[key]
 
@@ -404,7 +407,9 @@ class TensorStore:
     def _tensor(self, entry: Entry, name: str) -> Kept:
         if name not in entry.tensors:
             raise InvalidArgumentError(
-                f"{entry.name} has no tensor {name!r}: expected one of {', '.join(entry.tensors)}"
+                f"{entry.name} has no tensor {name!r}: expected one of {', '.join(entry.tensors)}",
+                tensor=name,
+                rule=entry.rule.name,
             )
         return entry.tensors[name]
 
@@ -417,7 +422,10 @@ class TensorStore:
         if name in RULES:
             advice = f"open the device with BackendOptions(settings={{'rules': {(*there, name)}}})"
         raise InvalidArgumentError(
-            f"the kernel of channel {channel} has {', '.join(there)}, not {name}: {advice}"
+            f"the kernel of channel {channel} has {', '.join(there)}, not {name}: {advice}",
+            rule=name,
+            channel=channel,
+            rules=there,
         )
 
     def _check_end(self, entry: Entry, values: Values, *, writable: bool = False) -> None:
@@ -425,7 +433,9 @@ class TensorStore:
         found = _shape(values)
         if found not in (entry.shape, (entry.count,)):
             raise InvalidArgumentError(
-                f"{entry.name} has the shape {entry.shape}, the array {found}"
+                f"{entry.name} has the shape {entry.shape}, the array {found}",
+                shape=entry.shape,
+                found=found,
             )
         byte_view(values, VALUE_BYTES * entry.count, writable=writable)
 
@@ -435,13 +445,16 @@ def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, fl
     if not ({"p", "g"} <= set(rule.inputs) and "p" in rule.outputs and "g" not in rule.outputs):
         raise InvalidArgumentError(
             f"{rule.name} updates no parameter p by a gradient g: give {name} the rule of an "
-            "optimizer"
+            "optimizer",
+            rule=rule.name,
         )
     state = [each for each in rule.tensors if each not in ("p", "g")]
     for each in initial_state:
         if each not in state:
             raise InvalidArgumentError(
-                f"{rule.name} has no state {each!r}: expected {', '.join(state) or 'none'}"
+                f"{rule.name} has no state {each!r}: expected {', '.join(state) or 'none'}",
+                tensor=each,
+                rule=rule.name,
             )
 
 
