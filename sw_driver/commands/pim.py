@@ -227,10 +227,13 @@ def _train(options: Options, progress: Console) -> int:
         raise Refusal("--train has a network of its own: leave layers, --pairs and --validate out")
     if options.backend not in ("golden", "rtl"):
         raise Refusal(f"--train is in RTL, got --backend {options.backend}: leave it out")
+    settings = options.settings(pim=True)
+    if settings.keys() & {"cores", "rings"}:
+        raise Refusal("--train sets cores and rings itself: say --cores N, not --set")
     cores, count = options.cores or 1, options.steps or 10
     digits = load_split_digits()
     with _reported("take a larger one"):
-        config = training_config(cores, **options.settings(pim=True))
+        config = training_config(cores, **settings)
         announce = build_console(progress)
         transport = open_pim("rtl", config, announce=announce, dram_trace=options.dram_trace)
         with Pim(transport) as device:

@@ -229,9 +229,8 @@ class Core:
         )
 
     def _fail(self, number: int, cause: str, what: str) -> None:
-        name = self._kernels[number].name if number in self._kernels else "the firmware's start"
         self._errors[number] = KernelError(
-            f"the kernel {name}, number {number}, {what}; the pool and other cores go on, and so "
-            "does this one with its next kernel",
+            f"the kernel {self._kernels[number].name}, number {number}, {what}; the pool and other "
+            "cores go on, and so does this one with its next kernel",
             cause=cause,
         )

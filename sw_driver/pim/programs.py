@@ -138,5 +138,9 @@ def work_slots(works: Iterable[Work]) -> list[int]:
 
 def _word(value: int | float | np.floating) -> int:
     if isinstance(value, (float, np.floating)):
-        return int(np.float32(value).view(np.uint32))
+        with np.errstate(over="ignore"):
+            number = np.float32(value)
+        if np.isinf(number) and not np.isinf(value):
+            raise InvalidArgumentError(f"an argument is {value}: expected one that FP32 can hold")
+        return int(number.view(np.uint32))
     return check_integer("an argument", value, -(1 << 31), (1 << 32) - 1) & 0xFFFF_FFFF

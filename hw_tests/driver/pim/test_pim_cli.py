@@ -50,6 +50,7 @@ SMALL = ["--most-products", "100000"]
         (["--train", "--layer", "conv1"], ["--train has a network of its own", "leave layers"]),
         (["--train", "--most-products", "9"], ["--train has a network of its own"]),
         (["--train", "--backend", "cycles"], ["--train is in RTL", "--backend cycles"]),
+        (["--train", "--set", "cores=4"], ["--train sets cores and rings", "--cores N"]),
         (["--train", "--cores", "5"], ["'5'", "from 1 to 4"]),
         (["--train", "--set", "bank_bytes=1024"], ["no room for 1 cores", "bank_bytes"]),
         (["--sequences"], ["--sequences", "--validate N"]),

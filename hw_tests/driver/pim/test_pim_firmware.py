@@ -256,6 +256,8 @@ def test_what_is_refused(host: Host) -> None:
         host.run("relv", 1, 2)
     with pytest.raises(InvalidArgumentError, match="relu has 2 arguments: expected 3"):
         host.run("relu", 1, 2)
+    with pytest.raises(InvalidArgumentError, match=r"an argument is 1e\+39: .* FP32"):
+        Firmware.of().words(Command("fill", (0, 1, 1e39)))
     with pytest.raises(InvalidArgumentError, match="an argument is 4294967296"):
         host.run("relu", 1, 2, 1 << 32)
     # The core does not rely on that.
