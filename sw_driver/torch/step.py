@@ -22,9 +22,9 @@ from .shards import Shard, Span
 
 __all__ = ["Interrupts", "Operations", "StepHandle", "StepReport", "untraced"]
 
-SIGNALS = [
-    int(each) for each in signal.valid_signals()
-]  # of the enumeration, it takes 50 times as long
+SIGNALS = [int(each) for each in signal.valid_signals()]
+# Numbers, and the functions below those of `signal`: its enumerations take 50 times as long, and
+# every copy of the residency asks.
 
 untraced = torch.compiler.disable(reason="the module has the step: compile the model alone")
 """Keeps a function out of what ``torch.compile`` traces: a device's calls cannot be replayed."""

@@ -2,7 +2,7 @@
 
 A kernel's loops take so many cycles a pass, and each line of 32 bytes that its data cache (4 KiB,
 direct mapped) misses takes a read of the memory. Tensors that are a multiple of 4 KiB apart push
-each other out of the cache; Adam then takes twice as long.
+each other out of the cache; Adam then takes 1.8 times as long.
 """
 
 from __future__ import annotations
