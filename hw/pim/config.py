@@ -77,6 +77,9 @@ class PimConfig:
     scratchpad_bytes: int = 65536
     """Bytes of each core's memory for code, data and stack: a power of two from 8 KiB to 1 MiB."""
 
+    core_clock_ratio: int = 1
+    """How many times as fast as the pool's clock the cores' is, 1 to 8. Above 1 it has an input."""
+
     clocking: str = "gated"
     """How the banks' lanes are clocked, one of :data:`hw.logic.clocking.CLOCKINGS`; results and
     cycles do not depend on it."""
@@ -107,6 +110,7 @@ class PimConfig:
                 f"rings must be more than cores, {self.cores}, got {self.rings}: the host has one"
             )
         check_int("scratchpad_bytes", self.scratchpad_bytes, 1 << 13, 1 << 20, power_of_two=True)
+        check_int("core_clock_ratio", self.core_clock_ratio, 1, 8)
         check_clocking(self.clocking)
         _ = self.placement  # which refuses what cannot be placed
 
@@ -130,6 +134,11 @@ class PimConfig:
     def units(self) -> int:
         """Multipliers and adders in all banks."""
         return sum(self.placement.units)
+
+    @property
+    def has_core_clock(self) -> bool:
+        """Whether there are cores with a clock of their own."""
+        return self.cores > 0 and self.core_clock_ratio > 1
 
     @property
     def lane_groups(self) -> int:

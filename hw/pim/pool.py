@@ -45,7 +45,7 @@ class PimPool(wiring.Component):
 
     Members
     -------
-    s_axi, host_request, host_response, completed
+    s_axi, host_request, host_response, irq, core_clk
         Of :class:`~hw.pim.pool_control.PoolControl`.
     vault_0, vault_1, ... : Out(:class:`~hw.pim.vault.interface.VaultSignature`)
         The DRAM of the banks.

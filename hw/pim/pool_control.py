@@ -16,6 +16,7 @@ from hw.logic.shared import Shared
 from hw.pim.bank.interface import BankSignature
 from hw.pim.config import PimConfig
 from hw.pim.core.core import Core
+from hw.pim.core.faster import FasterCore
 from hw.pim.front.front import Front
 from hw.pim.memory.host_memory import HostMemory
 from hw.pim.memory.memory_port import (
@@ -59,6 +60,8 @@ class PoolControl(wiring.Component):
         cannot be seen.
     irq : Out(config.rings + config.cores)
         A bit for each ring and each core: its interrupt is pending and enabled.
+    core_clk : In(1)
+        The clock of cores that have one of their own, see :class:`~hw.pim.core.faster.FasterCore`.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         What banks that start are to work on.
     bank_0, bank_1, ... : Out(:class:`~hw.pim.bank.interface.BankSignature`)
@@ -81,6 +84,7 @@ class PoolControl(wiring.Component):
                     stream.Signature(host_response_layout(tag_bits=HOST_TAG_BITS))
                 ),
                 "irq": Out(config.rings + config.cores),
+                **({"core_clk": In(1)} if config.has_core_clock else {}),
                 "work": Out(Jobs(config).work),
                 **{f"bank_{bank}": Out(BankSignature(config)) for bank in range(config.banks)},
                 **{name: of_switch[name] for name in of_switch if name.startswith("vault_")},
@@ -131,7 +135,7 @@ class PoolControl(wiring.Component):
         if not config.cores:
             wiring.connect(m, host, registers.s_axi)
             return []
-        core = Core(config)
+        core = FasterCore(config) if config.has_core_clock else Core(config)
         cores: list[Any] = [Shared(core, name="pim_core") for _ in range(config.cores)]
         m.submodules.arbiter = arbiter = AXI4LiteArbiter(
             1 + len(cores), addr_width=REGISTERS_ADDR_WIDTH, data_width=CSR_DATA_WIDTH
@@ -145,6 +149,7 @@ class PoolControl(wiring.Component):
             filled = (ring.head - told.completions)[:COUNT_BITS]
             m.d.comb += [
                 core.number.eq(number),
+                *([core.core_clk.eq(self.core_clk)] if config.has_core_clock else []),
                 core.overfilled.eq(filled > 1 << ring.size),
                 core.control.eq(getattr(registers, f"core_{number}_control")),
                 getattr(registers, f"core_{number}_status").eq(core.status),

@@ -19,7 +19,7 @@ class Wire(NamedTuple):
 
 
 class Assembly:
-    """Instances of components that have the same clock.
+    """Instances of components that have the same clock, and, for cores, multiples of it.
 
     A simulator has one model of each component, which it runs for each instance in turn. That is
     less code than a model of the whole has, where each instance gets code of its own; what is run
@@ -32,6 +32,8 @@ class Assembly:
         """The components by the names of their modules."""
         self.instances = instances
         """Name of the module of each instance."""
+        self.core_clock_ratios: dict[str, int] = {}
+        """Of the modules with an input ``core_clk``, how many of its edges there are in a cycle."""
         self.wires: list[Wire] = []
 
     def connect(self, one: tuple[str, str], other: tuple[str, str]) -> None:
@@ -82,7 +84,8 @@ class PoweredUp(wiring.Component):
     There is no reset: all registers begin with the values that they have after one. Verilator
     evaluates what an input reaches at both edges of the clock; so the generated Verilog, which has
     a reset in the logic of every register's next value, would be evaluated twice a cycle, and so
-    would all that the other inputs reach if they did not come from registers.
+    would all that the other inputs reach if they did not come from registers. ``core_clk`` is not
+    such an input.
     """
 
     def __init__(self, component: wiring.Component) -> None:
@@ -101,9 +104,11 @@ class PoweredUp(wiring.Component):
         m.submodules.component = DomainRenamer("powered")(self._component)
         inner = self._component.signature.flatten(self._component)
         outer = self.signature.flatten(self)
-        for (_, member, inside), (_, _, outside) in zip(inner, outer, strict=True):
+        for (path, member, inside), (_, _, outside) in zip(inner, outer, strict=True):
             if member.flow is Out:
                 m.d.comb += outside.eq(inside)
+            elif path == ("core_clk",):
+                m.d.comb += inside.eq(outside)
             else:
                 m.d.falling += inside.eq(outside)
         return m

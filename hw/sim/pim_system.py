@@ -57,6 +57,8 @@ def pim_system(
         },
         instances={"control": "pim_control"},
     )
+    if config.has_core_clock:
+        system.core_clock_ratios["pim_control"] = config.core_clock_ratio
     for number, kind in enumerate(kinds):
         bank, own_vault = f"bank_{number}", f"vault_{number}"
         system.instances |= {bank: bank_module(*kind), own_vault: "pim_vault"}

@@ -129,7 +129,9 @@ def _pim_changes(config: PimConfig) -> list[str] | None:
     config = replace(config, clocking="gated")
     if config.cores and config.rings == config.cores + 1:
         others.append(f"--cores {config.cores}")
-        config = replace(config, cores=0, rings=PimConfig().rings)
+        if config.has_core_clock:
+            others.append(f"--core-clock-ratio {config.core_clock_ratio}")
+        config = replace(config, cores=0, rings=PimConfig().rings, core_clock_ratio=1)
     preset = next((name for name, each in PIM_PRESETS.items() if each == config), None)
     return (
         None if preset is None else [*([f"--pim {preset}"] if preset != "paper" else []), *others]
@@ -287,8 +289,10 @@ def generate(
         "clock_gate_cell": cell if gated else None,
         "configuration": configuration,
     }
-    note = _CLOCK_GATE_NOTE.format(cell=cell, what=_CLOCK_GATES[cell]) if gated else ""
-    return _header(design, name, configuration, options, note) + text, description
+    notes = [_CLOCK_GATE_NOTE.format(cell=cell, what=_CLOCK_GATES[cell])] if gated else []
+    if any(port["name"] == "core_clk" for port in description["ports"]):
+        notes.append(_CORE_CLOCK_NOTE.format(ratio=configuration["core_clock_ratio"]))
+    return _header(design, name, configuration, options, notes) + text, description
 
 
 def check_module_name(name: str) -> None:
@@ -321,13 +325,17 @@ _CLOCK_GATES = {
 
 _CLOCK_GATE_NOTE = 'The clock gates are of the cell "{cell}": {what}.'
 
+_CORE_CLOCK_NOTE = (
+    "core_clk is {ratio} times as fast as clk; a rising edge of clk is one of it, too."
+)
+
 
 def _header(
     design: str,
     name: str,
     configuration: dict[str, Any],
     options: Sequence[str] | None,
-    note: str,
+    notes: Sequence[str],
 ) -> str:
     lines = [
         f"{name}, with every module that it needs; their names begin with {name}__.",
@@ -340,7 +348,7 @@ def _header(
     lines += [
         "",
         "All ports belong to the clock clk; rst is synchronous to it and active high.",
-        *([note] if note else []),
+        *notes,
         "",
         "Made for:",
     ]

@@ -58,6 +58,10 @@ def test_configure() -> None:
         *(({"rings": rings}, "rings must be an integer from 1 to 5") for rings in (0, 6)),
         *(({"cores": cores}, "cores must be an integer from 0 to 4") for cores in (-1, 5, True)),
         ({"cores": 2}, "rings must be more than cores, 2, got 2: the host has one"),
+        *(
+            ({"core_clock_ratio": n}, "core_clock_ratio must be an integer from")
+            for n in (0, 9, 0.5)
+        ),
         ({"scratchpad_bytes": 4096}, "scratchpad_bytes must be a power of two from 8192"),
         *(({"works": works}, "works must be a power of two from 2 to 32") for works in (1, 3, 64)),
     ],

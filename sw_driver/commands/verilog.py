@@ -45,6 +45,8 @@ class Options(DepthOptions, MachineOptions, OutputOptions):
     """configuration of the PIM"""
     cores: Annotated[int | None, integer(0, 4)] = None
     """programmable PIMs of the PIM (default: none)"""
+    core_clock_ratio: Annotated[int | None, integer(1, 8)] = None
+    """how many times as fast as the PIM's clock theirs is (default: 1, it is the same)"""
     node: Annotated[str, Parameter(metavar="PRESET")] = "paper"
     """configuration of the memory-node"""
     lanes: Annotated[int | None, integer(1)] = None
@@ -156,6 +158,10 @@ def _machines(options: Options, names: Sequence[str]) -> Machines:
     pim: dict[str, Any] = {"clocking": own["clocking"]} if "clocking" in own else {}
     if options.cores:
         pim |= {"cores": options.cores, "rings": options.cores + 1}
+    if options.core_clock_ratio:
+        if not options.cores:
+            raise Refusal("--core-clock-ratio is for cores: add --cores N")
+        pim["core_clock_ratio"] = options.core_clock_ratio
     with turning(ValueError, into=Refusal):
         machines = Machines(
             module=configure(**settings | own),

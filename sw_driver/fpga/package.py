@@ -41,6 +41,9 @@ def package_files(
     component = DESIGNS[design](machines).component
     ports = description["ports"]
     of_pim = isinstance(component, PimBank | PimPool)
+    if isinstance(component, PimPool) and machines.pim.has_core_clock:
+        ratio = machines.pim.core_clock_ratio
+        raise ValueError(f"core_clock_ratio is {ratio}, but a package has one clock: leave it out")
     mhz = machines.pim.clock_mhz if of_pim else machines.module.fabric_mhz
     clock = {"mhz": f"{mhz:g}", "period_ns": f"{1e3 / mhz:.3f}"}
     buses = find_buses(ports)

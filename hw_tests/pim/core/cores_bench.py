@@ -1,6 +1,6 @@
 """cocotb tests of the pool with cores, which run the program of ``program.c``.
 
-Parameter: ``cores``.
+Parameters: ``cores``, ``core_clock_ratio``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.clock import Clock
 from cocotb.task import bridge
 from cocotb.triggers import ClockCycles
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from hw.pim.core.layouts import CoreCause
 from hw.pim.registers.pool_registers import CORE_BYTES, CORES_OFFSET_BYTES, PIM_RDL
 from hw_tests.bench import bench_parameters
 from hw_tests.pim.bank.bank_works import dense_work
+from hw_tests.pim.core.core_bench import start_clocks
 from hw_tests.pim.core.program import (
     COMMANDS,
     OWN,
@@ -41,7 +41,7 @@ from sw_driver.pim.registers import PoolRegisters
 from sw_driver.pim.ring import Ring, ring_place
 
 CORES = bench_parameters()["cores"]
-CONFIG = config_of(CORES)
+CONFIG = config_of(CORES, bench_parameters()["core_clock_ratio"])
 IMAGE_BYTES = 0x4800
 """From one core's window 0 to the next, in the local memory."""
 DATA_BYTES = 0x1000
@@ -178,7 +178,7 @@ def one_that_is_stopped(host: Host) -> None:
     when it is started again."""
     own_ring = POOL + 0x800 + 64
     host.cores[0].write("interrupt", 1)
-    host.cores[0].write("limit", 20_000)
+    host.cores[0].write("limit", 20_000 * CONFIG.core_clock_ratio)
     ring = Ring(host.transport, 0, ring_place(CONFIG))
     work = dense_work(Opcode.MUL, IMAGE_BYTES * CORES, rows=2, columns=40)
     for turn, (cause, bad) in enumerate(
@@ -229,7 +229,7 @@ def one_that_is_stopped(host: Host) -> None:
 @cocotb.parametrize(what=["works", "a_read_that_waits", "one_that_is_stopped"])
 async def cores(dut: Any, what: str) -> None:
     dut.rst.value = 1
-    cocotb.start_soon(Clock(dut.clk, 2, unit="ns").start())
+    start_clocks(dut, CONFIG.core_clock_ratio)
     host = Host(dut)
     await ClockCycles(dut.clk, 2)
     dut.rst.value = 0

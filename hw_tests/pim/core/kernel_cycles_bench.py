@@ -9,7 +9,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
 
-from hw_tests.pim.core.core_bench import TB
+from hw_tests.pim.core.core_bench import RATIO, TB
 from sw_driver.pim.programs import (
     FIRMWARE_BYTES,
     QUEUE_BYTES,
@@ -63,5 +63,5 @@ async def kernels_take_what_the_model_says(dut: Any) -> None:
             if status["idle"]:
                 begin = tb.cycle
         cycles = tb.cycle - begin
-        model = kernel_cycles(kernel, tuple(arguments), read_cycles=READ_CYCLES)
+        model = kernel_cycles(kernel, tuple(arguments), read_cycles=READ_CYCLES, clock_ratio=RATIO)
         assert abs(model / cycles - 1) < 0.1, f"{kernel} {arguments}: {cycles}, model {model:.0f}"

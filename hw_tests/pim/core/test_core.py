@@ -6,15 +6,18 @@ import pytest
 
 from hw.pim.config import configure
 from hw.pim.core.core import Core
+from hw.pim.core.faster import FasterCore
 from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 
 
-def test_core() -> None:
+@pytest.mark.parametrize(("kind", "core_clock_ratio"), [(Core, 1), (FasterCore, 2)])
+def test_core(kind: type[Core | FasterCore], core_clock_ratio: int) -> None:
     run_bench(
-        Core(configure("tiny", cores=1, scratchpad_bytes=1 << 13)),
+        kind(configure("tiny", cores=1, scratchpad_bytes=1 << 13)),
         top="pim_core",
         module="hw_tests.pim.core.core_bench",
+        parameters={"core_clock_ratio": core_clock_ratio},
         optimization="-Og",
     )
 

@@ -17,12 +17,18 @@ from hw_tests.pim.pool_system import PoolSystem
 from sw_driver.cli import main
 
 
-def test_cores() -> None:
+@pytest.mark.parametrize("core_clock_ratio", [1, 2])
+def test_cores(core_clock_ratio: int) -> None:
     run_bench(
-        PoolSystem(config_of(4), vault_part("hmc2")),
+        PoolSystem(config_of(4, core_clock_ratio), vault_part("hmc2")),
         top="pim_pool_system",
         module="hw_tests.pim.core.cores_bench",
-        parameters={"cores": 4, "preset": "tiny", "stalls": "none"},
+        parameters={
+            "cores": 4,
+            "core_clock_ratio": core_clock_ratio,
+            "preset": "tiny",
+            "stalls": "none",
+        },
         optimization="-Og",
     )
 
@@ -38,10 +44,14 @@ def test_cores_are_one_module(preset: str, cores: int) -> None:
 
 
 def test_the_verilog_of_a_pool_with_a_core(tmp_path: Path) -> None:
-    options = ["--pim", "tiny", "--cores", "1", "--out", str(tmp_path), "--quiet"]
+    options = ["--pim", "tiny", "--core-clock-ratio", "2", "--out", str(tmp_path), "--quiet"]
+    assert main(["verilog", "pim_pool", *options]) == 2
+    options += ["--cores", "1"]
     assert main(["verilog", "pim_pool", *options]) == 0
     (file,) = tmp_path.glob("*.v")
-    assert file.stem == "pim_pool_tiny_cores_1"
-    modules = re.findall(r"^module (\w+)", file.read_text(), re.MULTILINE)
+    assert file.stem == "pim_pool_tiny_cores_1_core_clock_ratio_2"
+    text = file.read_text()
+    modules = re.findall(r"^module (\w+)", text, re.MULTILINE)
+    assert text.count("always @(posedge core_clk)") > 1
     assert f"{file.stem}__VexRiscv" in modules
     assert all(name.startswith(file.stem) for name in modules)

@@ -6,6 +6,7 @@ import pytest
 
 from hw.pim.config import configure
 from hw.pim.core.core import Core
+from hw.pim.core.faster import FasterCore
 from hw_tests.bench import run_bench
 from sw_driver.predict.pim.core import kernel_cycles, kernel_work
 
@@ -28,12 +29,16 @@ def test_refuses_what_it_does_not_know() -> None:
         kernel_cycles("works", (0, 1), read_cycles=40)
     with pytest.raises(ValueError, match="read_cycles is 0"):
         kernel_cycles("relu", (0, 0x1000, 8), read_cycles=0)
+    with pytest.raises(ValueError, match="clock_ratio is 0"):
+        kernel_cycles("relu", (0, 0x1000, 8), read_cycles=40, clock_ratio=0)
 
 
-def test_as_on_rtl() -> None:
+@pytest.mark.parametrize(("kind", "core_clock_ratio"), [(Core, 1), (FasterCore, 4)])
+def test_as_on_rtl(kind: type[Core | FasterCore], core_clock_ratio: int) -> None:
     run_bench(
-        Core(configure("tiny", cores=1)),
+        kind(configure("tiny", cores=1)),
         top="pim_core",
         module="hw_tests.pim.core.kernel_cycles_bench",
+        parameters={"core_clock_ratio": core_clock_ratio},
         optimization="-Og",
     )

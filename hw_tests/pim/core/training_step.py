@@ -21,9 +21,15 @@ INPUTS, CLASSES = 9, 5
 RATE, DECAY = np.float32(0.1), np.float32(0.01)
 
 
-def config_of(cores: int) -> PimConfig:
+def config_of(cores: int, core_clock_ratio: int = 1) -> PimConfig:
     """A small pool with room for the firmware of so many cores."""
-    return configure("tiny", cores=cores, rings=cores + 1, bank_bytes=1 << 16)
+    return configure(
+        "tiny",
+        cores=cores,
+        rings=cores + 1,
+        bank_bytes=1 << 16,
+        core_clock_ratio=core_clock_ratio,
+    )
 
 
 STEPS = 2
