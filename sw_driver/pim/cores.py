@@ -45,8 +45,8 @@ class Kernel(NamedTuple):
 
 
 class KernelCounters(NamedTuple):
-    """What a core counts of a kernel: the operations that the pools do for it, and its cycles, with
-    those that it waited for the pools, for other cores, and otherwise for memory."""
+    """What a core counts of a kernel: the operations that the pools do for it, and cycles of its
+    clock, with those that it waited for the pools, for other cores, and otherwise for memory."""
 
     multiplications_done: int
     multiplications_left: int

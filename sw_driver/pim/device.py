@@ -82,16 +82,19 @@ class DataLocation(NamedTuple):
     outputs: list[int]
 
 
+def _once(call: Callable[[], Any]) -> Steps:
+    """A call as a single step."""
+    yield from ()
+    return call()
+
+
 def _at_once(method: Callable[Concatenate[Pim, P], T]) -> Callable[Concatenate[Pim, P], T]:
     """Makes a method a call that is a single step."""
 
     @wraps(method)
     def call(self: Pim, *args: P.args, **kwargs: P.kwargs) -> T:
-        def steps() -> Steps:
-            yield from ()
-            return method(self, *args, **kwargs)
-
-        return self._call(method.__name__.removeprefix("_"), steps())
+        steps = _once(lambda: method(self, *args, **kwargs))
+        return self._call(method.__name__.removeprefix("_"), steps)
 
     return call
 
@@ -111,8 +114,8 @@ class Pim:
     clock: the clock that it shares with other devices, on which it has had its time from the
         beginning; None: it keeps its own.
     firmware: what the cores run; by default the package's.
-    kernel_limit_cycles: a kernel that takes as many cycles of the pool is stopped; for a core's
-        first one its start counts, too, some 35,000 cycles.
+    kernel_limit_cycles: a kernel that takes as many cycles of its core is stopped; for a core's
+        first one its start counts, too, some 45,000 cycles, more of one with a faster clock.
     """
 
     def __init__(
@@ -137,9 +140,10 @@ class Pim:
         self._registers = PoolRegisters(transport)
         self._offered: dict[int, tuple[int, Work]] = {}
         """The works that were accepted, with their ids, by slot."""
-        firmware = firmware or Firmware.of()
+        self.firmware = firmware or Firmware.of()
+        """What the cores run."""
         cores = range(self.config.cores)
-        self._cores = [Core(transport, number, firmware, limit) for number in cores]
+        self._cores = [Core(transport, number, self.firmware, limit) for number in cores]
         self._running: set[int] = set()
         """Ids of the works whose completion has not been seen."""
         self._open()
@@ -214,8 +218,7 @@ class Pim:
         work = replace(args, result=ret, banks=banks, units=units)
         return self._call("pim_fix", self._offer(work))
 
-    @_at_once
-    def pim_prog(
+    def _pim_prog(
         self,
         pim_id: int,
         kernel: str,
@@ -255,6 +258,8 @@ class Pim:
         asked = Kernel(kernel, shown, list(map(window_of, ret)))
         taken = self._cores[number].offer(Command(kernel, words), asked)
         return (number + 1) * _KERNEL_ID + taken
+
+    pim_prog = _at_once(_pim_prog)
 
     @_at_once
     def pim_status(self, pim_id: int) -> int:
@@ -583,6 +588,58 @@ class Pim:
 
         self._call("read_tensor", steps())
         return values
+
+    # What operations of the clock's others do, in their steps.
+
+    def offer_steps(self, work: Work) -> Steps:
+        """Offers a work as soon as the pool has room for it; its id. Raises what :meth:`pim_fix`
+        does."""
+
+        def steps() -> Steps:
+            if self._is_full():
+                self._running.difference_update(self._ring.completed())
+            if not self._is_full():
+                return (yield from self._offer(work))
+            self._let_pass()
+            return None
+
+        while (work_id := (yield from self._in_turn(steps()))) is None:
+            yield
+        return work_id
+
+    def kernel_steps(self, core: int, command: Command, window: Window) -> Steps:
+        """:meth:`pim_prog` of a core, counted from 0, and a kernel that sees ``window``."""
+        pim_id = self.config.banks + core
+        return self._in_turn(_once(lambda: self._pim_prog(pim_id, *command, windows=[window])))
+
+    def completion_steps(self, work_id: int) -> Steps:
+        """Lets time pass until a work or a kernel has completed. Raises what :meth:`work_query`
+        does."""
+
+        def query() -> int:
+            if not (done := self._work_query(work_id)):
+                self._let_pass()
+            return done
+
+        while not (yield from self._in_turn(_once(query))):
+            yield
+
+    def idle_steps(self) -> Steps:
+        """Reads :attr:`idle`."""
+        return self._in_turn(_once(lambda: self._registers.pool.read_field("idle")))
+
+    def read_steps(self, address_bytes: int, nbytes: int) -> Steps:
+        """The steps of :meth:`read_memory`."""
+        return self._in_turn(self._read(address_bytes, nbytes))
+
+    def write_steps(self, blocks: Iterable[tuple[int, NDArray[np.generic]]]) -> Steps:
+        """Those of :meth:`write_memory` for each address and what is written there."""
+        return self._in_turn(self._write(blocks))
+
+    def _let_pass(self) -> None:
+        """Some time passes, at most until another operation does something."""
+        until_others = self._domain.horizon - self.transport.cycles()
+        self.transport.advance(max(1, min(_WAIT[0], until_others)))
 
     # Calls.
 

@@ -132,6 +132,7 @@ class StackMemory:
     def __init__(self, config: PimConfig) -> None:
         self._next_bytes = config.striped_start_bytes
         self._end_bytes = driver_place(config).start
+        self._cores = config.cores
 
     def place(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
         """A place for a tensor of ``shape``, dense unless the slices of its first index have a
@@ -157,7 +158,12 @@ class StackMemory:
                 bytes=end - first,
                 free_bytes=self._end_bytes - first,
             )
-        self._next_bytes = -(-end // STRIPE_BYTES) * STRIPE_BYTES
+        stripes = -(-(end - first) // STRIPE_BYTES)
+        if self._cores:
+            # An even number of stripes, as of tensors of so many times 4 KiB, would have tensors of
+            # a size push each other out of a core's cache.
+            stripes |= 1
+        self._next_bytes = first + stripes * STRIPE_BYTES
         dense = [prod(shape[index + 1 :]) for index in range(1, len(shape))]
         return PlacedTensor(
             address_bytes=first, shape=shape, strides=(step_bytes // ELEMENT_BYTES, *dense)

@@ -38,7 +38,7 @@ QUEUE_SLOTS, SLOT_BYTES = 16, 256
 WINDOW_BYTES = 1 << 27
 """Bytes of offsets that a window has: those of window i start at i times that."""
 
-_ENTRY = struct.Struct("<II24s")
+_ENTRY = struct.Struct("<IHH24s")
 _SLOT_WORDS, _MOST_WORDS, _WINDOWS, _OPERATIONS = 64, 46, 48, 52
 _WINDOW_COUNT = 7
 
@@ -82,7 +82,7 @@ class Firmware:
                 bytes=len(image),
             )
         entries = _ENTRY.iter_unpack(image[begin:end])
-        return cls({name.rstrip(b"\0").decode(): words for _, words, name in entries}, image)
+        return cls({name.rstrip(b"\0").decode(): words for _, words, _, name in entries}, image)
 
     def words(self, command: Command) -> list[int]:
         """The words of a command: the kernel's number, how many arguments, and these.

@@ -36,7 +36,9 @@ FIRST = CONFIG.banks
 """The number of core 0."""
 COUNT = 72
 Offence = Callable[[Pim, StackMemory], int]
-LIMIT_CYCLES = 40_000
+LIMIT_CYCLES = 60_000
+LONG = 13_000
+"""Elements of a sum that takes longer than a kernel may and a core's start, but not two limits."""
 
 
 @pytest.fixture
@@ -99,6 +101,106 @@ def test_a_recursive_kernel_counts_what_the_pools_do(pim: Pim, memory: StackMemo
     assert counters[:4] == (0, 0, COUNT, 0)
     assert 0 < counters.memory_cycles < counters.pool_cycles < counters.cycles
     assert counters.barrier_cycles == 0
+
+
+def test_what_is_left_is_counted_before_a_kernel_begins(pim: Pim, memory: StackMemory) -> None:
+    """Of a program each kernel fills a tensor, which takes long, and then has a work done."""
+    x, y, slots = tensors(memory, "x", "y", "slots")
+    program = memory.place("program", (2, 35))
+    zeros = memory.place("zeros", (1, 1000))
+    pim.write_tensor(x, values())
+    multiply = work_on(Opcode.MULADD, a=x, b=x, c=x, result=y, units=CONFIG.units)
+    words_at(pim, slots, work_slots([planned(multiply, CONFIG)]))
+    shown = [window_of(each) for each in (slots, zeros, program)]
+    at_slots, at_zeros = (offset_in(each, shown) for each in (slots, zeros))
+    no_copy = [0] * 14
+    kernel = Command("conv2d_backprop_input", (at_slots, 1, *no_copy, at_zeros, 1000, 0, *no_copy))
+    for commands in ([kernel], [kernel] * 2):
+        words_at(pim, program, Firmware.of().program(commands))
+        started = pim.pim_prog(FIRST, "program", (program, len(commands)), windows=shown)
+        seen = []
+        while not pim.work_query(started):
+            seen.append(pim.kernel_counters(started)[:4])
+            pim.transport.advance(200)
+        assert seen.count((0, COUNT, 0, COUNT)) > 15
+        done = len(commands) * COUNT
+        assert pim.kernel_counters(started)[:4] == (done, 0, done, 0)
+    assert seen.count((COUNT, COUNT, COUNT, COUNT)) > 15
+
+
+def test_a_lock_of_two_cores_and_the_host(pim: Pim, memory: StackMemory) -> None:
+    """They count in a cached word, which each has to see as the last one left it."""
+    place, count, one = tensors(memory, "lock", "count", "one")
+    parties, times, turns = 3, 15, 6
+    program = memory.place("program", (times, 15))
+    words_at(pim, place, [0] * COUNT)
+    pim.write_tensor(count, np.zeros((1, COUNT), np.float32))
+    pim.write_tensor(one, np.ones((1, COUNT), np.float32))
+    # In windows of their own they would push each other out of the cache.
+    shown = [Window(place.address_bytes, 0x2000)]
+    at_place, at_count, at_one = (offset_in(each, shown) for each in (place, count, one))
+    commands = [
+        Command("lock", (at_place, parties)),
+        Command("bias", (at_count, at_one, at_count, 1, 1, 1)),
+        Command("unlock", (at_place,)),
+    ]
+    words_at(pim, program, Firmware.of().program(commands) * times)
+    for core in (2, 1):
+        started = pim.pim_prog(FIRST + core, "unlock", (at_place,), windows=shown)
+    pim.wait(started)
+    whole = program, times * len(commands)
+    kernels = [pim.pim_prog(FIRST + core, "program", whole, windows=shown) for core in (1, 2)]
+
+    def tickets() -> list[list[int]]:
+        words = pim.read_memory(place.address_bytes, 32 * parties).view(np.uint32)
+        return words.reshape(parties, 8)[:, :2].tolist()
+
+    def mine(*words: int) -> None:
+        pim.write_memory(place.address_bytes, np.array([*words, *[0] * 6], np.uint32))
+
+    counted = []
+    for _ in range(turns):
+        mine(0, 1)
+        ticket = 1 + max(each for each, _ in tickets())
+        pim.transport.advance(1000)  # others take the same one, and wait for this choice
+        mine(ticket, 0)
+        while any(chooses or 0 < each < ticket for each, chooses in tickets()[1:]):
+            pass
+        counted.append(float(pim.read_tensor(count)[0, 0]))
+        pim.transport.advance(1000)
+        pim.write_memory(count.address_bytes, np.array([counted[-1] + 1], np.float32))
+        mine(0, 0)
+        pim.transport.advance(1000)
+    for kernel in kernels:
+        pim.wait(kernel)
+    assert pim.read_tensor(count)[0, 0] == 2 * times + turns
+    # They were at it at the same time.
+    assert turns < counted[-1] < 2 * times
+
+
+def test_a_core_begins_again_when_the_works_that_it_offered_are_done(
+    pim: Pim, memory: StackMemory
+) -> None:
+    long = memory.place("long", (1, LONG))
+    x, y, z, total, program = tensors(memory, "x", "y", "z", "total", "program")
+    slots = memory.place("slots", (2, 64))
+    pim.write_tensor(x, values())
+    works = (
+        work_on(Opcode.SUM, a=long.view(1), result=total.view(), units=CONFIG.units),
+        work_on(Opcode.ADD, a=x, b=x, result=y, units=CONFIG.units),
+    )
+    words_at(pim, slots, work_slots(planned(work, CONFIG) for work in works))
+    shown = [window_of(each) for each in (slots, y, z, program)]
+    at_slots, at_y, at_z = (offset_in(each, shown) for each in (slots, y, z))
+    commands = [Command("works", (at_slots + 256, 1)), Command("relu", (at_y, at_z, COUNT))]
+    words_at(pim, program, Firmware.of().program(commands))
+    pim.wait(pim.pim_prog(FIRST, "relu", (x, y, COUNT)))
+    with pytest.raises(KernelError, match="limit"):
+        pim.wait(pim.pim_prog(FIRST, "works", (slots, 1), windows=shown))
+    kernel = pim.pim_prog(FIRST, "program", (program, len(commands)), windows=shown)
+    pim.wait(kernel)
+    assert np.array_equal(pim.read_tensor(z), np.maximum(2 * values(), 0))
+    assert pim.kernel_counters(kernel)[:4] == (0, 0, COUNT, 0)
 
 
 def endless(pim: Pim, memory: StackMemory) -> int:

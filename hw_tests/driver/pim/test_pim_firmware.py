@@ -1,5 +1,5 @@
-"""The firmware's kernels, compiled for the host, bit for bit against the reference model; and its
-images, which are made again."""
+"""The firmware's kernels, compiled for the host and on a core in RTL, bit for bit against the
+reference model; and its images, which are made again."""
 
 from __future__ import annotations
 
@@ -16,19 +16,30 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from golden.pim import Cause, Descriptor, Room, StackMap, account, check, compute
+from golden.pim import Cause, Descriptor, Opcode, Room, StackMap, account, check, compute
 from golden.pim import kernels as golden
 from golden.pim.arithmetic import place
 from golden.pim.kernels import Pooling
 from golden.rules import reference
-from hw.pim.config import PIM_PRESETS
+from hw_tests.golden.test_pim_arithmetic import random_work
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.experiments.pim.training import training_config
+from sw_driver.pim.backends.rtl import RtlPim
+from sw_driver.pim.device import Pim
 from sw_driver.pim.firmware import build
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.lowering import lower
 from sw_driver.pim.placing import StackMemory
 from sw_driver.pim.planning import planned
-from sw_driver.pim.programs import QUEUE_BYTES, Command, Firmware, Window, work_slots
+from sw_driver.pim.programs import (
+    QUEUE_BYTES,
+    WINDOW_BYTES,
+    Command,
+    Firmware,
+    Window,
+    work_slots,
+)
+from sw_driver.pim.ring import driver_place
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 SPECIALS = np.array(
@@ -39,42 +50,116 @@ SPECIALS = np.array(
     np.uint32,
 ).view(np.float32)
 ZEROS = np.array([-0.0] * 12 + [0.0] * 2, np.float32)
+CONFIG = training_config(4)
+"""Of the other tests of cores, too, which share its simulator."""
+START = CONFIG.striped_start_bytes
 F = np.float32
 Values = NDArray[Any]
 
 
-class Host:
-    """The kernels' library with a memory."""
+class Kernels:
+    """Runs kernels on a memory, of which they see the striped part."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
-        self.memory = np.zeros(1 << 20, np.uint8)
-        ctypes.c_void_p.in_dll(library, "memory").value = self.memory.ctypes.data
-        numbers = range(library.kernel_count())
-        self.firmware = Firmware(
-            {library.kernel_name(i).decode(): library.kernel_words(i) for i in numbers}
-        )
-        self._next = 64
+    firmware: Firmware
+
+    def __init__(self) -> None:
+        self.memory = np.zeros(CONFIG.stack_bytes, np.uint8)
+        self.stack = StackMemory(CONFIG)
+        self._places = 0
 
     def place(self, values: Values) -> int:
-        """Writes an array to the memory; returns its offset."""
-        place = self._next
-        self._next += values.nbytes + 64
-        self.memory[place : place + values.nbytes] = (
-            np.ascontiguousarray(values).view(np.uint8).ravel()
-        )
-        return place
+        """Writes an array to the memory, at no even place; returns its offset."""
+        nbytes = values.nbytes
+        self._places += 1
+        address = self.stack.place("", (nbytes // 4 + 32,)).address_bytes
+        address += 4 * (5 * self._places % 16)
+        self.memory[address : address + nbytes] = values.reshape(-1).view(np.uint8)
+        return WINDOW_BYTES + address - START
+
+    def at(self, place: int, *shape: int) -> Values:
+        """An array in the memory."""
+        address = place - WINDOW_BYTES + START
+        nbytes = 4 * int(np.prod(shape))
+        return self.memory[address : address + nbytes].view(np.float32).reshape(shape)
 
     def room(self, *shape: int) -> tuple[int, Values]:
         """A place for an array, and what is there."""
         place = self.place(np.full(shape, 7, np.float32))
-        size = 4 * int(np.prod(shape))
-        return place, self.memory[place : place + size].view(np.float32).reshape(shape)
+        return place, self.at(place, *shape)
+
+    def program(self, layer: Layer, pass_name: str) -> tuple[dict[str, Values], int, int]:
+        """A pass: its tensors, as they are in the memory, where its slots are, and how many."""
+        program = lower(layer, pass_name, CONFIG, memory=self.stack)
+        works = [planned(work, CONFIG) for work in program.works]
+        tensors = {
+            name: as_strided(
+                self.memory.view(np.float32)[each.address_bytes // 4 :],
+                each.shape,
+                [4 * stride for stride in each.strides],
+            )
+            for name, each in program.tensors.items()
+        }
+        return tensors, self.place(np.array(work_slots(works), np.uint32)), len(works)
 
     def run(self, name: str, *arguments: Any) -> int:
         """Runs a kernel; returns the cause."""
+        raise NotImplementedError
+
+
+class Host(Kernels):
+    """The kernels' library, with the model of the pools, which refuses the first ``refused`` works
+    that it is offered."""
+
+    refused = 0
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        super().__init__()
+        self.library = library
+        start = self.memory.ctypes.data + START - WINDOW_BYTES
+        ctypes.c_void_p.in_dll(library, "memory").value = start
+        numbers = range(library.kernel_count())
+        self.firmware = Firmware(
+            {library.kernel_name(i).decode(): library.kernel_words(i) for i in numbers}
+        )
+        kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32)
+        self._called = kind(self._pools)
+        pools = ctypes.cast(self._called, ctypes.c_void_p).value
+        ctypes.c_void_p.in_dll(library, "host_pools").value = pools
+
+    def _pools(self, slots: Any, count: int) -> None:
+        stack = StackMap(banks=CONFIG.banks, bank_bytes=CONFIG.bank_bytes)
+        room = Room(CONFIG.first_words, CONFIG.second_words, CONFIG.state_words)
+        words = np.ctypeslib.as_array(slots, (64 * count,)).reshape(count, 64)
+        for slot in words:
+            work = Descriptor.decode(slot[:48].tobytes())
+            assert check(work, stack=stack, units=CONFIG.units, room=room) == Cause.NONE
+            assert tuple(slot[52:56:2]) == account(work)[:2]
+            if self.refused:
+                self.refused -= 1
+                ctypes.c_uint32.in_dll(self.library, "failure").value = 3 | 9 << 8
+            else:
+                place(work, self.memory, compute(work, self.memory))
+
+    def run(self, name: str, *arguments: Any) -> int:
         number, count, *words = self.firmware.words(Command(name, arguments))
         return self.library.run(number, count, (ctypes.c_uint32 * count)(*words))
+
+
+class Core(Kernels):
+    """A core in RTL, with the pools."""
+
+    def __init__(self, pim: Pim) -> None:
+        super().__init__()
+        self.firmware = Firmware.of()
+        self._pim = pim
+
+    def run(self, name: str, *arguments: Any) -> int:
+        end = self.stack.place("", (1,)).address_bytes
+        self._pim.write_memory(START, self.memory[START:end])
+        shown = [Window(START, driver_place(CONFIG).start - START)]
+        self._pim.wait(self._pim.pim_prog(CONFIG.banks, name, arguments, windows=shown))
+        self.memory[START:end] = self._pim.read_memory(START, end - START)
+        return 0
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +170,38 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 @pytest.fixture
 def host(library: ctypes.CDLL) -> Host:
     return Host(library)
+
+
+@pytest.fixture(scope="module")
+def pim() -> Iterator[Pim]:
+    with Pim(RtlPim(CONFIG)) as device:
+        yield device
+
+
+SEEDS = {"host": 20, "core": 8}
+
+
+@pytest.fixture(
+    params=[(where, number) for where, count in SEEDS.items() for number in range(count)], ids=str
+)
+def turn(request: pytest.FixtureRequest) -> tuple[str, int]:
+    """Where kernels run, and the number of a test there."""
+    return request.param
+
+
+@pytest.fixture
+def kernels(turn: tuple[str, int], request: pytest.FixtureRequest) -> Kernels:
+    if turn[0] == "core":
+        return Core(request.getfixturevalue("pim"))
+    return request.getfixturevalue("host")
+
+
+@pytest.fixture
+def rng(turn: tuple[str, int]) -> np.random.Generator:
+    return np.random.default_rng((SEED, turn[1]))
+
+
+once = pytest.mark.parametrize("turn", [(where, 0) for where in SEEDS], indirect=True, ids=str)
 
 
 def values(rng: np.random.Generator, *shape: int) -> Values:
@@ -103,27 +220,22 @@ def same(found: Values, expected: Values) -> None:
     np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
-@pytest.fixture(params=range(20))
-def rng(request: pytest.FixtureRequest) -> Iterator[np.random.Generator]:
-    return np.random.default_rng((SEED, request.param))
-
-
-def test_elementwise(host: Host, rng: np.random.Generator) -> None:
+def test_elementwise(kernels: Kernels, rng: np.random.Generator) -> None:
     count = int(rng.integers(1, 300))
     x, dy = values(rng, count), values(rng, count)
-    at_x, at_dy = host.place(x), host.place(dy)
-    place, y = host.room(count)
+    at_x, at_dy = kernels.place(x), kernels.place(dy)
+    place, y = kernels.room(count)
     for name, arguments, expected in (
         ("relu", (at_x, place, count), golden.relu(x)),
         ("relu_gradient", (at_x, at_dy, place, count), golden.relu_gradient(x, dy)),
         ("dropout", (at_x, place, count, 5, 6, 7, 1 << 30, F(1.5)),
          golden.dropout(x, (5, 6), 7, 1 << 30, F(1.5))),
     ):  # fmt: skip
-        assert host.run(name, *arguments) == 0
+        assert kernels.run(name, *arguments) == 0
         same(y, expected)
-    assert host.run("fill", place, count, 0xFFC12345) == 0
+    assert kernels.run("fill", place, count, 0xFFC12345) == 0
     assert set(y.view(np.uint32).tolist()) == {0xFFC12345}
-    assert not host.memory[place + 4 * count : place + 4 * count + 64].any()
+    assert not kernels.at(place + 4 * count, 16).any()
 
 
 def test_exp_and_log_over_all_exponents(library: ctypes.CDLL) -> None:
@@ -138,22 +250,22 @@ def test_exp_and_log_over_all_exponents(library: ctypes.CDLL) -> None:
         same(np.where(np.isnan(found), F(np.nan), found), expected)
 
 
-def test_copies(host: Host, rng: np.random.Generator) -> None:
+def test_copies(kernels: Kernels, rng: np.random.Generator) -> None:
     shape = tuple(int(n) for n in rng.integers(1, 7, 4))
     x = values(rng, *shape)
     order = rng.permutation(4)
     source = x.transpose(order)
-    place, y = host.room(*source.shape)
+    place, y = kernels.room(*source.shape)
     # Backwards in the last index, too.
-    start = host.place(x) + 4 * (source.shape[3] - 1) * source.strides[3] // 4
+    start = kernels.place(x) + 4 * (source.shape[3] - 1) * source.strides[3] // 4
     strides = [stride // 4 for stride in source.strides]
     strides[3] = -strides[3]
     dense = [stride // 4 for stride in y.strides]
-    assert host.run("copy", start, place, *source.shape, *strides, *dense) == 0
+    assert kernels.run("copy", start, place, *source.shape, *strides, *dense) == 0
     same(y, source[..., ::-1])
 
 
-def test_channels(host: Host, rng: np.random.Generator) -> None:
+def test_channels(kernels: Kernels, rng: np.random.Generator) -> None:
     shape = tuple(int(n) for n in rng.integers(1, 8, 3))
     channels = shape[1]
     x, dy, gamma, beta = (
@@ -161,32 +273,31 @@ def test_channels(host: Host, rng: np.random.Generator) -> None:
         *(values(rng, *each) for each in (shape, [channels], [channels])),
     )
     eps = F(rng.choice([1e-5, 0]))
-    at_x, at_dy, at_gamma, at_beta = map(host.place, (x, dy, gamma, beta))
-    at_y, y = host.room(*shape)
-    rooms = [host.room(channels) for _ in range(4)]
+    at_x, at_dy, at_gamma, at_beta = map(kernels.place, (x, dy, gamma, beta))
+    at_y, y = kernels.room(*shape)
+    rooms = [kernels.room(channels) for _ in range(4)]
     at_mean, at_inverse, at_dgamma, at_dbeta = (place for place, _ in rooms)
     mean, inverse, dgamma, dbeta = (room for _, room in rooms)
 
-    assert host.run("bias", at_x, at_beta, at_y, *shape) == 0
+    assert kernels.run("bias", at_x, at_beta, at_y, *shape) == 0
     same(y, golden.bias(x, beta))
-    assert host.run("bias_gradient", at_dy, at_dbeta, *shape) == 0
+    assert kernels.run("bias_gradient", at_dy, at_dbeta, *shape) == 0
     same(dbeta, golden.bias_gradient(dy))
 
-    assert host.run("moments", at_x, at_mean, at_inverse, eps, *shape) == 0
+    assert kernels.run("moments", at_x, at_mean, at_inverse, eps, *shape) == 0
     for found, expected in zip((mean, inverse), golden.moments(x, eps), strict=True):
         same(found, expected)
     known = at_mean, at_inverse, at_gamma
-    assert host.run("normalise", at_x, *known, at_beta, at_y, *shape) == 0
+    assert kernels.run("normalise", at_x, *known, at_beta, at_y, *shape) == 0
     same(y, golden.normalise(x, mean, inverse, gamma, beta))
-    assert (
-        host.run("normalise_gradient", at_x, at_dy, *known, at_y, at_dgamma, at_dbeta, *shape) == 0
-    )
+    results = at_y, at_dgamma, at_dbeta
+    assert kernels.run("normalise_gradient", at_x, at_dy, *known, *results, *shape) == 0
     gradients = golden.normalise_gradient(x, dy, mean, inverse, gamma)
     for found, expected in zip((y, dgamma, dbeta), gradients, strict=True):
         same(found, expected)
 
 
-def test_pooling(host: Host, rng: np.random.Generator) -> None:
+def test_pooling(kernels: Kernels, rng: np.random.Generator) -> None:
     planes, height, width, window_height, window_width, stride = rng.integers(1, [4, 9, 9, 5, 5, 4])
     top, left = rng.integers(0, [window_height, window_width])
     rows = (height + top - 1) // stride + 1
@@ -201,37 +312,37 @@ def test_pooling(host: Host, rng: np.random.Generator) -> None:
         pytest.skip("a window is all outside")
     x = values(rng, int(planes), int(height), int(width))
     dy = values(rng, int(planes), int(rows), int(columns))
-    at_x, at_dy = host.place(x), host.place(dy)
-    (at_y, y), (at_dx, dx) = host.room(*dy.shape), host.room(*x.shape)
+    at_x, at_dy = kernels.place(x), kernels.place(dy)
+    (at_y, y), (at_dx, dx) = kernels.room(*dy.shape), kernels.room(*x.shape)
     shape = (planes, *sizes)
-    assert host.run("max_pool", at_x, at_y, *shape) == 0
+    assert kernels.run("max_pool", at_x, at_y, *shape) == 0
     same(y, golden.max_pool(x, pooling))
-    assert host.run("max_pool_gradient", at_x, at_dy, at_dx, *shape) == 0
+    assert kernels.run("max_pool_gradient", at_x, at_dy, at_dx, *shape) == 0
     same(dx, golden.max_pool_gradient(x, dy, pooling))
-    assert host.run("average_pool", at_x, at_y, *shape) == 0
+    assert kernels.run("average_pool", at_x, at_y, *shape) == 0
     same(y, golden.average_pool(x, pooling))
-    assert host.run("average_pool_gradient", at_dy, at_dx, *shape) == 0
+    assert kernels.run("average_pool_gradient", at_dy, at_dx, *shape) == 0
     same(dx, golden.average_pool_gradient(dy, pooling))
 
 
 @pytest.mark.parametrize("across", [False, True], ids=["rows", "columns"])
-def test_softmax_cross_entropy(host: Host, rng: np.random.Generator, across: bool) -> None:
+def test_softmax_cross_entropy(kernels: Kernels, rng: np.random.Generator, across: bool) -> None:
     samples, classes = (int(n) for n in rng.integers(1, 12, 2))
     x = values(rng, samples, classes)
     labels = rng.integers(0, classes + (rng.random() < 0.2), samples)
-    at_x, at_labels = host.place(x.T if across else x), host.place(labels.astype(np.uint32))
-    at_loss, loss = host.room(samples)
-    at_dx, dx = host.room(*(x.T if across else x).shape)
+    at_x, at_labels = kernels.place(x.T if across else x), kernels.place(labels.astype(np.uint32))
+    at_loss, loss = kernels.room(samples)
+    at_dx, dx = kernels.room(*(x.T if across else x).shape)
     strides = (1, samples) if across else (classes, 1)
     run = (at_x, at_labels, at_loss, at_dx, samples, classes, *strides, F(0.3))
-    assert host.run("softmax_cross_entropy", *run) == 0
+    assert kernels.run("softmax_cross_entropy", *run) == 0
     expected_loss, expected_dx = golden.softmax_cross_entropy(x, labels, F(0.3))
     same(loss, expected_loss)
     same(dx.T if across else dx, expected_dx)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
-def test_optimizers(host: Host, rng: np.random.Generator, name: str) -> None:
+def test_optimizers(kernels: Kernels, rng: np.random.Generator, name: str) -> None:
     rule = reference(name)
     count = int(rng.integers(1, 100))
     tensors = {each: values(rng, count) for each in rule.inputs}
@@ -243,12 +354,11 @@ def test_optimizers(host: Host, rng: np.random.Generator, name: str) -> None:
     if name == "adam":
         moments = "beta1", "one_minus_beta1", "beta2", "one_minus_beta2", "inv_bc1", "inv_bc2"
         names = ("lam", *moments, "eps", "lr")
-    places = [host.place(tensor) for tensor in tensors.values()]
-    assert host.run(name, *places, count, *(constants[each] for each in names)) == 0
+    places = [kernels.place(tensor) for tensor in tensors.values()]
+    assert kernels.run(name, *places, count, *(constants[each] for each in names)) == 0
     expected = rule.step(tensors, constants)
     for each, start in zip(tensors, places, strict=True):
-        found = host.memory[start : start + 4 * count].view(np.float32)
-        same(found, expected.get(each, tensors[each]))
+        same(kernels.at(start, count), expected.get(each, tensors[each]))
 
 
 def test_what_is_refused(host: Host) -> None:
@@ -265,62 +375,14 @@ def test_what_is_refused(host: Host) -> None:
     assert host.library.run(0, 2, None) == 2
 
 
-class Pools:
-    """The pools of a small stack, which is the host's memory; the first so many works that are
-    offered are refused."""
-
-    def __init__(self, host: Host, refused: int = 0) -> None:
-        self.config = PIM_PRESETS["tiny"]
-        self._limits = {
-            "stack": StackMap(banks=self.config.banks, bank_bytes=self.config.bank_bytes),
-            "units": self.config.units,
-            "room": Room(
-                self.config.first_words, self.config.second_words, self.config.state_words
-            ),
-        }
-        self._memory = StackMemory(self.config)
-        self._host, self._refused = host, refused
-        kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32)
-        self._called = kind(self._do)
-        ctypes.c_void_p.in_dll(host.library, "host_pools").value = ctypes.cast(
-            self._called, ctypes.c_void_p
-        ).value
-
-    def _do(self, slots: Any, count: int) -> None:
-        words = np.ctypeslib.as_array(slots, (64 * count,)).reshape(count, 64)
-        for slot in words:
-            work = Descriptor.decode(slot[:48].tobytes())
-            assert check(work, **self._limits) == Cause.NONE
-            assert tuple(slot[52:56:2]) == account(work)[:2]
-            if self._refused:
-                self._refused -= 1
-                ctypes.c_uint32.in_dll(self._host.library, "failure").value = 3 | 9 << 8
-            else:
-                place(work, self._host.memory, compute(work, self._host.memory))
-
-    def program(self, layer: Layer, pass_name: str) -> tuple[dict[str, Values], int, int]:
-        """A pass: its tensors, as they are in the memory, where its slots are, and how many."""
-        program = lower(layer, pass_name, self.config, memory=self._memory)
-        works = [planned(work, self.config) for work in program.works]
-        tensors = {
-            name: as_strided(
-                self._host.memory.view(np.float32)[each.address_bytes // 4 :],
-                each.shape,
-                [4 * stride for stride in each.strides],
-            )
-            for name, each in program.tensors.items()
-        }
-        return tensors, self._host.place(np.array(work_slots(works), np.uint32)), len(works)
+def place_of(kernels: Kernels, tensor: Values) -> int:
+    return WINDOW_BYTES + tensor.ctypes.data - kernels.memory.ctypes.data - START
 
 
-def place_of(host: Host, tensor: Values) -> int:
-    return tensor.ctypes.data - host.memory.ctypes.data
-
-
-def copy_of(host: Host, source: Values, target: Values) -> list[int]:
+def copy_of(kernels: Kernels, source: Values, target: Values) -> list[int]:
     """Arguments of a copy of views of the memory."""
     strides = (stride // 4 for each in (source, target) for stride in each.strides)
-    return [place_of(host, source), place_of(host, target), *source.shape, *strides]
+    return [place_of(kernels, source), place_of(kernels, target), *source.shape, *strides]
 
 
 LAYER = Convolution(
@@ -341,58 +403,87 @@ def windows(x: Values) -> Values:
     return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2]
 
 
-def test_gradient_of_a_filter_from_images_with_channels_last(host: Host) -> None:
+@once
+def test_gradient_of_a_filter_from_images_with_channels_last(kernels: Kernels) -> None:
     """Figure 6: what is before and behind the convolution changes the layout."""
     rng = np.random.default_rng(SEED)
     x, dy = whole(rng, 2, 5, 6, 3), whole(rng, 2, 3, 3, 4)
-    tensors, slots, count = Pools(host).program(LAYER, "backward-filter")
+    tensors, slots, count = kernels.program(LAYER, "backward-filter")
     views = {}
     for name, value in {"x": x, "dy": dy}.items():
-        at = host.place(value)
-        view = host.memory[at : at + value.nbytes].view(np.float32).reshape(value.shape)
-        views[name] = copy_of(host, view.transpose(3, 0, 1, 2), tensors[name])
-    _, dw = host.room(3, 3, 3, 4)
-    behind = copy_of(host, tensors["dweights"], dw.transpose(3, 2, 0, 1))
+        view = kernels.at(kernels.place(value), *value.shape)
+        views[name] = copy_of(kernels, view.transpose(3, 0, 1, 2), tensors[name])
+    _, dw = kernels.room(3, 3, 3, 4)
+    behind = copy_of(kernels, tensors["dweights"], dw.transpose(3, 2, 0, 1))
     arguments = [slots, count, *views["x"], *views["dy"], *behind]
-    assert host.run("conv2d_backprop_filter", *arguments) == 0
+    assert kernels.run("conv2d_backprop_filter", *arguments) == 0
     expected = np.einsum("ncpquv,npqf->uvcf", windows(x.transpose(0, 3, 1, 2)), dy)
     same(dw, expected.astype(np.float32))
 
 
-def test_gradient_of_an_input_has_zeros_where_no_work_writes(host: Host) -> None:
+@once
+def test_gradient_of_an_input_has_zeros_where_no_work_writes(kernels: Kernels) -> None:
     rng = np.random.default_rng(SEED)
     layer = replace(LAYER, filter_height=1, filter_width=1, padding=0)
     dy, weights = whole(rng, 4, 2, 3, 3), whole(rng, 4, 3, 1, 1)
-    tensors, slots, count = Pools(host).program(layer, "backward-input")
+    tensors, slots, count = kernels.program(layer, "backward-input")
     tensors["dy"][...], tensors["weights"][...], tensors["dx"][...] = dy, weights, 7
-    clear = [place_of(host, tensors["dx"]), tensors["dx"].size, 0]
+    clear = [place_of(kernels, tensors["dx"]), tensors["dx"].size, 0]
     assert tensors["dx"].flags.c_contiguous
     arguments = [slots, count, *NO_COPY, *clear, *NO_COPY]
-    assert host.run("conv2d_backprop_input", *arguments) == 0
+    assert kernels.run("conv2d_backprop_input", *arguments) == 0
     expected = np.zeros((3, 2, 5, 6), np.float32)
     expected[:, :, ::2, ::2] = np.einsum("fnpq,fc->cnpq", dy, weights[:, :, 0, 0])
     same(tensors["dx"], expected)
 
 
-@pytest.mark.parametrize("refused", [0, 1])
-def test_a_program_of_layers_stops_where_a_work_is_refused(host: Host, refused: int) -> None:
+@pytest.mark.parametrize("opcode", Opcode, ids=lambda opcode: opcode.name.lower())
+def test_works_of_the_pools_by_a_core(host: Host, opcode: Opcode) -> None:
+    """Whether a kernel has them or, without pools, a recursive one."""
+    ctypes.c_void_p.in_dll(host.library, "host_pools").value = None
+    rng = np.random.default_rng((SEED, opcode))
+    start, offset = START + (1 << 16), ctypes.c_uint32.in_dll(host.library, "host_offset")
+    for name in ["compute", "works"] * 10:
+        work = random_work(rng, opcode)
+        slot = host.place(np.frombuffer(work.encode().ljust(256, b"\0"), np.uint8))
+        host.memory[start:] = values(rng, (len(host.memory) - start) // 4).view(np.uint8)
+        tensors = host.memory[start:].copy()
+        place(work, tensors, compute(work, tensors))
+        offset.value = WINDOW_BYTES + start - START
+        assert host.run(name, slot, 1, *[offset.value] * (name == "compute")) == 0
+        same(host.memory[start:], tensors)
+
+
+@pytest.mark.parametrize(
+    ("turn", "refused"),
+    [(("host", 0), 0), (("host", 0), 1), (("core", 0), 0)],
+    indirect=["turn"],
+    ids=str,
+)
+def test_a_program_of_layers_stops_where_a_work_is_refused(kernels: Kernels, refused: int) -> None:
     rng = np.random.default_rng(SEED)
     layer = FullyConnected(samples=3, inputs=5, outputs=4)
     weights, x, bias = whole(rng, 4, 5), whole(rng, 5, 3), whole(rng, 4)
-    tensors, slots, count = Pools(host, refused).program(layer, "forward")
+    tensors, slots, count = kernels.program(layer, "forward")
     tensors["weights"][...], tensors["x"][...], tensors["y"][...] = weights, x, 7
-    y, (at_z, z) = place_of(host, tensors["y"]), host.room(4, 3)
-    product = (slots, count, y, host.place(bias), y, 1, 4, 3, y, y, 12)
+    y, (at_z, z) = place_of(kernels, tensors["y"]), kernels.room(4, 3)
+    product = (slots, count, y, kernels.place(bias), y, 1, 4, 3, y, y, 12)
     commands = [Command("matmul_bias_relu", product), Command("relu", (y, at_z, 12))]
-    at = host.place(np.array(host.firmware.program(commands), np.uint32))
-    assert host.run("program", at, len(commands)) == (3 | 9 << 8 if refused else 0)
+    at = kernels.place(np.array(kernels.firmware.program(commands), np.uint32))
+    if refused:
+        assert isinstance(kernels, Host)
+        kernels.refused = refused
+    assert kernels.run("program", at, len(commands)) == (3 | 9 << 8 if refused else 0)
     expected = np.maximum(weights @ x + bias[:, None], 0)
     same(z, np.full_like(z, 7) if refused else expected)
+    if not refused:
+        same(tensors["y"].copy(), expected)
 
 
 def test_the_image_has_the_kernels_of_the_host_and_what_cores_share(host: Host) -> None:
     firmware = Firmware.of()
-    assert firmware.kernels == host.firmware.kernels | {"barrier": 2}
+    shared = {"barrier": 2, "lock": 2, "unlock": 1}
+    assert firmware.kernels == host.firmware.kernels | shared
     assert len(firmware.image) <= QUEUE_BYTES
 
 

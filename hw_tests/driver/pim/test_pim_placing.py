@@ -104,3 +104,11 @@ def test_refuses_what_does_not_fit() -> None:
     memory.place("y", (8,))
     with pytest.raises(OutOfMemoryError, match="no room for z: of its 4 bytes 0 are free"):
         memory.place("z", (1,))
+
+
+@pytest.mark.parametrize("cores", [0, 1])
+def test_tensors_for_cores_are_apart_in_their_caches(cores: int) -> None:
+    config = configure("tiny", rows=2, columns=4, bank_bytes=1 << 17, cores=cores, rings=2)
+    memory = StackMemory(config)
+    begins = [memory.place(name, (1024,)).address_bytes % 4096 for name in "pgmv"]
+    assert begins == [0, 512 * cores, 1024 * cores, 1536 * cores]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,16 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from hw.pim.config import PimConfig
 from sw_driver.cli import main
+from sw_driver.experiments.pim import training
 from sw_driver.experiments.pim.training import SAMPLES, Training, training_config
 from sw_driver.experiments.training.data import load_split_digits
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.device import Pim
 
 Floats = NDArray[np.float64]
+FASTER = training_config(1, core_clock_ratio=2)
 
 
 class WatchedPim(RtlPim):
@@ -44,12 +48,17 @@ class WatchedPim(RtlPim):
         self.last = self.cycles()
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(["pim", "--train", "--steps", "1", "--cores", "4", "--json"]) == 0
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--steps", "1", "--cores", "4", "--json", "--out", str(tmp_path)]
+    assert main(["pim", "--train", *options]) == 0
     report = json.loads(capsys.readouterr().out)
+    assert report["files"] == [str(tmp_path / "cores.svg")]
+    assert (tmp_path / "cores.svg").read_text().startswith("<?xml")
     (step,) = report["steps"]
     assert (report["cores"], len(step["cores"]), step["wrong_tensors"]) == (4, 4, [])
-    monkeypatch.setattr(Training, "_compute", lambda _: None)
+    monkeypatch.setattr(training, "golden_step", lambda *_: None)
     assert main(["pim", "--train", "--steps", "1", "--cores", "4"]) == 1
     shown = capsys.readouterr()
     waits = [f"{100 * each['pool_cycles'] / each['cycles']:.1f}%" for each in step["cores"]]
@@ -81,22 +90,38 @@ def plain_step(p: dict[str, Floats], images: Floats, digits: NDArray[np.int64]) 
     return float(-np.log(shares[range(n), digits]).mean())
 
 
-@pytest.mark.parametrize(("cores", "steps"), [(1, 2), (4, 10)])
-def test_steps_without_the_host(cores: int, steps: int) -> None:
+def test_no_output_depends_on_a_core_at_once() -> None:
+    """In the middle of the pool's cycle, when its own clock has an edge."""
+    with Pim(RtlPim(FASTER)) as device:
+        training = Training(device)
+        transport = device.transport
+        assert isinstance(transport, RtlPim)
+        offered = device.pim_prog(
+            FASTER.banks, "program", training._programs[0], windows=[training._window]
+        )
+        for _ in range(50_000):
+            assert transport._library.nm_consistent(transport._stack)
+        device.wait(offered)
+
+
+@pytest.mark.parametrize(
+    ("config", "steps"), [(FASTER, 2), (training_config(4), 10)], ids=["faster", "4 cores"]
+)
+def test_steps_without_the_host(config: PimConfig, steps: int) -> None:
     """Each tensor of each step is the golden model's, the loss falls as one in double precision
     does, and between the last ring of a core and the end of all the host does nothing."""
     digits = load_split_digits()
-    transport = WatchedPim(training_config(cores))
+    transport = WatchedPim(config)
     losses = []
     with Pim(transport) as device:
-        training = Training(device)
+        network = Training(device)
         names = "filters", "filter_bias", "weights", "bias"
-        plain = {name: training.golden(name).astype(np.float64) for name in names}
+        plain = {name: network.golden(name).astype(np.float64) for name in names}
         for number in range(steps):
             part = slice(SAMPLES * (number % 2), SAMPLES * (number % 2 + 1))
             images, labels = digits.train_images[part], digits.train_labels[part]
             transport.pause = 0, 0
-            step = training.step(images, labels)
+            step = network.step(images, labels)
             assert not step.wrong_tensors
             expected = plain_step(plain, images.astype(np.float64), labels)
             assert step.loss == pytest.approx(expected, rel=1e-5)
@@ -104,9 +129,12 @@ def test_steps_without_the_host(cores: int, steps: int) -> None:
             # A core's cycles count from when it sees the ring; the first one to be asked waits for
             # the others, so that no operation begins before all have been.
             begin, end = transport.pause
-            assert end - begin >= max(0, step.counters[0].cycles)
+            own = step.counters[0].cycles // config.core_clock_ratio
+            assert end - begin >= max(0, own)
             assert sum(each.multiplications_done for each in step.counters) == 16_640
             assert not sum(each.multiplications_left for each in step.counters)
+    if config is FASTER:
+        assert step.cycles < 0.61 * 158_700  # of a core in the pool's clock
     if steps == 10:
         pairs = np.reshape(losses, (5, 2)).mean(1)
         assert (np.diff(pairs) < 0).all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -78,16 +78,47 @@ def step_table(steps: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def core_table(steps: Sequence[Mapping[str, Any]]) -> Table:
-    """Where the cycles of each core went in all steps."""
-    table = Table(title="Cycles of cores, all steps")
-    for heading in ("core", "cycles", "computes", "waits for pools", "for memory", "for cores"):
-        table.add_column(heading, justify="right")
+CORE_PARTS = ("computes", "waits for pools", "for memory", "for cores")
+"""What a core does with its cycles."""
+
+
+def core_cycles(steps: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
+    """For each core its cycles of all steps, by :data:`CORE_PARTS`."""
     for core in range(len(steps[0]["cores"])):
         names = "cycles", "pool_cycles", "memory_cycles", "barrier_cycles"
         whole, *waits = (sum(step["cores"][core][name] for step in steps) for name in names)
-        shares = [whole - sum(waits), *waits]
-        table.add_row(str(core), _count(whole), *(_share(each / whole) for each in shares))
+        yield [whole - sum(waits), *waits]
+
+
+def core_table(steps: Sequence[Mapping[str, Any]]) -> Table:
+    """Where the cycles of each core went in all steps."""
+    table = Table(title="Cycles of cores, all steps")
+    for heading in ("core", "cycles", *CORE_PARTS):
+        table.add_column(heading, justify="right")
+    for core, parts in enumerate(core_cycles(steps)):
+        whole = sum(parts)
+        table.add_row(str(core), _count(whole), *(_share(each / whole) for each in parts))
+    return table
+
+
+def schedule_table(
+    ranking: Sequence[Mapping[str, Any]], operations: Sequence[Mapping[str, Any]]
+) -> Table:
+    """For each operation, those to offload first on top, its profile, and how often it ran where,
+    with the cycles that it took there the last time."""
+    table = Table(title="Operations by rank, and where they ran: times, cycles")
+    for heading in ("operation", "ns on CPU", "accesses", "chosen", "ran on"):
+        table.add_column(heading, justify="left" if heading.endswith("on") else "right")
+    for row in ranking:
+        mine = [each for each in operations if each["operation"] == row["operation"]]
+        found: dict[str, list[int]] = {}
+        for each in sorted(mine, key=lambda each: each["place"]):
+            device = "cores" if each["place"].startswith("core ") else each["place"]
+            found.setdefault(device, []).append(each["end_cycle"] - each["begin_cycle"])
+        ran = ", ".join(f"{name} {len(of)}: {_count(of[-1])}" for name, of in found.items())
+        chosen = "yes" if row["chosen"] else ""
+        numbers = _count(int(row["time_ns"])), _count(row["accesses"])
+        table.add_row(row["operation"], *numbers, chosen, ran)
     return table
 
 

@@ -3,7 +3,7 @@ bias, ReLU, max pooling, a fully connected layer, softmax with cross-entropy, de
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,42 +24,66 @@ from ...pim.planning import planned
 from ...pim.programs import WINDOW_BYTES, Command, Firmware, Window, work_slots
 from ...pim.ring import driver_place
 
-__all__ = ["SAMPLES", "Step", "Training", "training_config"]
+__all__ = [
+    "ACTIVATIONS",
+    "CLASSES",
+    "FILTERS",
+    "OTHERS",
+    "PARAMETERS",
+    "PLANES",
+    "POOLED",
+    "RATE",
+    "ROWS",
+    "SAMPLES",
+    "Batch",
+    "Step",
+    "Training",
+    "golden_step",
+    "parameters_at_first",
+    "product",
+    "seen",
+    "training_config",
+    "turned",
+]
 
 SAMPLES, FILTERS, CLASSES = 4, 4, 10
 """Sizes of a step; as many cores as there are filters have something to do."""
-_SIZE, _FILTER, _WINDOW = 8, 5, 2
-_ROWS = _SIZE - _FILTER + 1
-_POOLED = _ROWS // _WINDOW
+SIZE, FILTER, _WINDOW = 8, 5, 2
+ROWS = SIZE - FILTER + 1
+POOLED = ROWS // _WINDOW
 _POOLING = kernels.Pooling(
-    height=_ROWS,
-    width=_ROWS,
-    rows=_POOLED,
-    columns=_POOLED,
+    height=ROWS,
+    width=ROWS,
+    rows=POOLED,
+    columns=POOLED,
     window_height=_WINDOW,
     window_width=_WINDOW,
     stride=_WINDOW,
 )
-_PLANES = SAMPLES, _ROWS, _ROWS, _POOLED, _POOLED, _WINDOW, _WINDOW, _WINDOW, 0, 0
-_RATE, _DECAY = np.float32(0.25), np.float32(0)
+PLANES = SAMPLES, ROWS, ROWS, POOLED, POOLED, _WINDOW, _WINDOW, _WINDOW, 0, 0
+RATE, DECAY = np.float32(0.25), np.float32(0)
 
-_PARAMETERS = {
-    "filters": (FILTERS, 1, _FILTER, _FILTER),
+PARAMETERS = {
+    "filters": (FILTERS, 1, FILTER, FILTER),
     "filter_bias": (FILTERS,),
     # What a filter's features are multiplied with is together: it is one core's.
-    "weights": (FILTERS, CLASSES, _POOLED, _POOLED),
+    "weights": (FILTERS, CLASSES, POOLED, POOLED),
     "bias": (CLASSES,),
 }
-_ACTIVATIONS = {
-    "convolved": (FILTERS, SAMPLES, _ROWS, _ROWS),
-    "pooled": (FILTERS, SAMPLES, _POOLED, _POOLED),
+ACTIVATIONS = {
+    "convolved": (FILTERS, SAMPLES, ROWS, ROWS),
+    "pooled": (FILTERS, SAMPLES, POOLED, POOLED),
     "scores": (SAMPLES, CLASSES, 1, 1),
 }
-_OTHERS = {
-    "images": (1, SAMPLES, _SIZE, _SIZE),
+OTHERS = {
+    "images": (1, SAMPLES, SIZE, SIZE),
     "labels": (SAMPLES,),
     "losses": (SAMPLES,),
 }
+
+
+Batch = tuple[NDArray[np.float32], NDArray[np.int64]]
+"""As many images of 8 x 8 as a step has samples, and their digits."""
 
 
 def training_config(cores: int, **settings: Any) -> PimConfig:
@@ -84,11 +108,33 @@ class Step:
     """Of each core's program."""
 
 
+def turned(tensor: PlacedTensor) -> PlacedTensor:
+    """The tensor with its first two indices exchanged."""
+    return tensor.view(1, 0, 2, 3)
+
+
+def product(
+    config: PimConfig, a: PlacedTensor, b: PlacedTensor, y: PlacedTensor, *, pad: int = 0
+) -> Work:
+    """The convolution of ``a`` with the filters ``b``, by all units."""
+    settings: dict[str, Any] = {"stride": 1, "dilation": 1, "pad_top": pad, "pad_left": pad}
+    work = work_on(Opcode.CONV2D, a=a, b=b, result=y, units=config.units, **settings)
+    return planned(work, config)
+
+
+def parameters_at_first() -> dict[str, NDArray[np.float32]]:
+    """Always the same ones."""
+    rng = np.random.default_rng(1)
+    found = {name: np.zeros(shape, np.float32) for name, shape in PARAMETERS.items()}
+    for name in ("filters", "weights"):
+        found[name][...] = 1 / FILTER * rng.standard_normal(PARAMETERS[name])
+    return found
+
+
 class Training:
     """The network on ``device``: a program for each core, the same in every step.
 
-    Each core has filters, with what depends on these alone, and samples of the scores. Parameters
-    are always the same at first.
+    Each core has filters, with what depends on these alone, and samples of the scores.
     """
 
     def __init__(self, device: Pim) -> None:
@@ -100,9 +146,9 @@ class Training:
         size = min(driver_place(config).start - start, WINDOW_BYTES)
         self._window = Window(start, size)
         self._memory = memory = StackMemory(config)
-        shapes = _OTHERS | _PARAMETERS | _ACTIVATIONS
+        shapes = OTHERS | PARAMETERS | ACTIVATIONS
         self._tensors = {name: memory.place(name, shape) for name, shape in shapes.items()}
-        for name, shape in (_PARAMETERS | _ACTIVATIONS).items():
+        for name, shape in (PARAMETERS | ACTIVATIONS).items():
             self._tensors[f"d{name}"] = memory.place(name, shape)
         self._barrier = memory.place("barrier", (len(self._cores), BEAT_BYTES // ELEMENT_BYTES))
         self._works = self._all_works()
@@ -114,18 +160,17 @@ class Training:
             at = self._stored(f"the program of core {core}", firmware.program(commands))
             self._programs.append((at, len(commands)))
         self._golden = np.zeros(memory.place("the end", (1,)).address_bytes, np.uint8)
-        rng = np.random.default_rng(1)
-        for name, deviation in (("filters", 1 / _FILTER), ("weights", 1 / _FILTER)):
-            self.golden(name)[...] = deviation * rng.standard_normal(shapes[name])
+        for name, values in parameters_at_first().items():
+            self.golden(name)[...] = values
         for tensor, words in self._words:
-            self._seen(tensor).view(np.uint32)[...] = words
+            seen(self._golden, tensor).view(np.uint32)[...] = words
         device.write_memory(start, self._golden[start:])
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64]) -> Step:
         """A step on :data:`SAMPLES` images of 8 x 8 and their digits, which the host writes; then
         it rings the cores, and waits. The golden model does the same."""
         device = self._device
-        self.golden("images")[...] = images.reshape(_OTHERS["images"])
+        self.golden("images")[...] = images.reshape(OTHERS["images"])
         self.golden("labels").view(np.uint32)[...] = labels
         for name in ("images", "labels"):
             device.write_tensor(self._tensors[name], self.golden(name))
@@ -144,7 +189,7 @@ class Training:
             device.wait(each)
         cycles = device.transport.cycles() - before
         counters = [device.kernel_counters(each) for each in ids]
-        self._compute()
+        golden_step(self._golden, self._tensors, self._works)
         found = {name: device.read_tensor(each) for name, each in self._tensors.items()}
         return Step(
             loss=float(found["losses"].mean()),
@@ -157,11 +202,7 @@ class Training:
 
     def golden(self, name: str) -> NDArray[np.float32]:
         """A tensor as the golden model has it."""
-        return self._seen(self._tensors[name])
-
-    def _seen(self, tensor: PlacedTensor) -> NDArray[np.float32]:
-        first = self._golden.view(np.float32)[tensor.address_bytes // ELEMENT_BYTES :]
-        return as_strided(first, tensor.shape, [ELEMENT_BYTES * each for each in tensor.strides])
+        return seen(self._golden, self._tensors[name])
 
     # Programs.
 
@@ -175,31 +216,26 @@ class Training:
         works: dict[str, list[Work]] = {}
 
         def add(name: str, a: PlacedTensor, b: PlacedTensor, y: PlacedTensor, pad: int = 0) -> None:
-            config = self._device.config
-            work = work_on(
-                Opcode.CONV2D,
-                a=a,
-                b=b,
-                result=y,
-                stride=1,
-                dilation=1,
-                pad_top=pad,
-                pad_left=pad,
-                units=config.units,
-            )
-            works.setdefault(name, []).append(planned(work, config))
-
-        def turned(tensor: PlacedTensor) -> PlacedTensor:
-            return tensor.view(1, 0, 2, 3)
+            works.setdefault(name, []).append(product(self._device.config, a, b, y, pad=pad))
 
         for core in self._cores:
             mine = self._samples(core)
-            add("scores", turned(of["pooled"][:, mine]), turned(weights), of["scores"][mine])
+            add(
+                "scores",
+                turned(of["pooled"][:, mine]),
+                turned(weights),
+                of["scores"][mine],
+            )
         for number in range(FILTERS):
             one = slice(number, number + 1)
-            add("convolved", turned(images), of["filters"][one], turned(of["convolved"][one]))
+            add(
+                "convolved",
+                turned(images),
+                of["filters"][one],
+                turned(of["convolved"][one]),
+            )
             backwards = weights[one, :, ::-1, ::-1]
-            add("dpooled", dscores, backwards, turned(of["dpooled"][one]), pad=_POOLED - 1)
+            add("dpooled", dscores, backwards, turned(of["dpooled"][one]), pad=POOLED - 1)
             add("dweights", of["pooled"][one], turned(dscores), of["dweights"][one])
             add("dfilters", images, of["dconvolved"][one], of["dfilters"][one])
         return works
@@ -210,11 +246,11 @@ class Training:
         together *= len(self._cores) > 1
         filters = [slice(n, n + 1) for n in range(core, FILTERS, len(self._cores))]
         mine = self._samples(core)
-        count, at = SAMPLES * _ROWS * _ROWS, self._part
+        count, at = SAMPLES * ROWS * ROWS, self._part
 
         def descent(name: str, part: slice, elements: int) -> Command:
             places = at(name, part), at(f"d{name}", part)
-            return Command("sgd", (*places, elements, _DECAY, _RATE))
+            return Command("sgd", (*places, elements, DECAY, RATE))
 
         yield from together
         for one in filters:
@@ -222,7 +258,7 @@ class Training:
             yield self._work("convolved", one.start)
             yield Command("bias", (y, at("filter_bias", one), y, 1, 1, count))
             yield Command("relu", (y, y, count))
-            yield Command("max_pool", (y, at("pooled", one), *_PLANES))
+            yield Command("max_pool", (y, at("pooled", one), *PLANES))
         yield from together
         scores, samples = at("scores", mine), mine.stop - mine.start
         yield self._work("scores", core)
@@ -235,13 +271,13 @@ class Training:
             y, dy = at("convolved", one), at("dconvolved", one)
             yield self._work("dpooled", one.start)
             yield self._work("dweights", one.start)
-            yield Command("max_pool_gradient", (y, at("dpooled", one), dy, *_PLANES))
+            yield Command("max_pool_gradient", (y, at("dpooled", one), dy, *PLANES))
             yield Command("relu_gradient", (y, dy, dy, count))
             yield self._work("dfilters", one.start)
             yield Command("bias_gradient", (dy, at("dfilter_bias", one), 1, 1, count))
-            yield descent("filters", one, _FILTER**2)
+            yield descent("filters", one, FILTER**2)
             yield descent("filter_bias", one, 1)
-            yield descent("weights", one, CLASSES * _POOLED**2)
+            yield descent("weights", one, CLASSES * POOLED**2)
         if core == 0:
             yield Command("bias_gradient", (at("dscores"), at("dbias"), SAMPLES, CLASSES, 1))
             yield descent("bias", slice(None), CLASSES)
@@ -263,40 +299,53 @@ class Training:
         self._words.append((tensor, words))
         return self._at(tensor)
 
-    # The golden model.
 
-    def _compute(self) -> None:
-        """A step."""
-        see = {name: self.golden(name) for name in self._tensors}
-        y, scores = see["convolved"], see["scores"].reshape(SAMPLES, CLASSES)
-        planes = -1, _ROWS, _ROWS
-        self._run("convolved")
-        y[...] = kernels.relu(kernels.bias(y.reshape(1, FILTERS, -1), see["filter_bias"])).reshape(
-            y.shape
-        )
-        see["pooled"][...] = kernels.max_pool(y.reshape(planes), _POOLING).reshape(
-            see["pooled"].shape
-        )
-        self._run("scores")
-        scores[...] = kernels.bias(scores[:, :, None], see["bias"])[:, :, 0]
-        labels = see["labels"].view(np.uint32).astype(np.int64)
-        scale = np.float32(1 / SAMPLES)
-        see["losses"][...], dscores = kernels.softmax_cross_entropy(scores, labels, scale)
-        see["dscores"][...] = dscores.reshape(see["dscores"].shape)
-        self._run("dpooled", "dweights")
-        dpooled = see["dpooled"].reshape(-1, _POOLED, _POOLED)
-        dy = kernels.max_pool_gradient(y.reshape(planes), dpooled, _POOLING)
-        see["dconvolved"][...] = kernels.relu_gradient(y, dy.reshape(y.shape))
-        self._run("dfilters")
-        dy = see["dconvolved"].reshape(1, FILTERS, -1)
-        see["dfilter_bias"][...] = kernels.bias_gradient(dy)
-        see["dbias"][...] = kernels.bias_gradient(dscores[:, :, None])
-        rule, constants = reference("sgd"), {"lam": _DECAY, "lr": _RATE}
-        for name in _PARAMETERS:
-            see[name][...] = rule.step({"p": see[name], "g": see[f"d{name}"]}, constants)["p"]
+# The golden model.
 
-    def _run(self, *names: str) -> None:
+
+def seen(memory: NDArray[np.uint8], tensor: PlacedTensor) -> NDArray[np.float32]:
+    """A tensor in what is all of the stack's memory, or its beginning."""
+    first = memory.view(np.float32)[tensor.address_bytes // ELEMENT_BYTES :]
+    return as_strided(first, tensor.shape, [ELEMENT_BYTES * each for each in tensor.strides])
+
+
+def golden_step(
+    memory: NDArray[np.uint8],
+    tensors: Mapping[str, PlacedTensor],
+    works: Mapping[str, Sequence[Work]],
+) -> None:
+    """A step of the golden model; ``works`` are those of the products, by what they compute."""
+    see = {name: seen(memory, each) for name, each in tensors.items()}
+
+    def run(*names: str) -> None:
         for name in names:
-            for work in self._works[name]:
+            for work in works[name]:
                 descriptor = Descriptor.decode(work.encode_bytes())
-                place(descriptor, self._golden, compute(descriptor, self._golden))
+                place(descriptor, memory, compute(descriptor, memory))
+
+    y, scores = see["convolved"], see["scores"].reshape(SAMPLES, CLASSES)
+    planes = -1, ROWS, ROWS
+    run("convolved")
+    y[...] = kernels.relu(kernels.bias(y.reshape(1, FILTERS, -1), see["filter_bias"])).reshape(
+        y.shape
+    )
+    see["pooled"][...] = kernels.max_pool(y.reshape(planes), _POOLING).reshape(see["pooled"].shape)
+    run("scores")
+    scores[...] = kernels.bias(scores[:, :, None], see["bias"])[:, :, 0]
+    labels = see["labels"].view(np.uint32).astype(np.int64)
+    scale = np.float32(1 / SAMPLES)
+    see["losses"][...], dscores = kernels.softmax_cross_entropy(scores, labels, scale)
+    see["dscores"][...] = dscores.reshape(see["dscores"].shape)
+    run("dpooled", "dweights")
+    dpooled = see["dpooled"].reshape(-1, POOLED, POOLED)
+    dy = kernels.max_pool_gradient(y.reshape(planes), dpooled, _POOLING)
+    see["dconvolved"][...] = kernels.relu_gradient(y, dy.reshape(y.shape))
+    run("dfilters")
+    if "products" in see:
+        see["dfilters"][...] = see["products"]
+    dy = see["dconvolved"].reshape(1, FILTERS, -1)
+    see["dfilter_bias"][...] = kernels.bias_gradient(dy)
+    see["dbias"][...] = kernels.bias_gradient(dscores[:, :, None])
+    rule, constants = reference("sgd"), {"lam": DECAY, "lr": RATE}
+    for name in PARAMETERS:
+        see[name][...] = rule.step({"p": see[name], "g": see[f"d{name}"]}, constants)["p"]

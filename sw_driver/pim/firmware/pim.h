@@ -3,6 +3,7 @@
 #define PIM_H
 
 typedef unsigned char u8;
+typedef unsigned short u16;
 typedef unsigned int u32;
 typedef int i32;
 typedef unsigned long long u64;
@@ -13,15 +14,18 @@ typedef unsigned long long u64;
 /* A kernel in the table: what is called with the arguments, and of how many words these are. */
 struct kernel {
     void (*run)(const u32 *a);
-    u32 words;
+    u16 words;
+    u16 works; /* whether these begin with the slots of works for the pools, and their count */
     char name[24];
 };
 
-/* Defines a kernel and puts it into the table. */
-#define KERNEL(NAME, COUNT)                                                                     \
+/* Defines a kernel and puts it into the table: a plain one, or one that has the pools do works. */
+#define KERNEL(NAME, COUNT) ENTRY(NAME, COUNT, 0)
+#define RECURSIVE(NAME, COUNT) ENTRY(NAME, COUNT, 1)
+#define ENTRY(NAME, COUNT, WORKS)                                                               \
     static void run_##NAME(const u32 *a);                                                      \
     __attribute__((section("kernels"), used, aligned(sizeof(void *))))                         \
-    const struct kernel kernel_##NAME = {run_##NAME, COUNT, #NAME};                            \
+    const struct kernel kernel_##NAME = {run_##NAME, COUNT, WORKS, #NAME};                     \
     static void run_##NAME(const u32 *a)
 
 extern const struct kernel __start_kernels[], __stop_kernels[];
@@ -44,9 +48,15 @@ extern u8 *memory;
 #define FLOATS(offset) ((float *)(memory + (offset)))
 #define WORDS(offset) ((u32 *)(memory + (offset)))
 
-/* Has the pools do works, whose slots of 64 words follow each other, until all have completed;
-   sets `failure` if one is refused. */
+/* Counts a recursive kernel's works as left to do, before it begins. */
+void expect(const u32 *slots, u32 count);
+
+/* Has the pools do the works of a recursive kernel, whose slots of 64 words follow each other, until
+   all have completed; sets `failure` if one is refused. */
 void pools(const u32 *slots, u32 count);
+
+/* Does a work, whose operands are where their addresses and `offset` say. */
+void compute(const u32 *work, u32 offset);
 
 /* Keep other cores out, of `cores` in all, that have the same place, of 32 bytes a core. */
 void lock(u32 place, u32 cores);

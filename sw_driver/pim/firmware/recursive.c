@@ -14,27 +14,28 @@ u32 run(u32 number, u32 words, const u32 *a) {
     u32 own[words + 1];
     for (u32 i = 0; i < words; i++) own[i] = a[i];
     failure = CAUSE_NONE;
+    if (k->works) expect(WORDS(own[0]), own[1]);
     k->run(own);
     return failure;
 }
 
-KERNEL(works, 2) { pools(WORDS(a[0]), a[1]); } /* slots, count */
+RECURSIVE(works, 2) { pools(WORDS(a[0]), a[1]); } /* slots, count */
 
 /* Figure 6 of the paper: before and after the convolution tensors change their layout; an extent
    of 0 leaves one as it is. */
-KERNEL(conv2d_backprop_filter, 44) { /* slots, count; copies of x, dy and, behind, of dw */
+RECURSIVE(conv2d_backprop_filter, 44) { /* slots, count; copies of x, dy and, behind, of dw */
     kernel_copy.run(a + 2), kernel_copy.run(a + 16);
     pools(WORDS(a[0]), a[1]);
     kernel_copy.run(a + 30);
 }
 
-KERNEL(conv2d_backprop_input, 33) { /* slots, count; a copy of dy, a fill; behind, a copy of dx */
+RECURSIVE(conv2d_backprop_input, 33) { /* slots, count; a copy of dy, a fill; behind, a copy of dx */
     kernel_copy.run(a + 2), kernel_fill.run(a + 16);
     pools(WORDS(a[0]), a[1]);
     kernel_copy.run(a + 19);
 }
 
-KERNEL(matmul_bias_relu, 11) { /* slots, count; then bias and relu, of which a size may be 0 */
+RECURSIVE(matmul_bias_relu, 11) { /* slots, count; then bias and relu, of which a size may be 0 */
     pools(WORDS(a[0]), a[1]);
     kernel_bias.run(a + 2), kernel_relu.run(a + 8);
 }

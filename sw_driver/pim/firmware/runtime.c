@@ -73,11 +73,14 @@ static void end(u32 kind) {
 
 static u32 completions(void) { return ring[RING_COMPLETIONS] & COUNTS_MASK; }
 
-void pools(const u32 *slots, u32 count) {
+void expect(const u32 *slots, u32 count) {
     for (u32 i = 0; i < count; i++) {
         const u64 *operations = (const u64 *)(slots + SLOT_WORDS * i + OPERATIONS);
         counts[1] += operations[0], counts[3] += operations[1];
     }
+}
+
+void pools(const u32 *slots, u32 count) {
     u32 first = head, done = 0;
     begin();
     while (done < count) {
@@ -119,6 +122,7 @@ KERNEL(barrier, 2) { /* place, cores: all of them, from 0 on, come here before o
 void lock(u32 place, u32 cores) {
     volatile u32 *at = UNCACHED(place);
     u32 mine = CORE[ID] & 0xFF, ticket = 1;
+    begin();
     at[8 * mine + 1] = 1;
     for (u32 i = 0; i < cores; i++) {
         u32 other = at[8 * i];
@@ -130,6 +134,7 @@ void lock(u32 place, u32 cores) {
         while (at[8 * i + 1]) {}
         for (u32 other; (other = at[8 * i]) && (other < ticket || (other == ticket && i < mine));) {}
     }
+    end(FOR_CORES);
     acquire();
 }
 
@@ -137,6 +142,9 @@ void unlock(u32 place) {
     release();
     UNCACHED(place)[8 * (CORE[ID] & 0xFF)] = 0;
 }
+
+KERNEL(lock, 2) { lock(a[0], a[1]); } /* place, cores: keeps the others out until `unlock` */
+KERNEL(unlock, 1) { unlock(a[0]); }   /* place */
 
 __attribute__((noreturn, used)) void serve(void) {
     ring = RINGS + RING_WORDS * ((CORE[ID] & 0xFF) + 1);
