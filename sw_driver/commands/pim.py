@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -15,21 +15,26 @@ from . import (
     Failure,
     MachineOptions,
     OutputFile,
+    OutputFolder,
     OutputOptions,
     Refusal,
     build_console,
     driving,
     integer,
+    output_folder,
     print_files,
     progress_console,
 )
 from .screen import print_prose, print_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from hw.pim.config import PimConfig
     from sw_driver.experiments.pim.measure import Job
+    from sw_driver.experiments.pim.training import Batch
     from sw_driver.pim.device import Pim
     from sw_driver.pim.layers import Layer
 
@@ -135,6 +140,15 @@ class Options(MachineOptions, OutputOptions):
     """programmable PIMs (default: 1)"""
     steps: Annotated[int | None, _TRAINING, integer(1, 1000)] = None
     """steps of training, of 4 images each, 8 in turn (default: 10)"""
+    runtime: Annotated[Literal["literal", "earliest"] | None, _TRAINING] = None
+    """with --train, have the paper's runtime send each operation to the pools, a core or the CPU,
+    behind a step that it profiles there: a candidate that finds all PIMs busy goes to the CPU, or
+    goes where it ends first; prints ranking and places"""
+    launch_ns: Annotated[int | None, _TRAINING, integer(0, 10**9)] = None
+    """with --runtime, what an operation takes on the CPU beside its computing (default: 0)"""
+    out: Annotated[OutputFolder, _TRAINING] = None
+    """folder for a picture of where the cores' cycles went or, with --runtime, of what ran where,
+    and a trace of that (default: none)"""
     dram_trace: OutputFile = None
     """write every command to a vault's DRAM (CSV; backend rtl)"""
 
@@ -151,10 +165,12 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     progress = progress_console(options)
     if options.sequences and options.validate is None:
         raise Refusal("--sequences says what to compare: give --validate N, too")
+    if options.runtime is None and options.launch_ns is not None:
+        raise Refusal("--launch-ns is for the runtime: add --runtime")
     if options.train:
         return _train(options, progress)
-    if options.cores or options.steps:
-        raise Refusal("--cores and --steps are for training: add --train")
+    if options.cores or options.steps or options.out or options.runtime:
+        raise Refusal("--cores, --steps, --out and --runtime are for training: add --train")
     if options.validate is not None:
         return _validate(options, options.validate, progress)
     if options.pairs:
@@ -212,12 +228,7 @@ def _run_layers(options: Options, progress: Console) -> int:
 
 def _train(options: Options, progress: Console) -> int:
     """Trains, and prints what each step was."""
-    from dataclasses import asdict
-
-    from rich.progress import track
-
-    from sw_driver.experiments.pim.report import core_table, step_table
-    from sw_driver.experiments.pim.training import SAMPLES, Training, training_config
+    from sw_driver.experiments.pim.training import SAMPLES, training_config
     from sw_driver.experiments.training.data import load_split_digits
     from sw_driver.pim.backends import open_pim
     from sw_driver.pim.device import Pim
@@ -230,29 +241,118 @@ def _train(options: Options, progress: Console) -> int:
     settings = options.settings(pim=True)
     if settings.keys() & {"cores", "rings"}:
         raise Refusal("--train sets cores and rings itself: say --cores N, not --set")
-    cores, count = options.cores or 1, options.steps or 10
+    folder = options.out and output_folder(options.out, "pim")
     digits = load_split_digits()
-    with _reported("take a larger one"):
-        config = training_config(cores, **settings)
+    parts = (slice(0, SAMPLES), slice(SAMPLES, 2 * SAMPLES))
+    two = [(digits.train_images[part], digits.train_labels[part]) for part in parts]
+    batches = [two[number % 2] for number in range((options.steps or 10) + bool(options.runtime))]
+    with _reported("take fewer --steps, or larger banks: --set bank_bytes=262144"):
+        config = training_config(options.cores or 1, **settings)
         announce = build_console(progress)
         transport = open_pim("rtl", config, announce=announce, dram_trace=options.dram_trace)
         with Pim(transport) as device:
-            training = Training(device)
-            steps = []
-            for number in track(range(count), "training", console=progress, transient=True):
-                first = SAMPLES * (number % 2)
-                part = slice(first, first + SAMPLES)
-                step = training.step(digits.train_images[part], digits.train_labels[part])
-                steps.append(asdict(step) | {"cores": [each._asdict() for each in step.counters]})
-                del steps[-1]["counters"]
+            train = _by_runtime if options.runtime else _by_cores
+            report = train(options, device, batches, folder, progress)
+    if wrong := report["wrong_tensors"]:
+        raise Failure(f"tensors differ from the golden model's: {', '.join(wrong)}")
+    return 0
+
+
+def _by_cores(
+    options: Options, device: Pim, batches: Sequence[Batch], folder: Path | None, progress: Console
+) -> dict[str, Any]:
+    """Steps without the host; returns what is printed."""
+    from dataclasses import asdict
+    from time import perf_counter
+
+    from rich.progress import track
+
+    from sw_driver.experiments.pim.report import core_table, step_table
+    from sw_driver.experiments.pim.training import Training
+
+    training = Training(device)
+    steps, begin_s = [], perf_counter()
+    for batch in track(batches, "training", console=progress, transient=True):
+        step = training.step(*batch)
+        steps.append(asdict(step) | {"cores": [each._asdict() for each in step.counters]})
+        del steps[-1]["counters"]
+    speed = device.transport.cycles() / (perf_counter() - begin_s)
+    files = [_draw_cores(steps, folder / "cores.svg")] if folder else []
+    report = {"cores": device.config.cores, "steps": steps, "files": list(map(str, files))}
     if options.json:
-        print(json.dumps({"cores": cores, "steps": steps}, indent=2))
+        print(json.dumps(report, indent=2))
     elif not options.quiet:
         print_table(step_table(steps))
         print_table(core_table(steps))
-    if wrong := sorted({name for step in steps for name in step["wrong_tensors"]}):
-        raise Failure(f"tensors differ from the golden model's: {', '.join(wrong)}")
-    return 0
+        print_prose(f"Simulated {speed:,.0f} cycles a second of this machine.")
+        if files:
+            print_files(options, files)
+    return {"wrong_tensors": sorted({name for step in steps for name in step["wrong_tensors"]})}
+
+
+def _by_runtime(
+    options: Options, device: Pim, batches: Sequence[Batch], folder: Path | None, _: Console
+) -> dict[str, Any]:
+    """Steps by the paper's runtime; returns what is printed."""
+    from itertools import pairwise
+
+    from sw_driver.experiments.pim.report import schedule_table, step_table
+    from sw_driver.system.hetero_pim.training import draw, train
+
+    launch_ns = options.launch_ns or 0
+    run = train(device, batches, principle=options.runtime or "earliest", launch_ns=launch_ns)
+    report = {
+        "cores": device.config.cores,
+        "principle": options.runtime,
+        "launch_ns": launch_ns,
+        "ranking": [
+            {
+                "operation": each.operation,
+                "time_ns": each.time,
+                "accesses": each.accesses,
+                "chosen": each.operation in run.candidates,
+            }
+            for each in run.ranking
+        ],
+        "operations": [each._asdict() for each in run.ran],
+        "steps": [
+            {"loss": loss, "cycles": end - before}
+            for loss, (before, end) in zip(run.losses, pairwise(run.bounds), strict=True)
+        ],
+        "wrong_tensors": run.wrong_tensors,
+    }
+    files = [folder / name for name in ("timeline.svg", "timeline.json")] if folder else []
+    for path in files:
+        draw(run, device).write(path)
+    report["files"] = list(map(str, files))
+    if options.json:
+        print(json.dumps(report, indent=2))
+    elif not options.quiet:
+        print_table(schedule_table(report["ranking"], [*report["operations"]][len(run.ranking) :]))
+        print_table(step_table(report["steps"]))
+        if files:
+            print_files(options, files)
+    return report
+
+
+def _draw_cores(steps: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """A bar for each core, of where its cycles went in a step, in the mean."""
+    from matplotlib.figure import Figure
+
+    from sw_driver.experiments.pim.report import CORE_PARTS, core_cycles
+    from sw_driver.system.plotting import save
+
+    means = [[cycles / len(steps) for cycles in parts] for parts in core_cycles(steps)]
+    names = [f"core {core}" for core in range(len(means))]
+    figure = Figure(figsize=(8, 1.4 + 0.4 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    for number, part in enumerate(CORE_PARTS):
+        begins = [sum(parts[:number]) for parts in means]
+        axes.barh(names, [parts[number] for parts in means], left=begins, label=part)
+    axes.invert_yaxis()
+    axes.set_xlabel("cycles of a step, in the mean")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return save(figure, path)
 
 
 def _run_pairs(options: Options, progress: Console) -> int:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from importlib.metadata import version
+from io import TextIOWrapper
 from operator import index, itemgetter
 from pathlib import Path
 from typing import IO, Any
@@ -191,13 +192,16 @@ class Timeline:
                 self._draw(part, path.suffix.removeprefix("."))
                 return
             events = self._events_of()
-            opened = gzip.open if path.suffix == ".gz" else open
-            with opened(part, "wt", encoding="utf-8") as file:
-                file.write('{"displayTimeUnit":"ns","otherData":')
-                file.write(json.dumps(self._metadata()))
-                file.write(f',"traceEvents":[\n{next(events)}')
-                file.writelines(f",\n{event}" for event in events)
-                file.write("\n]}\n")
+            with part.open("wb") as raw:
+                # Without a name and a time, so that the same timeline is the same file.
+                packs = path.suffix == ".gz"
+                packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if packs else raw
+                with TextIOWrapper(packed, "utf-8") as file:
+                    file.write('{"displayTimeUnit":"ns","otherData":')
+                    file.write(json.dumps(self._metadata()))
+                    file.write(f',"traceEvents":[\n{next(events)}')
+                    file.writelines(f",\n{event}" for event in events)
+                    file.write("\n]}\n")
 
     # For the owner of the lock.
 

@@ -46,7 +46,7 @@ SMALL = ["--most-products", "100000"]
         (["--pairs", "--backend", "cycles", *OWN], ["--pairs", "--convolution out"]),
         (["--pairs", "--backend", "cycles", "--pass", "bias"], ["--pairs", "--pass out"]),
         (["--pairs", "--validate", "1"], ["--validate", "--pairs", "either"]),
-        (["--cores", "2"], ["--cores and --steps", "add --train"]),
+        (["--cores", "2"], ["--cores, --steps, --out and --runtime", "add --train"]),
         (["--train", "--layer", "conv1"], ["--train has a network of its own", "leave layers"]),
         (["--train", "--most-products", "9"], ["--train has a network of its own"]),
         (["--train", "--backend", "cycles"], ["--train is in RTL", "--backend cycles"]),

@@ -1,0 +1,131 @@
+"""The small network by the runtime: bit for bit, on CPU, cores and pools at once."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from hw.pim.config import configure
+from sw_driver.cli import main
+from sw_driver.experiments.pim.training import SAMPLES, Batch, training_config
+from sw_driver.experiments.training.data import load_split_digits
+from sw_driver.pim.backends.golden import GoldenPim
+from sw_driver.pim.backends.rtl import RtlPim
+from sw_driver.pim.device import Pim
+from sw_driver.system.hetero_pim import training
+from sw_driver.system.hetero_pim.training import Ran, ScheduledRun, train
+
+LOSSES = [2.3947, 2.3679, 2.3024]
+"""Of the same steps by cores alone, see ``hw_tests/driver/pim/test_pim_training.py``."""
+
+
+def batches(count: int) -> list[Batch]:
+    digits = load_split_digits()
+    parts = [slice(SAMPLES * (n % 2), SAMPLES * (n % 2 + 1)) for n in range(count)]
+    return [(digits.train_images[part], digits.train_labels[part]) for part in parts]
+
+
+def scheduled(run: ScheduledRun) -> list[Ran]:
+    return [each for each in run.ran if each.step]
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_without_a_clock(recursive: bool) -> None:
+    """And without cores: what the pools cannot do is the CPU's."""
+    with Pim(GoldenPim(configure(preset="tiny", bank_bytes=1 << 17))) as pim:
+        run = train(pim, batches(3), principle="literal", recursive=recursive)
+    assert not run.wrong_tensors
+    assert run.losses == pytest.approx(LOSSES, abs=1e-4)
+    names = [each.operation for each in run.ranking]
+    assert len(names) == 18 + (not recursive)
+    by_name = {each.operation: each for each in run.ranking}
+    # 256 elements, read and written, at 59 GB/s.
+    assert (by_name["Relu"].time, by_name["Relu"].accesses) == (35, 32)
+    times = [by_name[each].time for each in run.candidates]
+    whole = sum(each.time for each in run.ranking)
+    assert sum(times[:-1]) < 0.9 * whole <= sum(times)
+    assert run.candidates == names[: len(times)]
+    assert {each.place for each in run.ran if each.step == 0} == {"cpu"}
+    can = {"Conv2D", "BiasAdd", "MatMul", "MatMul_1", "MatMul_2", "ApplyGradientDescent_2"}
+    on_pools = {each.operation for each in scheduled(run) if each.place == "pools"}
+    assert (
+        {"Conv2D", "MatMul"}
+        <= on_pools
+        <= can | {"ApplyGradientDescent"} | {"Conv2DBackpropFilter/Conv"}
+    )
+
+
+def run_rtl(principle: Literal["literal", "earliest"], **options: int) -> ScheduledRun:
+    with Pim(RtlPim(training_config(2))) as pim:
+        return train(pim, batches(3), principle=principle, **options)  # type: ignore[arg-type]
+
+
+def test_cpu_cores_and_pools_at_once_in_rtl() -> None:
+    """Also a recursive kernel on a core."""
+    run = run_rtl("literal")
+    assert not run.wrong_tensors
+    assert run.losses == pytest.approx(LOSSES, abs=1e-4)
+    rows = scheduled(run)
+    gradients = [each for each in rows if each.operation == "Conv2DBackpropFilter"]
+    assert all(each.place.startswith("core ") for each in gradients)
+    kinds = "core", "cpu", "pools"
+    assert tuple(sorted({each.place.split()[0] for each in rows})) == kinds
+    for pair in combinations(kinds, 2):
+        one, other = ([each for each in rows if each.place.startswith(kind)] for kind in pair)
+        assert any(
+            a.begin_cycle < b.end_cycle and b.begin_cycle < a.end_cycle for a in one for b in other
+        )
+
+
+def test_pipeline_and_principles_in_rtl() -> None:
+    """A CPU that takes 5 us for each call: literally a product is a core's, and the next step
+    begins meanwhile if it may; where each ends first the pools have it, and all is sooner. A CPU
+    that takes next to no time has everything then."""
+    literal = run_rtl("literal", launch_ns=5000)
+    alone = run_rtl("literal", launch_ns=5000, pipeline=False)
+    earliest = run_rtl("earliest", launch_ns=5000)
+    for run, overlap in ((literal, True), (alone, False)):
+        begin = min(each.begin_cycle for each in scheduled(run) if each.step == 2)
+        assert (begin < run.bounds[2]) == overlap
+    took = [each.bounds[-1] - each.bounds[1] for each in (alone, literal, earliest)]
+    assert took[0] > 1.1 * took[1]
+    assert took[1] > 5 * took[2]
+    places = [each.place for each in scheduled(earliest)]
+    assert places.count("pools") > len(places) / 4
+    assert {each.place for each in scheduled(run_rtl("earliest")) if each.step == 1} == {"cpu"}
+    assert not any(each.wrong_tensors for each in (literal, alone, earliest))
+
+
+def test_the_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = ["pim", "--train", "--cores", "2", "--steps", "1", "--runtime", "literal"]
+    assert main([*command, "--json", "--out", str(tmp_path)]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [each["loss"] for each in report["steps"]] == pytest.approx(LOSSES[:2], abs=1e-4)
+    assert sum(each["chosen"] for each in report["ranking"]) == 12
+    conv = report["operations"][18]
+    assert (conv["operation"], conv["place"], conv["step"]) == ("Conv2D", "pools", 1)
+    drawn = [
+        each
+        for each in json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+        if each["ph"] == "X"
+    ]
+    assert len(drawn) == 18
+    monkeypatch.setattr(training.cnn, "golden_step", lambda *_: None)
+    assert main(command) == 1
+    shown = capsys.readouterr()
+    assert "Conv2DBackpropFilter" in shown.out
+    assert "differ from the golden model's: " in shown.err
+    for bad, message in (
+        (["--train", "--launch-ns", "5"], "add --runtime"),
+        (["--runtime", "literal"], "add --train"),
+        ([*command[1:-1], "latest"], "latest"),
+        ([*command[1:], "--set", "bank_bytes=65536", "--steps", "30"], "take fewer --steps"),
+    ):
+        assert main(["pim", *bad]) == 2
+        assert message in capsys.readouterr().err

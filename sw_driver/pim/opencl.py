@@ -1,0 +1,432 @@
+"""OpenCL's model as the paper extends it (Table II): a platform with the CPU, the pools and the
+programmable cores as devices, one memory that all share, and kernels that run on any of them.
+
+Words are OpenCL's. Commands go on while somebody waits, in simulated time, each of the queues' when
+the one before it has ended (:mod:`sw_driver.device.streams`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from math import ceil
+from pathlib import Path
+from shutil import which
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hw.pim.config import BEAT_BYTES
+from sw_driver.device.clock import Exclusive, Steps
+from sw_driver.device.errors import InvalidArgumentError, KernelError
+from sw_driver.device.streams import Handle, Stream
+from sw_driver.machine.processors import XEON_E5_2630_V3
+from sw_driver.numbers import check_integer, check_name
+from sw_driver.simulator.runtime import BuildError
+
+from .cores import offset_in
+from .descriptor import ELEMENT_BYTES, Work
+from .device import Pim
+from .placing import PlacedTensor, StackMemory
+from .planning import planned
+from .programs import WINDOW_BYTES, Command, Firmware, Window, work_slots
+
+__all__ = [
+    "Access",
+    "CommandQueue",
+    "Context",
+    "Device",
+    "Event",
+    "Kernel",
+    "Place",
+    "Platform",
+    "Profile",
+    "host_ns",
+]
+
+_CPU_CORES = 8
+"""Of the paper's CPU."""
+
+
+class Device(NamedTuple):
+    """A compute device: ``pools``, whose compute units are banks and whose processing elements are
+    multipliers and adders; ``cores``, the programmable PIM; or ``cpu``, the host."""
+
+    name: str
+    compute_units: int
+    processing_elements: int
+
+
+class Access(NamedTuple):
+    """Bytes of the stack that a command reads or writes; it does both where it writes but some."""
+
+    span: range
+    reads: bool
+    writes: bool
+
+
+class Platform:
+    """The host with a stack, and their devices by name."""
+
+    def __init__(self, pim: Pim) -> None:
+        self.pim, config = pim, pim.config
+        found = [
+            Device("pools", config.banks, config.units),
+            Device("cores", config.cores, config.cores),
+            Device("cpu", _CPU_CORES, _CPU_CORES),
+        ]
+        self.devices = {each.name: each for each in found if each.compute_units}
+
+
+class Profile(NamedTuple):
+    """When a command was queued, when what it waited for had ended, and when it began and ended, in
+    ns of simulated time; all 0 on a backend without a clock."""
+
+    queued_ns: int
+    submitted_ns: int
+    begin_ns: int
+    end_ns: int
+
+
+class Event(Handle[Any]):
+    """A command of a queue, which other commands may wait for."""
+
+    def __init__(self, context: Context, what: str) -> None:
+        super().__init__(what, context.domain)
+        self.context = context
+        self.place = ""
+        """Where it runs or ran: a device, or which of the cores; none if it computes nothing."""
+        self.queued = self.submitted = self.running = context.domain.program_now
+        """The cycles of the device in which it was queued, had nothing to wait for, and began."""
+
+    @property
+    def profile(self) -> Profile:
+        """The event's times. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` before
+        its end."""
+        if not self.over:
+            raise InvalidArgumentError(f"{self.what} has not ended: wait for it first")
+        cycles = self.queued, self.submitted, self.running, self.ended
+        return Profile(*(int(each * self.context.cycle_ns) for each in cycles))
+
+
+class Kernel:
+    """What computes the same bits on each device of :attr:`devices`: what the pools do, a core's
+    firmware, and the same compiled for the host (the paper's four binaries, Figure 4). Made by
+    :meth:`Context.kernel`."""
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        works: Sequence[Work],
+        command: str | None,
+        arguments: Sequence[Any],
+        uses: str,
+    ) -> None:
+        config = context.pim.config
+        self.context, self.name, self.command = context, name, command
+        tensors = [each for each in arguments if isinstance(each, PlacedTensor)]
+        if command is None and not works:
+            raise InvalidArgumentError(f"{name} does nothing: give a command, or works")
+        if len(uses) != len(tensors) or set(uses) - set("rwb"):
+            raise InvalidArgumentError(
+                f"{name} has {len(tensors)} tensors, and uses {uses!r}: expected r, w or b (read, "
+                "all written, both) for each"
+            )
+        self.works = [
+            planned(each if each.units or each.banks else replace(each, units=config.units), config)
+            for each in works
+        ]
+        used = zip(tensors, uses, strict=True)
+        self.accesses = [Access(each.span, use != "w", use != "r") for each, use in used]
+        for work in works:
+            self.accesses += (Access(work.span(each), True, False) for each in work.operands)
+            span = work.span("result")
+            self.accesses.append(Access(span, len(span) != ELEMENT_BYTES * work.results, True))
+        self.devices = ["cores"] * (config.cores > 0) + ["cpu"]
+        """Devices that have a form of it, in the order in which the paper prefers them."""
+        if command is None:
+            self.devices.insert(0, "pools")
+        self._arguments = arguments
+        self._slots: PlacedTensor | None = None
+        self._words: NDArray[np.uint32] = np.array(work_slots(self.works), np.uint32)
+        spans = [each.span for each in self.accesses]
+        if works:
+            self._slots = context.buffer(f"works of {name}", (len(self._words),))
+            spans.append(self._slots.span)
+            if config.cores:
+                context.pim.write_memory(self._slots.address_bytes, self._words)
+        start = min((each.start for each in spans), default=0) // BEAT_BYTES * BEAT_BYTES
+        stop = max((each.stop for each in spans), default=BEAT_BYTES)
+        size = -(-(stop - start) // BEAT_BYTES) * BEAT_BYTES
+        check_integer(f"bytes over which {name} spreads", size, 1, WINDOW_BYTES)
+        self.window = Window(start, size)
+        """What a core sees of the stack while it runs the kernel."""
+        self._offset = (WINDOW_BYTES - start) % (1 << 32)
+        context.pim.firmware.words(self.on_core())
+
+    @property
+    def operations(self) -> int:
+        """Multiplications and additions of its works, or elements that it uses without any."""
+        return sum(sum(work.operations) for work in self.works) or self.nbytes // ELEMENT_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it reads and writes at least."""
+        return sum(len(each.span) for each in self.accesses)
+
+    def spans(self, used: Callable[[Access], bool]) -> list[tuple[int, int]]:
+        """Where bytes that are so used begin and end, in order, each once."""
+        return sorted({(each.span.start, each.span.stop) for each in self.accesses if used(each)})
+
+    def on_core(self) -> Command:
+        """The command of a core, or of the host, which sees :attr:`window` as its first."""
+        name, arguments = self.command, [*self._arguments]
+        if self.works:
+            arguments = [self._slots, len(self.works), *arguments]
+        if name is None:
+            name = "compute"
+            arguments.append(self._offset)
+        shown = [self.window]
+        return Command(
+            name, [offset_in(a, shown) if isinstance(a, PlacedTensor) else a for a in arguments]
+        )
+
+    def on_host(self, memory: NDArray[np.uint8]) -> None:
+        """Computes on the host, on ``memory``, which begins with what :attr:`window` shows."""
+        library, firmware = _host_library()
+        number, count, *words = firmware.words(self.on_core())
+        if self._slots is not None:
+            at = self._slots.address_bytes - self.window.address_bytes
+            memory[at : at + self._words.nbytes] = self._words.view(np.uint8)
+        ctypes.c_void_p.in_dll(library, "memory").value = memory.ctypes.data - WINDOW_BYTES
+        ctypes.c_void_p.in_dll(library, "host_pools").value = None
+        ctypes.c_uint32.in_dll(library, "host_offset").value = self._offset
+        cause = library.run(number, count, (ctypes.c_uint32 * count)(*words))
+        if cause:
+            raise KernelError(f"{self.name} failed on the host with cause {cause}", cause="kernel")
+
+
+def host_ns(kernel: Kernel, *, launch_ns: int = 0) -> int:
+    """What the paper's CPU takes for a kernel: its operations at the processor's rate or its bytes
+    at its memory's, whichever is more, and at least 1 ns; and before that a framework's
+    ``launch_ns``."""
+    cpu = XEON_E5_2630_V3
+    compute_ns = kernel.operations / (1000 * cpu.tflop_per_s.value)
+    return launch_ns + ceil(max(compute_ns, kernel.nbytes / cpu.gb_per_s.value, 1))
+
+
+class Place(Exclusive):
+    """Where a kernel runs: the pools, which take several at once, the host or one of the cores."""
+
+    def __init__(self, device: str, number: int = 0) -> None:
+        super().__init__(f"core {number}" if device == "cores" else device)
+        self.device, self.number = device, number
+
+
+class Context:
+    """The devices of a platform with their memory, the striped memory of the stack. The cores load
+    their firmware, in some 45,000 cycles.
+
+    What a command wrote is seen by commands that wait for it, whatever device they are on. On the
+    host a kernel's operands are read through the stack's port, and results written, in the port's
+    time; in between it takes ``cpu_ns(kernel)``, by default :func:`host_ns`.
+    """
+
+    def __init__(self, platform: Platform, *, cpu_ns: Callable[[Kernel], int] = host_ns) -> None:
+        self.platform, self.pim, self.cpu_ns = platform, platform.pim, cpu_ns
+        self.domain = self.pim.transport.domain
+        config = self.pim.config
+        self.cycle_ns = 1000 / config.clock_mhz if self.domain.timed else 0.0
+        self.memory = StackMemory(config)
+        cores = range(config.cores)
+        self.places = [Place("pools"), *(Place("cores", core) for core in cores), Place("cpu")]
+        for each in [self.pim.pim_prog(config.banks + core, "fill", (0, 0, 0)) for core in cores]:
+            self.pim.wait(each)
+
+    def buffer(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
+        """A buffer, which all devices see."""
+        return self.memory.place(name, shape)
+
+    def kernel(
+        self,
+        name: str,
+        command: str | None = None,
+        arguments: Sequence[PlacedTensor | float | np.floating] = (),
+        uses: str = "",
+        *,
+        works: Sequence[Work] = (),
+    ) -> Kernel:
+        """A kernel: ``works``, which the pools do, or a core or the host in their place; or
+        ``command``, a kernel of the firmware, with its arguments; or a recursive one, which has the
+        works done, and whose arguments begin behind its slots.
+
+        ``uses`` has a letter for each tensor among the arguments: ``r`` for one that is read, ``w``
+        for one of which all is written, ``b`` for one of which some is, or that is read, too. A
+        core is stopped where a command goes beyond its tensors' memory; on the host that has no
+        effect up to 128 MiB, and is not seen.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a command that is not
+        there, or has other arguments.
+        """
+        return Kernel(self, name, works, command, arguments, uses)
+
+    def check(self, *mine: Event | Kernel) -> None:
+        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is another's."""
+        for each in mine:
+            if not isinstance(each, Event | Kernel) or each.context is not self:
+                raise InvalidArgumentError(f"{each!r} is no event or kernel of this context")
+
+    def run(self, kernel: Kernel, place: Place, event: Event) -> Steps:
+        """The steps of a kernel at a place, when that is free."""
+        domain, pim = self.domain, self.pim
+        if place.device != "pools":
+            while not place.over:
+                yield place
+            place.holder = event
+            domain.now = max(domain.now, domain.cycles(place.time))
+        event.place, event.running = place.what, domain.now
+        try:
+            if place.device == "cpu":
+                yield from self._on_host(kernel)
+                return
+            if place.device == "cores":
+                offers = [pim.kernel_steps(place.number, kernel.on_core(), kernel.window)]
+            else:
+                offers = [pim.offer_steps(work) for work in kernel.works]
+            running = []
+            for each in offers:
+                running.append((yield from each))
+            for each in running:
+                yield from pim.completion_steps(each)
+        finally:
+            place.release(domain)
+
+    def _on_host(self, kernel: Kernel) -> Steps:
+        start = kernel.window.address_bytes
+        memory = np.zeros(2 * WINDOW_BYTES, np.uint8)  # where nothing is behind the window
+        for at, stop in kernel.spans(lambda each: each.reads):
+            memory[at - start : stop - start] = yield from self.pim.read_steps(at, stop - at)
+        kernel.on_host(memory)
+        if self.domain.timed:
+            self.domain.now += ceil(self.cpu_ns(kernel) / self.cycle_ns)
+            yield
+        written = kernel.spans(lambda each: each.writes)
+        blocks = [(at, memory[at - start : stop - start]) for at, stop in written]
+        yield from self.pim.write_steps(blocks)
+
+
+class CommandQueue:
+    """Commands for a device, one after the other. Each is queued, and its event returned, at once;
+    it begins when the one before it, and all that it is to ``wait_for``, has ended.
+
+    When one fails, those behind it are not carried out; :meth:`finish` raises what it failed with.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is another context's.
+    """
+
+    def __init__(self, context: Context, device: str) -> None:
+        check_name("the device", device, context.platform.devices)
+        self.context, self.device = context, device
+        self._stream = Stream(f"of the {device}", context.domain)
+
+    def enqueue_kernel(self, kernel: Kernel, wait_for: Sequence[Event] = ()) -> Event:
+        """Runs a kernel. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for one that
+        has no form for the device."""
+        self.context.check(kernel)
+        if self.device not in kernel.devices:
+            raise InvalidArgumentError(
+                f"{kernel.name} has no form for the {self.device}: queue it on "
+                f"{' or '.join(kernel.devices)}"
+            )
+        return self._enqueue(
+            kernel.name, kernel.accesses, lambda event: self._run(kernel, event), wait_for
+        )
+
+    def enqueue_write(
+        self, buffer: PlacedTensor, values: NDArray[np.float32], wait_for: Sequence[Event] = ()
+    ) -> Event:
+        """Writes values, which may change afterwards, to a buffer of their shape."""
+        if values.shape != buffer.shape or values.dtype != np.float32:
+            raise InvalidArgumentError(
+                f"the values are {values.dtype} of shape {values.shape}, the buffer has room for "
+                f"float32 of shape {buffer.shape}"
+            )
+        blocks = [(at, np.array(values[i], ndmin=1, order="C")) for i, at in buffer.blocks()]
+        access = Access(buffer.span, False, True)
+        return self._enqueue(
+            "write", [access], lambda _: self.context.pim.write_steps(blocks), wait_for
+        )
+
+    def enqueue_read(self, buffer: PlacedTensor, wait_for: Sequence[Event] = ()) -> Event:
+        """Reads a buffer, whose values are the event's result."""
+
+        def steps(_: Event) -> Steps:
+            values = np.empty(buffer.shape, np.float32)
+            for index, at in buffer.blocks():
+                data = yield from self.context.pim.read_steps(at, values[index].nbytes)
+                values[index] = data.view(np.float32).reshape(values[index].shape)
+            return values
+
+        return self._enqueue("read", [Access(buffer.span, True, False)], steps, wait_for)
+
+    def enqueue_barrier(self, wait_for: Sequence[Event] = ()) -> Event:
+        """Ends when all before it, and what it is to wait for, has."""
+        everything = Access(range(self.context.pim.config.stack_bytes), True, True)
+        return self._enqueue("barrier", [everything], lambda _: (each for each in ()), wait_for)
+
+    def finish(self) -> None:
+        """Lets time pass until all that was queued has ended; raises what one failed with."""
+        self._stream.wait()
+
+    def _enqueue(
+        self,
+        what: str,
+        accesses: Sequence[Access],
+        run: Callable[[Event], Steps],
+        wait_for: Sequence[Event],
+    ) -> Event:
+        context = self.context
+        context.check(*wait_for)
+        event = Event(context, what)
+
+        def steps() -> Steps:
+            for each in wait_for:
+                yield each
+                each.outcome()
+            event.start()
+            event.submitted = event.running = context.domain.now
+            return (yield from run(event))
+
+        with context.domain.clock:
+            self._begin(event, accesses, steps)
+        return event
+
+    def _begin(self, event: Event, _: Sequence[Access], steps: Callable[[], Steps]) -> None:
+        """Queues an event."""
+        self._stream.submit(event, steps)
+
+    def _run(self, kernel: Kernel, event: Event) -> Steps:
+        places = [each for each in self.context.places if each.device == self.device]
+        place = next((each for each in places if each.over), places[0])
+        return self.context.run(kernel, place, event)
+
+
+@cache
+def _host_library() -> tuple[ctypes.CDLL, Firmware]:
+    """The package's kernels for the host, which ``gcc`` compiles, and what they are called.
+
+    Raises :class:`~sw_driver.simulator.runtime.BuildError` if there is none.
+    """
+    from .firmware.build import compile_library
+
+    if which("gcc") is None:
+        raise BuildError("kernels on the cpu are compiled by gcc, which was not found: install it")
+    with TemporaryDirectory() as folder:
+        library = compile_library(Path(folder) / "kernels.so")
+    numbers = range(library.kernel_count())
+    words = {library.kernel_name(each).decode(): library.kernel_words(each) for each in numbers}
+    return library, Firmware(words)
