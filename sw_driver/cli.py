@@ -47,7 +47,7 @@ def application() -> App:
         suppress_keyboard_interrupt=False,
     )
     for number, name in enumerate(COMMANDS):
-        module = import_module(f"sw_driver.commands.{name.replace(' ', '_')}")
+        module = import_module(f"sw_driver.commands.{name.replace(' ', '_').replace('-', '_')}")
         *groups, own = name.split()
         parent = app
         for group in groups:

@@ -49,6 +49,10 @@ from sw_driver.system.clock import Clock, Semaphore
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
+from sw_driver.system.hetero_pim.configurations import HETERO
+from sw_driver.system.hetero_pim.costs import Costs
+from sw_driver.system.hetero_pim.ranking import Profiled
+from sw_driver.system.hetero_pim.runs import Case as PimCase
 from sw_driver.system.mc_dla import designs
 from sw_driver.system.mc_dla.collectives import Lane, lane_ns, sent_share
 from sw_driver.system.mc_dla.device import Array, Mapping, Product, streamed_ns
@@ -131,7 +135,11 @@ RECORDS: list[tuple[Any, set[str]]] = [
         {"buffer_ps_per_byte", "bucket_bytes"},
     ),
     (FerryCase(network="bert-base"), {"reserve", "buffer_ps_per_byte"}),
+    (PimCase(network="vgg-19"), {"unit_rate", "share"}),
+    (Costs(), {"unit_rate"}),
+    (HETERO, set()),
     (Budget(room_bytes=1, gradient_bytes=1), {"room_bytes", "gradient_bytes"}),
+    (Profiled(operation="a", time=1, accesses=1), {"time", "accesses"}),
     (Rates(), {"update_overhead_us"}),
     (FrameworkSettings(), {"ahead_ops"}),
     (Variant(), set()),

@@ -96,7 +96,15 @@ ALSO_NAMED = {
     "sw_driver/torch/offloading/platform.py": {"sgd"},
     # Kernels of the programmable PIM.
     "sw_driver/experiments/pim/training.py": {"sgd"},
+    "sw_driver/pim/opencl.py": {"fill"},
+    "sw_driver/system/hetero_pim/training.py": {"copy"},
     "sw_driver/predict/pim/core.py": {"adam", "copy", "fill", "sgd"},
+    # Operations by TensorFlow's names and the kernels that do them, and rules of PyTorch's
+    # optimizers whose time is measured.
+    "sw_driver/system/hetero_pim/operations.py": {"adam", "copy", "fill", "momentum", "sgd"},
+    "sw_driver/system/hetero_pim/costs.py": {"fill"},
+    "sw_driver/system/hetero_pim/kernels.py": {"adam", "copy", "fill", "sgd"},
+    "sw_driver/system/hetero_pim/measuring.py": {"adam", "momentum", "sgd"},
     # By which each network is trained.
     "sw_driver/workload/networks.py": {"adam", "momentum", "sgd"},
     # The GPT's optimizers beside those of PyTorch; copies take time in its report.
@@ -163,10 +171,11 @@ def test_only_python_knows_of_rules() -> None:
 def test_no_number_is_adams_traffic_or_latency() -> None:
     adams = {rule("adam").bytes_per_parameter, rule("adam").latency}
     # Timing of the DRAM, units of the small PIM, a size, a place in the descriptor, layers of a
-    # network, and a side of MNIST's images.
+    # network, a side of MNIST's images, and how many times as fast as a CPU a paper has the PIM.
     others = {"hw/dram/standard.py", "golden/dram_timing.py"}
     others |= {"hw/pim/config.py", "sw_driver/pim/backends/golden.py"}
     others |= {"sw_driver/workload/networks.py", "sw_driver/workload/models/gan.py"}
+    others |= {"sw_driver/system/hetero_pim/figures.py"}
     found = {
         file
         for file, tree in products_trees()

@@ -64,6 +64,7 @@ COMMANDS = (
     "workload",
     "plan memferry",
     "plan sentinel",
+    "plan hetero-pim",
     "reproduce",
     "validate",
     "pim",

@@ -49,7 +49,7 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
     Parameters
     ----------
     paper
-        axdimm, mc-dla, memferry or sentinel
+        axdimm, hetero-pim, mc-dla, memferry or sentinel
     experiments
         such as table6 (default: all of the paper)
     """

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
 from sw_driver.numbers import check_name, split_entry
 
@@ -18,11 +19,13 @@ __all__ = ["PAPERS", "claims", "reproduce", "write_files", "write_page"]
 
 PAPERS = {
     "axdimm": "sw_driver.system.axdimm.experiments",
+    "hetero-pim": "sw_driver.system.hetero_pim.experiments",
     "mc-dla": "sw_driver.system.mc_dla.experiments",
     "memferry": "sw_driver.system.memferry.experiments",
     "sentinel": "sw_driver.system.sentinel.experiments",
 }
-"""The module of each paper, with its ``EXPERIMENTS`` and the ``INTRODUCTION`` of its page."""
+"""The module of each paper, with its ``EXPERIMENTS`` and the ``INTRODUCTION`` of its page, and, in
+``REFUSED``, why an experiment of the paper is not among them, if there is one."""
 
 
 def reproduce(
@@ -37,8 +40,11 @@ def reproduce(
     small.
     """
     check_name("paper", paper, PAPERS)
-    experiments = import_module(PAPERS[paper]).EXPERIMENTS
+    module = import_module(PAPERS[paper])
+    experiments = module.EXPERIMENTS
     for name in names:
+        if why := getattr(module, "REFUSED", {}).get(name):
+            raise InvalidArgumentError(f"experiment is {name!r}: {why}")
         check_name("experiment", name, [*experiments, "all"])
     changes = dict(map(split_entry, settings))
     chosen = list(experiments) if not names or "all" in names else list(dict.fromkeys(names))

@@ -21,7 +21,9 @@ __all__ = [
     "Experiment",
     "Progress",
     "Row",
+    "above",
     "calibrated",
+    "claims",
     "given",
     "page",
     "predicted",
@@ -164,6 +166,32 @@ def calibrated(ours: float | None, value: float | None = None, **how: Any) -> Cl
 
 def given(ours: float | None, value: float | None = None, **how: Any) -> Claim:
     return Claim(ours=ours, value=value, mark="given", **how)
+
+
+def claims(
+    section: str,
+    unit: str,
+    judged: float | tuple[float, float] | str,
+    figures: Mapping[str, tuple[float, float | None]],
+    *,
+    mark: str = "predicted",
+    digits: int = 2,
+) -> dict[str, Claim]:
+    """The paper's figures and ours by what they are, judged by a band, or excluded for a reason."""
+    how: dict[str, Any] = {"excluded" if isinstance(judged, str) else "band": judged}
+    how |= {"section": section, "unit": unit, "mark": mark, "digits": digits}
+    return {name: Claim(ours=ours, value=value, **how) for name, (value, ours) in figures.items()}
+
+
+def above(
+    section: str, least: float, figures: Mapping[str, Sequence[float]], *, mark: str = "predicted"
+) -> dict[str, Claim]:
+    """How many are above the least, where the paper says that all are."""
+    found = {}
+    for name, of in figures.items():
+        both = {name: (len(of), sum(each > least for each in of))}
+        found |= claims(section, f"of {len(of)}", 0, both, mark=mark, digits=0)
+    return found
 
 
 Row: TypeAlias = Mapping[str, Claim | str]

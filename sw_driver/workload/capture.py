@@ -46,7 +46,15 @@ from .products import BAGS, GATHERS, GRADIENTS, geometry_of, has_products, produ
 from .stages import OUTSIDE, Layering
 from .trace import LASTING, SHIPPED, SUFFIX, Geometry, Op, Tensor, Trace
 
-__all__ = ["Recorder", "add_layer", "capture", "capture_shipped", "main", "recording"]
+__all__ = [
+    "Recorder",
+    "add_layer",
+    "capture",
+    "capture_shipped",
+    "main",
+    "recording",
+    "without_mkldnn",
+]
 
 _MOVES = frozenset(
     ("embedding", "clone", "copy_", "_to_copy", "cat", "stack", "constant_pad_nd", "index_select",
@@ -147,7 +155,7 @@ def recording(model: nn.Module, batch: Iterable[Any], rule: str) -> Iterator[Rec
         raise ValueError("a step is being captured already: end that first, or begin none in it")
     # PyTorch does it in the first step otherwise, and holds that step's tensors for it.
     import_module("torch._dynamo")
-    with _without_mkldnn(), _without_garbage():
+    with without_mkldnn(), _without_garbage():
         recorder = Recorder.latest = Recorder(model, batch)
         try:
             with recorder.layers_of(model), _without_optimizers(rule), _Phases(recorder), recorder:
@@ -174,7 +182,7 @@ def add_layer() -> None:
 
 
 @contextmanager
-def _without_mkldnn() -> Iterator[None]:
+def without_mkldnn() -> Iterator[None]:
     """Keeps MKL-DNN off: it makes one operation of a recurrent layer, unknown to flop counters."""
     # Not by the attribute, which PyTorch's test suite freezes, nor by the context manager, which
     # sets flags for GPUs, too.

@@ -9,16 +9,23 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from sw_driver.numbers import check_name
 
+from .networks import NETWORKS
 from .trace import Trace, TraceError, load_trace, trace_names
 
-__all__ = ["load_workload"]
+__all__ = ["Build", "Step", "load_workload", "with_step"]
+
+R = TypeVar("R")
+
+Build: TypeAlias = Callable[[], tuple[Any, tuple[Any, ...]]]
+Step: TypeAlias = Callable[..., Any]
 
 _MODULE = "nearmem_workload"
 
@@ -47,9 +54,8 @@ def load_workload(what: str, rule: str | None = None) -> Trace:
     OSError
         For a file that cannot be read.
     """
-    file, is_function, function = what.partition(".py:")
-    if is_function:
-        return _captured(Path(f"{file}.py"), function, rule)
+    if ".py:" in what:
+        return _captured(what, rule)
     if what.endswith(".py"):
         raise TraceError(f"the workload is {what!r}, expected a function of it: {what}:FUNCTION")
     if not Path(what).exists():
@@ -64,22 +70,30 @@ def load_workload(what: str, rule: str | None = None) -> Trace:
     return trace
 
 
-def _captured(path: Path, function: str, rule: str | None) -> Trace:
-    code = path.read_bytes()
-    what = f"{path}:{function}"
-    try:
-        from .capture import capture
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise TraceError(
-            f"capturing {what} takes PyTorch, which is not installed: pip install -e '.[torch]'"
-        ) from error
-    from hw.rules import PAPER_RULES, RULES
+def with_step(what: str, use: Callable[[Build, Step], R], cannot: str = "captured") -> R:
+    """What ``use`` makes of a shipped network, or of ``FILE.py:FUNCTION`` as :func:`load_workload`
+    has it: of what builds model and batch, and of the step.
 
-    rule = PAPER_RULES[0] if rule is None else rule
-    check_name("the rule", rule, RULES, TraceError)
-    steps: list[Callable[..., Any]] = []
+    Raises :class:`~sw_driver.workload.trace.TraceError` for what is neither, without PyTorch, and
+    for what a function raises, with the line; and ``OSError`` for a file that cannot be read.
+    """
+    try:
+        import_module("torch")
+    except ModuleNotFoundError as error:
+        raise TraceError(
+            f"PyTorch, by which {what} is {cannot}, is not installed: pip install -e '.[torch]'"
+        ) from error
+    file, is_function, function = what.partition(".py:")
+    if not is_function:
+        from .models import MODELS
+
+        check_name("the network", what, [*NETWORKS, "FILE.py:FUNCTION"], TraceError)
+        config = NETWORKS[what]
+        _, make, step_of = MODELS[type(config)]
+        return use(lambda: make(config), step_of)
+    path = Path(f"{file}.py")
+    code = path.read_bytes()
+    steps: list[Step] = []
 
     def build() -> tuple[Any, tuple[Any, ...]]:
         module = sys.modules[_MODULE] = ModuleType(_MODULE)
@@ -93,14 +107,30 @@ def _captured(path: Path, function: str, rule: str | None) -> Trace:
         return model, batch
 
     def step(*given: Any) -> Any:
-        return _loss(steps[0](*given))
+        return _loss(steps[-1](*given))
 
-    name, origin = f"{path.stem}.{function}", {"model": f"{path.name}:{function}"}
     try:
         with chdir("."), _alone(path.parent), redirect_stdout(sys.stderr):
-            return capture(build, step, name=name, rule=rule, origin=origin)
+            return use(build, step)
     except (Exception, SystemExit) as error:
-        raise TraceError(f"{what} cannot be captured: {_reason(error, path)}") from error
+        raise TraceError(f"{what} cannot be {cannot}: {_reason(error, path)}") from error
+
+
+def _captured(what: str, rule: str | None) -> Trace:
+    from hw.rules import PAPER_RULES, RULES
+
+    rule = PAPER_RULES[0] if rule is None else rule
+    check_name("the rule", rule, RULES, TraceError)
+    file, _, function = what.partition(".py:")
+    name = f"{Path(file).name}.{function}"
+
+    def captured(build: Build, step: Step) -> Trace:
+        from .capture import capture
+
+        origin = {"model": f"{Path(file).name}.py:{function}"}
+        return capture(build, step, name=name, rule=rule, origin=origin)
+
+    return with_step(what, captured)
 
 
 def _parts(function: str, made: Any) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:

@@ -26,6 +26,7 @@ COMMANDS = {
     "workload": "workload gpt-tiny",
     "plan memferry": "plan memferry gpt-tiny",
     "plan sentinel": "plan sentinel gpt-tiny",
+    "plan hetero-pim": "plan hetero-pim gpt-tiny",
 }
 
 

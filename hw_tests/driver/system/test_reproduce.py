@@ -341,6 +341,7 @@ def test_pictures_leave_out_what_is_not_there(
     [
         (["axdim"], ["paper is 'axdim': did you mean axdimm?"]),
         (["axdimm", "tabel6"], ["experiment is 'tabel6': did you mean table6", "calibration, all"]),
+        (["hetero-pim", "figure10"], ["experiment is 'figure10'", "Neurocube", "is not public"]),
         (["axdimm", "table5", "--set", "gpu"], ["--set is 'gpu': expected KEY=VALUE"]),
         (["axdimm", "table5", "--set", "gpu.flop=1"], ["'gpu.flop': did you mean gpu.tflop_per_s"]),
         (["axdimm", "table5", "--set", "module.read_gb_per_s=x"], ["is 'x': expected a number"]),

@@ -10,8 +10,7 @@ from math import inf
 from pathlib import Path
 
 from ..plotting import draw_bars
-from ..reproduction import Changes, Claim, Experiment, Progress, Row, predicted
-from .figures import claims
+from ..reproduction import Changes, Claim, Experiment, Progress, Row, claims, predicted
 from .link import Mode, Plan
 from .profile import LayerProfile, ModelProfile
 from .runs import Case, profile_for

@@ -11,7 +11,17 @@ from statistics import fmean
 from typing import Any
 
 from ..plotting import draw_bars, draw_lines
-from ..reproduction import Changes, Claim, Experiment, Progress, Row, calibrated, predicted
+from ..reproduction import (
+    Changes,
+    Claim,
+    Experiment,
+    Progress,
+    Row,
+    above,
+    calibrated,
+    claims,
+    predicted,
+)  # fmt: skip
 from .runs import (
     BUFFER_PS_PER_BYTE,
     DEEPSPEED,
@@ -29,7 +39,7 @@ from .runs import (
 )
 from .systems import StepResult
 
-__all__ = ["FIGURES", "claims"]
+__all__ = ["FIGURES"]
 
 BASELINES = (DEEPSPEED, NATIVE)
 NETWORKS = ("bert-base", "roberta", "bert-large", "gpt2-medium")
@@ -52,28 +62,6 @@ _MORE = (1, inf)
 
 Steps = Mapping[str, Sequence[StepResult]]
 """Of each system, on each of some networks."""
-
-
-def claims(
-    section: str,
-    unit: str,
-    judged: float | tuple[float, float] | str,
-    figures: Mapping[str, tuple[float, float | None]],
-    digits: int = 2,
-) -> dict[str, Claim]:
-    """The paper's figures and ours, judged by a band, or excluded for a reason."""
-    how = {"excluded": judged} if isinstance(judged, str) else {"band": judged}
-    return {
-        name: predicted(ours, value, section=section, unit=unit, digits=digits, **how)
-        for name, (value, ours) in figures.items()
-    }
-
-
-def _all(section: str, least: float, figures: Mapping[str, Sequence[float]]) -> dict[str, Claim]:
-    """How many are above the least, where the paper says that all are."""
-    count = len(next(iter(figures.values())))
-    above = {name: (count, sum(each > least for each in of)) for name, of in figures.items()}
-    return claims(section, f"of {count}", 0, above, digits=0)
 
 
 def _steps(
@@ -107,7 +95,7 @@ def _orders(section: str, steps: Steps) -> dict[str, Claim]:
         "MemFerry is faster than GO-MemFerry": _faster(steps, MEMFERRY, GO),
         "native is faster than DeepSpeed": _faster(steps, NATIVE, DEEPSPEED),
     }
-    return _all(section, 1, gains)
+    return above(section, 1, gains)
 
 
 def _rows(
@@ -208,7 +196,7 @@ def figure10(changes: Changes, progress: Progress) -> Experiment:
             for n, name in enumerate(NETWORKS)
         ],
         quoted=claims("V-B, Figure 10a", "points", (0, inf), over)
-        | _all("V-C, Figure 10b", 0, falls)
+        | above("V-C, Figure 10b", 0, falls)
         | claims("I, III-A", "%", _OPEN, excluded)
         | claims("III-A", "%", third, idle)
         | claims("I, III-A", "%", never, alone),
@@ -253,8 +241,8 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
         title="Figure 11: Transformer-XL on a V100, one sample",
         rows=rows,
         quoted=_orders(where, steps)
-        | _all(where, 1, {"GO-MemFerry is slower than both baselines": [*map(min, slower)]})
-        | _all(where, 0, {"GO-MemFerry takes the least memory": _less(steps, GO, *PAPERS[:-1])})
+        | above(where, 1, {"GO-MemFerry is slower than both baselines": [*map(min, slower)]})
+        | above(where, 0, {"GO-MemFerry takes the least memory": _less(steps, GO, *PAPERS[:-1])})
         | claims("abstract, V-C", "x", why, larger)
         | claims(where, "B", why, fits)
         | claims(where, "x", _OPEN, {"MemFerry over DeepSpeed": (1.12, gain)})
@@ -307,7 +295,7 @@ def figure12(changes: Changes, progress: Progress) -> Experiment:
     return Experiment(
         title="Figure 12: memory of four networks on an A100",
         rows=rows,
-        quoted=_all(where, 0, least)
+        quoted=above(where, 0, least)
         | claims(where, "points", (0, inf), saved)
         | claims(f"I, {where}", "% less", why, excluded),
         draw=partial(draw_bars, rows, _PEAKS),
@@ -354,7 +342,7 @@ def figure13(changes: Changes, progress: Progress) -> Experiment:
         | {"over DeepSpeed, 1 B": calibrated(over[0], FITTED, section=where, unit="x", band=0.01)}
         | claims(where, "x", 0.1, others)
         | claims(where, "x", _MORE, falls)
-        | _all(where, 0, {"GO-MemFerry takes the least memory": _less(steps, GO, *PAPERS[:-1])})
+        | above(where, 0, {"GO-MemFerry takes the least memory": _less(steps, GO, *PAPERS[:-1])})
         | claims(where, "% less", why, memory),
         notes=[
             f"So that the first comes out as the paper's, DeepSpeed has to wait {fit} ps "
@@ -393,8 +381,8 @@ def figure14(changes: Changes, progress: Progress) -> Experiment:
     return Experiment(
         title="Figure 14: Transformer-XL of 4.3 B on several A100",
         rows=rows,
-        quoted=_all(where, 0, {"a step gets shorter up to 8 GPUs": falls})
-        | _all(where, 0, {"MemFerry is faster than both baselines": faster})
+        quoted=above(where, 0, {"a step gets shorter up to 8 GPUs": falls})
+        | above(where, 0, {"MemFerry is faster than both baselines": faster})
         | claims(where, "x", _MORE, {"1 GPU, of 8": (5.41 / 4.12, ours[0] / ours[-1])})
         | claims(where, "s", why, took_s)
         | claims(

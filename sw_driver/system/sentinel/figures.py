@@ -16,6 +16,7 @@ from sw_driver.workload import peak_bytes
 
 from ..plotting import draw_bars, draw_lines
 from ..reproduction import Changes, Claim, Experiment, Progress, Row, given, predicted
+from ..reproduction import claims as of_paper
 from .pages import peak_in_pages
 from .planning import Planned, Settings
 from .rivals import Rival
@@ -116,18 +117,7 @@ def _number(number: float, digits: int = 1) -> Claim:
     return predicted(number, digits=digits)
 
 
-def _beside(
-    section: str,
-    unit: str,
-    judged: tuple[float, float] | str,
-    figures: Mapping[str, tuple[float, float]],
-) -> dict[str, Claim]:
-    """The paper's figures and ours, judged by a band, or excluded for a reason."""
-    how = {"excluded": judged} if isinstance(judged, str) else {"band": judged}
-    return {
-        name: predicted(ours, value, section=section, unit=unit, digits=1, **how)
-        for name, (value, ours) in figures.items()
-    }
+_beside = partial(of_paper, digits=1)
 
 
 def _count(holds: Iterable[bool], section: str, least: int | None = None) -> Claim:

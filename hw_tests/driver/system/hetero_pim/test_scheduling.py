@@ -1,0 +1,291 @@
+"""Who runs what when: conservation on random steps, and small schedules by hand."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from hw.pim.config import PIM_PRESETS
+from hw_tests.driver.system.sentinel.random_steps import random_step
+from hw_tests.driver.system.sentinel.steps import a_step
+from sw_driver.machine.hetero_pim import HETERO_PIM
+from sw_driver.system.errors import EngineError
+from sw_driver.system.hetero_pim.configurations import (
+    CONFIGURATIONS,
+    CPU,
+    FIXED,
+    HETERO,
+    PRINCIPLES,
+    PROGR,
+    Configuration,
+)
+from sw_driver.system.hetero_pim.scheduling import Schedule, schedule
+from sw_driver.workload.trace import Op, Trace
+
+BANKS = 32
+HOST, CORE = 30, 7
+"""What a launch takes."""
+
+
+class Made(NamedTuple):
+    """A phase: so much for one bank, and so many are of use."""
+
+    device: str
+    work: int
+    most: int = 1
+
+
+class MadeCosts:
+    """By the ids of operations; what is not there, a device cannot do."""
+
+    machine, config = HETERO_PIM, PIM_PRESETS["paper"]
+    launch_host_ns, launch_core_ns = HOST, CORE
+
+    def __init__(self, **by_device: dict[int, Any]) -> None:
+        self.by_device = by_device
+
+    def of(self, device: str, op: Op) -> Any:
+        return self.by_device.get(device, {}).get(op.id)
+
+    def cpu(self, op: Op) -> Any:
+        return self.of("cpu", op) or (9000, 20, 5)
+
+    def gpu(self, op: Op) -> Any:
+        return self.of("gpu", op) or (10, 30, 5)
+
+    def core(self, op: Op) -> Any:
+        return self.of("core", op)
+
+    def phases(self, op: Op) -> tuple[Made, ...]:
+        return self.of("phases", op) or ()
+
+    def pools_ns(self, phase: Made, banks: int) -> int:
+        return -(-phase.work // min(banks, phase.most))
+
+    def most_banks(self, phase: Made) -> int:
+        return phase.most
+
+    def core_ns(self, phase: Made) -> int:
+        return phase.work
+
+    def cpu_ns(self, phase: Made) -> int:
+        return 2 * phase.work
+
+
+def made(trace: Trace, costs: MadeCosts, configuration: Configuration, **how: Any) -> Schedule:
+    how = {"chosen": range(len(trace.ops)), **how}
+    return schedule(trace, costs, configuration, **how)  # pyright: ignore[reportArgumentType]
+
+
+def rows(of: Schedule) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in sorted(of.rows, key=lambda row: (row.begin_ns, row.op))]
+
+
+def random_costs(random: Random, ops: int) -> MadeCosts:
+    def phase() -> Made:
+        if random.random() < 0.3:
+            return Made("core", random.randrange(1, 200))
+        return Made("pools", random.randrange(1, 20_000), random.randrange(1, BANKS + 1))
+
+    kernels = {}
+    for op in range(ops):
+        phases = [phase() for _ in range(random.choice((0, 1, 1, 3)))]
+        kernels[op] = tuple(phases) if any(each.device == "pools" for each in phases) else ()
+    return MadeCosts(
+        phases=kernels,
+        cpu={op: (random.randrange(1, 2000), random.randrange(50), 5) for op in range(ops)},
+        core={op: (random.randrange(1, 4000), 0, 0) for op in range(ops)},
+    )
+
+
+@pytest.mark.parametrize("principle", PRINCIPLES)
+@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda each: each.name)
+def test_random_steps_are_conserved(configuration: Configuration, principle: str) -> None:
+    random = Random(configuration.name)
+    for _ in range(30):
+        step = random_step(random, 20, 25)
+        costs = random_costs(random, len(step.ops))
+        flags = {each: random.random() < 0.5 for each in ("recursive", "pipeline")}
+        how = {"principle": principle, "cores": random.choice((1, 3)), **flags}
+        configuration = replace(configuration, **how)
+        found = made(step, costs, configuration, steps=3)
+        assert found == made(step, costs, configuration, steps=3)
+        check_conserved(step, costs, configuration, found)
+
+
+def check_conserved(
+    step: Trace, costs: MadeCosts, configuration: Configuration, found: Schedule
+) -> None:
+    whole = step.unrolled(len(found.ends_ns))
+    begins, ends = defaultdict(list), defaultdict(list)
+    for row in found.rows:
+        assert row.begin_ns < row.end_ns
+        begins[row.op].append(row.begin_ns)
+        ends[row.op].append(row.end_ns)
+    assert sorted(begins) == list(range(len(whole.ops)))
+    path: list[int] = []
+    for op, needed in zip(whole.ops, whole.dependencies, strict=True):
+        for each in needed:
+            assert max(ends[each]) <= min(begins[op.id])
+        took = sum(row.end_ns - row.begin_ns for row in found.rows if row.op == op.id)
+        path.append(took + max((path[each] for each in needed), default=0))
+    assert max(path) <= found.total_ns == max(map(max, ends.values())) == found.ends_ns[-1]
+    if configuration.ordered:
+        assert sum(row.end_ns - row.begin_ns for row in found.rows) == found.total_ns
+    for op, place in found.places.items():
+        if place == "pools" or "+" in place:
+            last = op + len(step.ops) * (len(found.ends_ns) - 1)
+            check_work(costs.phases(step.ops[op]), last, found)
+    of = {"cpu": 1, "gpu": 1, "core": configuration.cores, "pools": BANKS}
+    for device, most in of.items():
+        changes: dict[int, int] = defaultdict(int)
+        work = 0
+        for row in found.rows:
+            if row.device == device:
+                changes[row.begin_ns] += row.banks
+                changes[row.end_ns] -= row.banks
+                work += row.banks * (row.end_ns - row.begin_ns)
+        held = 0
+        for at in sorted(changes):
+            held += changes[at]
+            assert 0 <= held <= most, f"{held} of {device} at {at}"
+        assert work <= most * found.total_ns
+    assert sum(found.breakdown_ns.values()) == found.step_ns
+    assert 0 <= found.utilisation <= 1
+
+
+def check_work(phases: tuple[Made, ...], op: int, found: Schedule) -> None:
+    """What the banks did of an operation is its work, but for rounding."""
+    of_pools = [row for row in found.rows if (row.op, row.device) == (op, "pools")]
+    pieces = [row for row in of_pools if row.part == "operation"]
+    work = sum(each.work for each in phases if each.device == "pools")
+    done = sum(row.banks * (row.end_ns - row.begin_ns) for row in pieces)
+    assert work <= done <= work + 2 * BANKS * len(pieces)
+
+
+def test_a_phase_grows_when_banks_become_free() -> None:
+    """Of 32 banks the first has 24 for 100 ns. The second, which could use 16, has 8 until then;
+    of its 3,200 bank-ns 800 are done, and 16 do the rest in 150 ns."""
+    step = a_step(1, (0, "i1>a1"), (0, "i2>a2"), sizes=dict.fromkeys(("i1", "i2", "a1", "a2"), 4))
+    kernels = {0: (Made("pools", 2400, 24),), 1: (Made("pools", 3200, 16),)}
+    found = made(step, MadeCosts(phases=kernels), HETERO, steps=1)
+    assert rows(found) == [
+        (0, "pools", 24, 0, HOST, "sync"),
+        (1, "pools", 8, 0, HOST, "sync"),
+        (0, "pools", 24, HOST, HOST + 100, "operation"),
+        (1, "pools", 8, HOST, HOST + 100, "operation"),
+        (1, "pools", 16, HOST + 100, HOST + 250, "operation"),
+    ]
+    assert found.step_ns == HOST + 250
+    assert found.utilisation == pytest.approx(5600 / 32 / (HOST + 250))
+    alone = made(step, MadeCosts(phases=kernels), replace(HETERO, pipeline=False), steps=1)
+    assert alone.step_ns == HOST + 100 + HOST + 200
+
+
+def test_recursion_saves_the_host_launches() -> None:
+    """Core, pools, core: each phase costs a launch by the host, or only the first."""
+    step = a_step(1, (0, "i1>a1"), sizes={"i1": 4, "a1": 4})
+    kernel = (Made("core", 11), Made("pools", 3200, 32), Made("core", 13))
+    costs = MadeCosts(phases={0: kernel})
+    alone = 11 + 100 + 13
+    assert made(step, costs, HETERO, steps=1).step_ns == alone + HOST + 2 * CORE
+    without = made(step, costs, replace(HETERO, recursive=False), steps=1)
+    assert without.step_ns == alone + 3 * HOST
+    assert without.breakdown_ns == {"operation": alone, "movement": 0, "sync": 3 * HOST}
+    assert without.places == {0: "core+pools"}
+    assert made(step, costs, FIXED).step_ns == 2 * 11 + HOST + 100 + 2 * 13
+    assert made(step, costs, CPU).breakdown_ns == {"operation": 9000, "movement": 20, "sync": 5}
+
+
+def test_principles() -> None:
+    """Two operations want all banks for 100 ns, beside a CPU that takes 1,000. By the words of the
+    paper the second goes there; who asks where it ends first, waits if that is sooner. A core does
+    not do what the pools can."""
+    sizes = dict.fromkeys(("i1", "a1", "a2"), 4)
+    step = a_step(1, (0, "i1>a1"), (0, "i1>a2"), sizes=sizes)
+    kernels = {op: (Made("pools", 3200, 32),) for op in (0, 1)}
+    both = {"phases": kernels, "core": dict.fromkeys((0, 1), (1, 0, 0))}
+    costs = MadeCosts(**both, cpu=dict.fromkeys((0, 1), (1000, 0, 0)))
+    literal = made(step, costs, replace(HETERO, principle="literal"), steps=1)
+    assert literal.places == {0: "pools", 1: "cpu"}
+    assert literal.step_ns == 1000
+    earliest = made(step, costs, HETERO, steps=1)
+    assert earliest.places == {0: "pools", 1: "pools"}
+    assert earliest.step_ns == 2 * (HOST + 100)
+    assert made(step, costs, HETERO, steps=1, chosen=[1]).places == {0: "cpu", 1: "pools"}
+    faster = MadeCosts(**both, cpu=dict.fromkeys((0, 1), (200, 0, 0)))
+    assert made(step, faster, HETERO, steps=1).places == {0: "pools", 1: "cpu"}
+
+
+def test_the_next_step_fills_idle_banks() -> None:
+    """Half a step needs what the one before it updates, half does not: with the pipeline the next
+    step's free half is done beside."""
+    sizes = dict.fromkeys(("p1", "i1", "a1"), 4)
+    step = a_step(1, (0, "i1>a1"), (-1, "p1 a1>p1"), sizes=sizes)
+    kernels = {op: (Made("pools", 1600, 16),) for op in (0, 1)}
+    costs = MadeCosts(phases=kernels)
+    assert made(step, costs, HETERO).step_ns == HOST + 100
+    assert made(step, costs, replace(HETERO, pipeline=False)).step_ns == 2 * (HOST + 100)
+
+
+def test_steps_that_end_together() -> None:
+    """Nothing of a step needs the one before, and a quarter of the banks is enough for each."""
+    step = a_step(1, (0, "i1>a1"), sizes={"i1": 4, "a1": 4})
+    costs = MadeCosts(phases={0: (Made("pools", 1600, 8),)})
+    found = made(step, costs, HETERO, steps=4)
+    assert found.ends_ns == (HOST + 200,) * 4
+    assert found.step_ns == (HOST + 200) // 4
+    assert found.utilisation == pytest.approx(200 / (HOST + 200))
+
+
+def test_another_network_has_what_is_idle() -> None:
+    step = a_step(1, (0, "i1>a1"), sizes={"i1": 4, "a1": 4})
+    kernels = {0: (Made("pools", 16_000, 16),)}
+    costs = MadeCosts(phases=kernels, cpu=dict.fromkeys(range(4), (100, 20, 5)))
+    literal = replace(HETERO, principle="literal")
+    both = made(step, costs, literal, steps=1, beside=step.unrolled(4))
+    assert (*both.ends_ns, both.total_ns) == (HOST + 1000, HOST + 1000)
+    assert [row.device for row in both.rows if row.part == "movement"] == ["cpu"] * 4
+
+
+def test_cores_share_an_operation_only_in_program_order() -> None:
+    step = a_step(1, (0, "i1>a1"), sizes={"i1": 4, "a1": 4})
+    costs = MadeCosts(core={0: (1001, 0, 0)}, cpu={0: (9000, 0, 0)})
+    assert made(step, costs, replace(PROGR, cores=4)).step_ns == HOST + 251
+    assert made(step, costs, replace(HETERO, cores=4), steps=1).step_ns == HOST + 1001
+    assert made(step, costs, replace(HETERO, cores=2), steps=2).total_ns == HOST + 1001
+
+
+def test_the_cpu_moves_what_goes_past_its_cache() -> None:
+    """Of what is written, then read and written again, only the last goes to memory."""
+
+    class ByBytes(MadeCosts):
+        def cpu(self, op: Op) -> Any:
+            return (0, op.nbytes, 0)
+
+    step = a_step(1, (0, ">a1"), (0, "a1>a1"), sizes={"a1": 4000})
+    assert made(step, ByBytes(), CPU).step_ns < 12_000
+
+
+def test_refusals() -> None:
+    step = a_step(1, (0, "i1>a1"), sizes={"i1": 4, "a1": 4})
+    with pytest.raises(EngineError, match=r"operation 0, mm, has no kernel for core"):
+        made(step, MadeCosts(), PROGR)
+    with pytest.raises(EngineError, match=r"operation 7 is chosen: expected 0 to 0"):
+        made(step, MadeCosts(), HETERO, chosen=[7])
+    with pytest.raises(ValueError, match="principle"):
+        replace(HETERO, principle="best")
+
+
+def test_the_timeline_has_everything_once() -> None:
+    step = a_step(1, (0, "i1>a1"), (0, "i1>a2"), sizes=dict.fromkeys(("i1", "a1", "a2"), 4))
+    kernels = {op: (Made("pools", 1600, 16),) for op in (0, 1)}
+    timeline = made(step, MadeCosts(phases=kernels), HETERO, steps=1).timeline
+    slices = [json.loads(each) for each in timeline._events_of()]
+    shown = [(each["tid"], each["ts"], each["dur"]) for each in slices if each["ph"] == "X"]
+    assert sorted(shown) == [(each, *of) for each in (101, 102) for of in ((0, 0.03), (0.03, 0.1))]

@@ -1,0 +1,309 @@
+"""What an operation costs on the CPU, the GPU, a core of the stack, and its pools.
+
+Two columns that are not to be mixed. *Predicted*: the RTL's pools and core. *Calibrated*: units
+that do ``unit_rate`` operations a cycle each, bound by the memory, and the paper's ARM core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate
+from math import ceil, log2, prod
+from typing import NamedTuple
+
+from hw.pim.config import BEAT_BYTES, PIM_PRESETS, PimConfig
+from sw_driver.machine import Device, Machine
+from sw_driver.machine.hetero_pim import ARM_MHZ, ARM_RATE, HETERO_PIM
+from sw_driver.numbers import check_fields, check_number
+from sw_driver.pim.layers import Convolution, FullyConnected, Layer
+from sw_driver.pim.lowering import lower
+from sw_driver.workload.cache import past_cache
+from sw_driver.workload.trace import Op, Trace
+
+from .kernels import cycles_of
+from .operations import core_kernels, on_pools, operation_name, plain_kind
+from .pools import STACK_BYTES, pass_cycles
+
+__all__ = ["Cost", "Costs", "Phase", "past"]
+
+_ELEMENT_BYTES = 4
+_PASSES = {
+    "Conv2D": "forward",
+    "Conv2DBackpropFilter": "backward-filter",
+    "Conv2DBackpropInput": "backward-input",
+}
+_FLAT = 1 << 16
+"""Elements of a row of an element-wise work."""
+_OFFER_CYCLES = 155
+"""Of the smallest work, from its offer until it is seen to have completed, what is not the work
+(``docs/pim.md``, "The cost of a launch": 299, of which 144 are)."""
+_CORE_CYCLES = 954
+"""What a core takes beside that to offer a work and to see its end: measured on RTL of the preset
+``tiny``, a kernel ``works`` waits 1,245 cycles for a work of 136."""
+
+
+class Cost(NamedTuple):
+    """Nanoseconds of an operation: computing, moving data that is not hidden by that, starts."""
+
+    operation_ns: int
+    movement_ns: int
+    sync_ns: int
+
+
+def past(step: Trace, device: Device, *, write_allocate: bool = True) -> tuple[Op, ...]:
+    """Operations with the bytes that go past the device's cache."""
+    cache = device.cache_bytes
+    return past_cache(step, int(cache.value) if cache else 0, write_allocate=write_allocate).ops
+
+
+class Phase(NamedTuple):
+    """A part of an operation on one device."""
+
+    device: str
+    """``pools`` or ``core``."""
+    kernel: str
+    """Of the pools a pass of a layer, of a core its kernel."""
+    flops: int
+    nbytes: int
+    """Bytes of the operands and the results, each once."""
+    layer: Layer | None = None
+    """On the pools: the layer whose pass it is."""
+    times: int = 1
+    """On the pools: how often."""
+    elements: int = 0
+    """On a core: over so many it goes."""
+    window: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What operations cost on a machine.
+
+    Parameters
+    ----------
+    unit_rate: operations that a unit does a cycle, in the calibrated column; 0: predicted.
+    frequency: factor of the clock of the stack, of its units, memory and cores.
+    gpu_use: the share of the GPU that a network uses, one of ``GPU_USE``.
+    """
+
+    machine: Machine = HETERO_PIM
+    config: PimConfig = PIM_PRESETS["paper"]
+    unit_rate: float = 0
+    frequency: int = 1
+    gpu_use: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_fields(self, "unit_rate")
+        check_number("gpu_use", self.gpu_use, 0.01, 1)
+
+    def cpu(self, op: Op) -> Cost:
+        """On the CPU, for 1 ns at least; of a trace past its cache, with what goes past it."""
+        return self._cpu(op.flops, max(1, op.nbytes))
+
+    def gpu(self, op: Op) -> Cost:
+        """On the GPU, if all is in its memory; what of that is hidden there is not known, and so
+        counts as computing."""
+        return Cost(ceil(self.machine.device("gpu").cost(op) / self.gpu_use), 0, 0)
+
+    def core(self, op: Op) -> Cost | None:
+        """All of it on one core; None if that has no kernel."""
+        kernels = core_kernels(op)
+        elements, window = max((*op.read_bytes, *op.write_bytes, _ELEMENT_BYTES)) // 4, 1
+        if kernels == ["add_up"]:
+            elements = op.flops // 2
+        elif kernels and "_pool" in kernels[0]:
+            window, elements = _windows(op, elements)
+        whole = Phase("core", "", op.flops, op.nbytes, elements=elements, window=window)
+        found = [self.core_ns(whole._replace(kernel=each)) for each in kernels]
+        return Cost(sum(found), 0, 0) if found else None
+
+    def phases(self, op: Op) -> tuple[Phase, ...]:
+        """The operation as a kernel on the pools, with phases on a core if it is recursive; nothing
+        if the pools cannot do it."""
+        way = on_pools(op)
+        if way == "no":
+            return ()
+        elements = max((*op.read_bytes, *op.write_bytes)) // _ELEMENT_BYTES
+        results = max(1, op.write_bytes[0] // _ELEMENT_BYTES) if op.write_bytes else 1
+        if plain_kind(op).startswith("native_batch_norm"):
+            channels = min(each for each in op.write_bytes if each) // _ELEMENT_BYTES
+            return _batch_norm(elements, channels, "backward" in op.kind)
+        if op.geometry is None:
+            if plain_kind(op) == "sum":
+                return (_sum(elements, results),)
+            return (_each(elements),)
+        name = operation_name(op)
+        if name == "BiasAddGrad":
+            return (_sum(prod(op.geometry.operands[0]), op.geometry.operands[0][1]),)
+        layer, pass_name, times = _layer_of(op)
+        pools = Phase("pools", pass_name, op.flops, op.nbytes, layer=layer, times=times)
+        biased = "addmm" in op.kind or (name == "Conv2D" and len(op.geometry.operands) > 2)
+        phases = (pools, _each(results)) if biased else (pools,)
+        if way == "whole":
+            return phases
+        return (self._before(op, pools), *phases)
+
+    def pools_ns(self, phase: Phase, banks: int) -> int:
+        """A phase on so many banks of the stack."""
+        if self.unit_rate:
+            share = banks / self.config.banks
+            units = phase.flops / (self.config.units * share * self.unit_rate)
+            gb_per_s = self.machine.memory("stack").total_gb_per_s
+            assert gb_per_s is not None
+            memory = phase.nbytes * self.config.clock_mhz / 1000 / (gb_per_s.value * share)
+            return self._ns(max(units, memory))
+        return self._ns(_cycles(phase, self.config, banks))
+
+    def core_ns(self, phase: Phase) -> int:
+        """A phase on a core."""
+        if not self.unit_rate:
+            return self._ns(cycles_of(phase.kernel, phase.elements, phase.window))
+        rate = ARM_RATE.value if phase.kernel == "add_up" else 1
+        memory_ns = phase.nbytes / (BEAT_BYTES * self.config.clock_mhz * self.frequency / 1000)
+        return ceil(max(phase.flops / rate * 1000 / self.core_mhz, memory_ns))
+
+    def cpu_ns(self, phase: Phase) -> int:
+        """A core's phase on the CPU."""
+        return sum(self._cpu(phase.flops, phase.nbytes))
+
+    def most_banks(self, phase: Phase) -> int:
+        """Banks beyond which more do not help a phase; in the calibrated column a convolution has
+        whole groups of units only, as in the paper: of 444, one of 11 x 11 has 241."""
+        banks = self.config.banks
+        if not self.unit_rate:
+            least = _cycles(phase, self.config, banks)
+            each = 1
+            while each < banks and _cycles(phase, self.config, each) > least:
+                each *= 2
+            return min(each, banks)
+        if not isinstance(phase.layer, Convolution) or phase.kernel not in _PASSES.values():
+            return banks
+        taps = phase.layer.filter_height * phase.layer.filter_width
+        group = taps + max(taps - 1, 1)
+        units = self.config.units - self.config.units % min(group, self.config.units)
+        return ceil(units * banks / self.config.units)
+
+    @property
+    def core_mhz(self) -> float:
+        """The clock of the cores."""
+        clock_mhz = ARM_MHZ.value if self.unit_rate else self.config.clock_mhz
+        return clock_mhz * self.frequency
+
+    @property
+    def launch_host_ns(self) -> int:
+        """From a work's offer by the host until it sees that it has completed, beside the work: on
+        the way there and back over the link, too."""
+        return self._ns(_OFFER_CYCLES) + 2 * int(self.machine.link("hmc").latency_ns.value)
+
+    @property
+    def launch_core_ns(self) -> int:
+        """The same by a core."""
+        return self._ns(_OFFER_CYCLES) + ceil(_CORE_CYCLES * 1000 / self.core_mhz)
+
+    def _before(self, op: Op, pools: Phase) -> Phase:
+        """What a core does before the pools compute a convolution's gradient. Of the copies of
+        Figure 6 nothing is left, as pools take any strides and padding: it begins, and writes zeros
+        if there are elements that meet no filter."""
+        nbytes = op.write_bytes[0] if _zeroed(pools, self.config) else 0
+        return Phase("core", "fill", 0, nbytes, elements=max(1, nbytes // _ELEMENT_BYTES))
+
+    def _cpu(self, flops: int, nbytes: int) -> Cost:
+        device = self.machine.device("cpu")
+        computing_ns = ceil(flops / (device.tflop_per_s.value * 1000))
+        moving_ns = ceil(nbytes / device.gb_per_s.value)
+        return Cost(computing_ns, max(0, moving_ns - computing_ns), int(device.launch_ns.value))
+
+    def _ns(self, cycles: float) -> int:
+        return ceil(cycles * 1000 / (self.config.clock_mhz * self.frequency))
+
+
+@cache
+def _known(layer: Layer, pass_name: str, config: PimConfig) -> dict[int, int]:
+    """Cycles on each power of two of banks, and on all: never more than on fewer."""
+    counts = [1 << n for n in range(config.banks.bit_length()) if 1 << n < config.banks]
+    counts.append(config.banks)
+    cycles = (pass_cycles(layer, pass_name, config, count) for count in counts)
+    return dict(zip(counts, accumulate(cycles, min), strict=True))
+
+
+def _cycles(phase: Phase, config: PimConfig, banks: int) -> float:
+    """On so many banks: on a line of logarithms between those that are known."""
+    assert phase.layer is not None
+    known = _known(phase.layer, phase.kernel, config)
+    fewer, more = max(n for n in known if n <= banks), min(n for n in known if n >= banks)
+    part = log2(banks / fewer) / log2(more / fewer) if more > fewer else 0
+    return phase.times * known[fewer] * (known[more] / known[fewer]) ** part
+
+
+@cache
+def _zeroed(pools: Phase, config: PimConfig) -> bool:
+    assert pools.layer is not None
+    return lower(pools.layer, pools.kernel, replace(config, bank_bytes=STACK_BYTES)).zeroed
+
+
+def _each(elements: int) -> Phase:
+    """Element-wise, on two operands."""
+    rows = ceil(elements / _FLAT)
+    layer = FullyConnected(samples=1, inputs=ceil(elements / rows), outputs=rows)
+    nbytes = 3 * _ELEMENT_BYTES * elements
+    return Phase("pools", "descent", elements, nbytes, layer=layer)
+
+
+def _sum(elements: int, results: int) -> Phase:
+    """As many sums as there are results."""
+    layer = FullyConnected(samples=max(1, elements // results), inputs=1, outputs=results)
+    nbytes = _ELEMENT_BYTES * (elements + results)
+    return Phase("pools", "backward-bias", elements, nbytes, layer=layer)
+
+
+def _batch_norm(elements: int, channels: int, backward: bool) -> tuple[Phase, ...]:
+    """Of a tensor: sums for each channel, and what brings it to its mean and its scale."""
+    nbytes = 3 * _ELEMENT_BYTES * channels
+    each, per_channel = _each(elements), _sum(elements, channels)
+    core = Phase("core", "elements", channels, nbytes, elements=channels)
+    if backward:
+        return per_channel, *[each] * 3, per_channel, core, *[each] * 4
+    return per_channel, core, each, each, per_channel, core, each, each
+
+
+def _layer_of(op: Op) -> tuple[Layer, str, int]:
+    """A product as a pass of a layer, and how often: for each group of a convolution."""
+    geometry = op.geometry
+    assert geometry is not None
+    if operation_name(op) == "MatMul":
+        (*_, rows, depth), result = geometry.operands[-2], geometry.result
+        layer = FullyConnected(samples=rows, inputs=depth, outputs=result[-1])
+        return layer, "forward", prod(result[:-2])
+    first, second = geometry.operands[:2]
+    x, y, weights = {
+        "convolution": (first, geometry.result, second),
+        "convolution_backward_filter": (second, first, geometry.result),
+        "convolution_backward_input": (geometry.result, first, second),
+    }[plain_kind(op)]
+    if geometry.transposed:
+        x, y = y, x
+    down, across = geometry.padding
+    layer = Convolution(
+        images=x[0],
+        channels=x[1] // geometry.groups,
+        height=x[2],
+        width=x[3],
+        filters=y[1] // geometry.groups,
+        filter_height=weights[2],
+        filter_width=weights[3],
+        stride=geometry.stride[0],
+        padding=(down, down, across, across),
+        dilation=geometry.dilation[0],
+    )
+    return layer, _PASSES[operation_name(op)], geometry.groups
+
+
+def _windows(op: Op, most: int) -> tuple[int, int]:
+    """Size of an operation's windows, as large as they are apart (assumed; 3 if they overlap), and
+    their elements in all."""
+    nbytes = op.read_bytes[0] if "backward" in op.kind else op.write_bytes[0]
+    results = max(1, nbytes // _ELEMENT_BYTES)
+    window = round((most / results) ** 0.5)
+    window = 3 if window == 1 else window
+    return window, results * window * window

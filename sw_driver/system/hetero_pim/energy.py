@@ -1,0 +1,116 @@
+"""Dynamic energy of a training step, and area in the stack's logic layer, by published figures."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sw_driver.machine.parts import assumed, given
+from sw_driver.numbers import check_integer
+
+from .configurations import Configuration
+from .costs import Costs, past
+from .scheduling import Schedule
+
+__all__ = ["AREA", "FIGURES", "SOURCES", "Energy", "energy", "units_beside"]
+
+_HOROWITZ = "Horowitz, Computing's energy problem (ISSCC 2014), at 45 nm"
+FIGURES = {
+    "a socket, W": given(85, "Intel: E5-2630 v3, TDP, taken to be dynamic while it computes"),
+    "a GPU at full use, W": given(250, "NVIDIA: GTX 1080 Ti, with its memory"),
+    "10 nm for 45, of the energy": assumed(
+        0.083,
+        "Stillmaker and Baas, Scaling equations (Integration 58, 2017), from 0.9 to 0.75 V",
+    ),
+    "an addition, pJ": given(0.9, f"{_HOROWITZ}: FP32"),
+    "a multiplication, pJ": given(3.7, f"{_HOROWITZ}: FP32"),
+    "an operand from a bank's buffer, pJ": assumed(
+        5, f"{_HOROWITZ}: half of 64 bits of a cache of 8 KB, for each operation one"
+    ),
+    "a cycle of a core, pJ": assumed(
+        475,
+        "ARM: two Cortex-A9 of 2 GHz take 1.9 W in TSMC's 40 nm, taken for 45; our cores are "
+        "smaller, and taken to be alike",
+    ),
+    "DRAM of the stack, pJ a bit": given(
+        3.7,
+        "Jeddeloh and Keeth, Hybrid memory cube (VLSIT 2012): of 10.48, without logic and links",
+    ),
+    "the stack from outside, pJ a bit": given(10.48, "Jeddeloh and Keeth, all"),
+    "DDR4, pJ a bit": assumed(20.3, f"{_HOROWITZ}: 64 bits of DRAM take 1.3 to 2.6 nJ, the lesser"),
+}
+"""What operations, cycles and bits take, each with its source."""
+
+SOURCES = "Energy: " + "; ".join(
+    f"{name} {figure.value:g} ({figure.mark}: {figure.source})" for name, figure in FIGURES.items()
+)
+
+
+class Energy(NamedTuple):
+    """Of a step, in joules, by who takes it."""
+
+    host: float
+    gpu: float
+    cores: float
+    pools: float
+    memory: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+def energy(made: Schedule, costs: Costs, configuration: Configuration) -> Energy:
+    """Dynamic energy of a scheduled step, at constant voltage: it does not depend on frequency but
+    by time. The host takes its power for the whole step ("CPU power into account", VI-B). Bytes of
+    the CPU are those past its cache. The main memory is the stack if something computes there, else
+    DDR4 (Table IV)."""
+    pj = {name: figure.value for name, figure in FIGURES.items()}
+    logic = pj["10 nm for 45, of the energy"]
+    each_flop = (pj["an addition, pJ"] + pj["a multiplication, pJ"]) / 2
+    each_flop += pj["an operand from a bank's buffer, pJ"]
+    outer = past(made.trace, costs.machine.device("cpu"))
+    flops = inside = outside = 0
+    for number, place in made.places.items():
+        op, on = made.trace.ops[number], place.split("+")
+        if "pools" in on:
+            phases = costs.phases(op)
+            flops += sum(each.flops for each in phases if each.device == "pools")
+            inside += sum(each.nbytes for each in phases)
+        elif "core" in on:
+            inside += op.nbytes
+        elif "cpu" in on:
+            outside += outer[number].nbytes
+    stacked = bool({"pools", "core"} & {*configuration.devices})
+    main = "the stack from outside, pJ a bit" if stacked else "DDR4, pJ a bit"
+    together = configuration.cores if configuration.ordered else 1
+    cycles = made.busy_ns("core") * together * costs.core_mhz / 1000
+    return Energy(
+        host=made.step_ns * pj["a socket, W"] / 1e9,
+        gpu=made.busy_ns("gpu") * costs.gpu_use * pj["a GPU at full use, W"] / 1e9,
+        cores=cycles * pj["a cycle of a core, pJ"] * logic / 1e12,
+        pools=flops * each_flop * logic / 1e12,
+        memory=8 * (inside * pj["DRAM of the stack, pJ a bit"] + outside * pj[main]) / 1e12,
+    )
+
+
+_UNITS = 444
+_CORE_CELLS, _BANK_CELLS, _BANK_UNITS = 2562 + 2063, 22526, 16
+"""Lookup tables by Yosys: a core with its float unit; a corner's bank, and the multipliers and
+adders that it has."""
+_A9_MM2, _PAIR_MM2 = 6.7 / 2, (4184 + 7700) / 1e6
+AREA = (
+    f"The area of a core is that of {_CORE_CELLS * _BANK_UNITS / _BANK_CELLS:.1f} units, by Yosys' "
+    f"lookup tables: {_CORE_CELLS:,} for a core with its float unit, {_BANK_CELLS:,} for a bank of "
+    f"{_BANK_UNITS} units in a corner. By published figures 16P cannot be: a Cortex-A9 takes "
+    f"{_A9_MM2:.2f} mm2 (ARM: two in 6.7, in 40 nm), all 222 FP32 multipliers and adders "
+    f"{222 * _PAIR_MM2:.1f} ({_HOROWITZ}: 7,700 and 4,184 um2), less than one core more."
+)
+
+
+def units_beside(cores: int) -> int:
+    """Units that have room in the area of 444 and one core, beside so many cores."""
+    check_integer("cores", cores, 1)
+    units = _UNITS - -(-(cores - 1) * _CORE_CELLS * _BANK_UNITS // _BANK_CELLS)
+    if units < 1:
+        raise ValueError(f"cores is {cores}: there is no room for a unit beside so many")
+    return units

@@ -1,0 +1,83 @@
+"""A training step's operations as the CPU runs them: time, and accesses to main memory.
+
+Accesses are lines of 64 bytes past the CPU's last level of cache, by a model of it. Times are by
+the CPU's rates, or measured on this computer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sw_driver.machine import Machine
+from sw_driver.machine.hetero_pim import HETERO_PIM
+from sw_driver.workload.trace import Op, Trace, TraceError
+from sw_driver.workload.what import Build, Step, with_step
+
+from .costs import past
+from .operations import operation_name
+from .ranking import SHARE, Profiled, by_type, chosen
+
+__all__ = ["instance_name", "measured", "modelled", "offered"]
+
+_LINE_BYTES = 64
+
+
+def instance_name(op: Op) -> str:
+    """An operation's name in a profile, which no other of the step has."""
+    return f"{operation_name(op)}_{op.id}"
+
+
+def modelled(trace: Trace, machine: Machine = HETERO_PIM) -> list[Profiled]:
+    """What a model of the machine's CPU finds, with times in ns."""
+    cpu = machine.device("cpu")
+    outer = past(trace, cpu)
+    return _profile(trace, outer, [cpu.cost(op) for op in outer])
+
+
+def measured(what: str, trace: Trace, machine: Machine = HETERO_PIM) -> list[Profiled]:
+    """Times in ns that PyTorch takes here for each operation of ``trace``, the step of a shipped
+    network or of ``FILE.py:FUNCTION``; accesses are by the cache of the machine's CPU.
+
+    Raises :class:`~sw_driver.workload.trace.TraceError` for a step that does not run here, and for
+    one that lacks an operation of the trace.
+    """
+
+    def times(build: Build, step: Step) -> list[tuple[str, int]]:
+        from .measuring import operation_times
+
+        return operation_times(build, step, trace.origin["rule"])
+
+    # The trace has no operations that move nothing.
+    ran, times_ns = iter(with_step(what, times, "run")), []
+    for op in trace.ops:
+        ns = next((ns for kind, ns in ran if kind == op.kind), None)
+        if ns is None:
+            raise TraceError(
+                f"the measured step of {what} has no {instance_name(op)} ({op.kind}): give the "
+                "model and batch of the trace, or plan with --profile model"
+            )
+        times_ns.append(ns)
+    return _profile(trace, past(trace, machine.device("cpu")), times_ns)
+
+
+def offered(rows: Sequence[Profiled], share: float = SHARE, *, types: bool = True) -> list[int]:
+    """The places in ``rows`` of those operations that the PIMs are offered, ranked by type, or one
+    by one."""
+    names = {each.operation for each in chosen(by_type(rows) if types else rows, share)}
+    return [
+        number
+        for number, each in enumerate(rows)
+        if (each.kind or each.operation if types else each.operation) in names
+    ]
+
+
+def _profile(trace: Trace, outer: Sequence[Op], times_ns: Sequence[int]) -> list[Profiled]:
+    return [
+        Profiled(
+            operation=instance_name(op),
+            time=ns,
+            accesses=-(-behind.nbytes // _LINE_BYTES),
+            kind=operation_name(op),
+        )
+        for op, behind, ns in zip(trace.ops, outer, times_ns, strict=True)
+    ]

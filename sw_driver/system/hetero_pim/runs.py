@@ -1,0 +1,164 @@
+"""Steps of networks in the configurations of the paper, each scheduled once."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from hw.pim.config import configure
+from sw_driver.machine.hetero_pim import GPU_USE, HETERO_PIM
+from sw_driver.numbers import check_fields
+from sw_driver.workload import load_trace
+
+from ..errors import EngineError
+from ..once import once
+from ..reproduction import Changes, Progress
+from .configurations import GPU, HETERO, Configuration
+from .costs import Costs
+from .energy import Energy, energy
+from .profiling import modelled, offered
+from .ranking import SHARE
+from .scheduling import Schedule, schedule
+
+__all__ = [
+    "CALIBRATED", "COLUMNS", "FITTED", "PREDICTED", "Case", "Step", "Steps",
+    "calibrated_rate", "costs_of", "simulate",
+]  # fmt: skip
+
+COLUMNS = PREDICTED, CALIBRATED = "predicted", "calibrated"
+
+_MOST_RATE = 1024
+"""More operations a cycle no unit is tried with."""
+FITTED = "vgg-19"
+"""The network whose step is to take the PIM as long as the GPU: the one cell of the paper to which
+the calibrated column is fitted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A network's step, and who runs it."""
+
+    network: str
+    """One of ``GPU_USE``."""
+    configuration: Configuration = HETERO
+    unit_rate: float = 0
+    """Operations that a unit does a cycle; 0 for the predicted column, of the RTL's."""
+    frequency: int = 1
+    """Of the stack, a factor."""
+    units: int = 444
+    share: float = SHARE
+    """Of a step's time on the CPU, that is offered to the PIMs."""
+    beside: tuple[str, int] | None = None
+    """Another network, and how many steps of it, on what the first leaves idle."""
+    steps: int = 4
+    """As many are run, if they are not all alike."""
+    changes: Changes = field(default_factory=dict)
+    """Of the machine."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "unit_rate", "share")
+
+    def __str__(self) -> str:
+        column = f"{self.unit_rate:g} a cycle" if self.unit_rate else "predicted"
+        return f"{self.network}, {self.configuration.name}, {column}"
+
+
+def costs_of(case: Case) -> Costs:
+    """What operations of its network cost on its machine."""
+    return Costs(
+        machine=HETERO_PIM.override(case.changes),
+        config=configure("paper", total=case.units),
+        unit_rate=case.unit_rate,
+        frequency=case.frequency,
+        gpu_use=GPU_USE[case.network].value,
+    )
+
+
+class Step(NamedTuple):
+    """A step, when it runs, and its dynamic energy."""
+
+    made: Schedule
+    energy: Energy
+
+    @property
+    def step_ns(self) -> int:
+        return self.made.step_ns
+
+    @property
+    def ms(self) -> float:
+        return self.step_ns / 1e6
+
+    @property
+    def lost_ns(self) -> int:
+        """In which nothing computes."""
+        return self.step_ns - self.made.breakdown_ns["operation"]
+
+    @property
+    def pools_percent(self) -> float:
+        """Of the pools, that compute."""
+        return 100 * self.made.utilisation
+
+    @property
+    def joules(self) -> float:
+        return self.energy.total
+
+    @property
+    def watts(self) -> float:
+        return self.joules / self.step_ns * 1e9
+
+    @property
+    def edp(self) -> float:
+        """Energy-delay product in joule seconds."""
+        return self.joules * self.step_ns / 1e9
+
+
+@once
+def simulate(case: Case) -> Step:
+    """When everything runs, over several steps."""
+    trace, costs = load_trace(case.network), costs_of(case)
+    beside = load_trace(case.beside[0]).unrolled(case.beside[1]) if case.beside else None
+    chosen = offered(modelled(trace, costs.machine), case.share)
+    made = schedule(trace, costs, case.configuration, chosen, steps=case.steps, beside=beside)
+    return Step(made, energy(made, costs, case.configuration))
+
+
+def calibrated_rate(changes: Changes, progress: Progress) -> int:
+    """The fewest operations a cycle, whole ones, of a unit with which a step of VGG-19 takes the
+    PIM no longer than the GPU.
+
+    Raises :class:`~sw_driver.system.errors.EngineError` if none is enough."""
+    case = Case(network=FITTED, changes=changes)
+    gpu_ns = simulate(replace(case, configuration=GPU), progress).step_ns
+
+    def enough(rate: int) -> bool:
+        return simulate(replace(case, unit_rate=rate), progress).step_ns <= gpu_ns
+
+    rate = 1 + bisect_left(range(1, _MOST_RATE + 1), True, key=enough)
+    if rate > _MOST_RATE:
+        raise EngineError(
+            f"with {_MOST_RATE} operations a cycle of each unit {FITTED} takes the PIM longer than "
+            "the GPU: expected a slower GPU, or a faster memory"
+        )
+    return rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Steps of networks in one of :data:`COLUMNS`, or with units of another rate."""
+
+    changes: Changes
+    progress: Progress
+
+    @cached_property
+    def rate(self) -> int:
+        return calibrated_rate(self.changes, self.progress)
+
+    def case(self, column: str | float, network: str, **how: Any) -> Case:
+        if isinstance(column, str):
+            column = self.rate if column == CALIBRATED else 0
+        return Case(network=network, unit_rate=column, changes=self.changes, **how)
+
+    def run(self, column: str | float, network: str, **how: Any) -> Step:
+        return simulate(self.case(column, network, **how), self.progress)

@@ -1,0 +1,391 @@
+"""Who runs which operation of a training step when: the runtime of section III-C.
+
+Operations that the PIMs are offered are taken in program order, as soon as what they need is there.
+Pools are shared: a phase of a kernel has as many banks as are free and are of use to it, and more
+when others become free. It never gives one back before it ends. A core is free for others while the
+pools work for its kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from sw_driver.device.timeline import Timeline
+from sw_driver.numbers import check_integer
+from sw_driver.workload.trace import Op, Trace
+
+from ..clock import Clock, Entry
+from ..errors import EngineError
+from .configurations import Configuration
+from .costs import Costs, Phase, past
+
+__all__ = ["PARTS", "Row", "Schedule", "schedule"]
+
+PARTS = ("operation", "movement", "sync")
+"""Of what a step takes: computing; moving data between CPU and memory, or GPU and host, while
+nothing computes; and launches and waiting."""
+
+
+class Row(NamedTuple):
+    """A device worked on an operation."""
+
+    op: int
+    """Operations of later steps count on."""
+    device: str
+    banks: int
+    """So many of the pools' were held; 1 if it is another device."""
+    begin_ns: int
+    end_ns: int
+    part: str
+    """One of :data:`PARTS`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """What ran where, of several steps."""
+
+    trace: Trace
+    """Of one step."""
+    banks: int
+    rows: tuple[Row, ...]
+    ends_ns: tuple[int, ...]
+    """When the last operation of each step was done, and of those before it."""
+    total_ns: int
+    """When all was done, of the steps beside these, too."""
+
+    @property
+    def step_ns(self) -> int:
+        """The mean of those in the middle, which others overlap on both sides, or else of all."""
+        begin, end, steps = self._window
+        return (end - begin) // steps
+
+    @property
+    def places(self) -> dict[int, str]:
+        """By operation of the last step the devices that it ran on, joined by ``+``."""
+        first, found = (len(self.ends_ns) - 1) * len(self.trace.ops), {}
+        for row in self.rows:
+            if first <= row.op < first + len(self.trace.ops):
+                found.setdefault(row.op - first, {})[row.device] = None
+        return {number: "+".join(sorted(found[number])) for number in sorted(found)}
+
+    @property
+    def breakdown_ns(self) -> dict[str, int]:
+        """Of :attr:`step_ns` by :data:`PARTS`: when nothing computes data moves, or all wait."""
+        begin, end, steps = self._window
+        found, covered = {}, 0
+        for number, part in enumerate(PARTS[:2], 1):
+            under = _union([row for row in self.rows if row.part in PARTS[:number]], begin, end)
+            found[part], covered = (under - covered) // steps, under
+        return {**found, "sync": self.step_ns - sum(found.values())}
+
+    def busy_ns(self, device: str) -> int:
+        """In a step, for each operation on it, launches included."""
+        begin, end, steps = self._window
+        return sum(_inside(row, begin, end) for row in self.rows if row.device == device) // steps
+
+    @property
+    def utilisation(self) -> float:
+        """How much of the pools computes, in banks, over a step."""
+        begin, end, _ = self._window
+        rows = [row for row in self.rows if (row.device, row.part) == ("pools", "operation")]
+        used = sum(row.banks * _inside(row, begin, end) for row in rows)
+        return used / max(1, self.banks * (end - begin))
+
+    @property
+    def timeline(self) -> Timeline:
+        """All of it, in ns: a track for each device, and further ones for what runs beside."""
+        timeline = Timeline(backend="Hetero PIM", fabric_mhz=1000)
+        free: dict[str, list[int]] = {}
+        for row in sorted(self.rows, key=lambda row: (row.begin_ns, row.end_ns, row.op)):
+            ends = free.setdefault(row.device, [])
+            number = next((n for n, end in enumerate(ends) if end <= row.begin_ns), len(ends))
+            ends[number : number + 1] = [row.end_ns]
+            track = f"{row.device} {number + 1}"
+            timeline.track(track)
+            op = self.trace.ops[row.op % len(self.trace.ops)]
+            step = row.op // len(self.trace.ops)
+            label = f"{self.trace.layers[op.layer]} {op.kind}"
+            label = label if step < len(self.ends_ns) else "of the other network"
+            timeline.add(track, label, *row[3:], step=step, banks=row.banks)
+        return timeline
+
+    @cached_property
+    def _window(self) -> tuple[int, int, int]:
+        """Begin, end, and of how many steps."""
+        ends, steps = self.ends_ns, len(self.ends_ns)
+        if steps < 3 or ends[0] == ends[-2]:
+            return 0, ends[-1], steps
+        return ends[0], ends[-2], steps - 2
+
+
+def _inside(row: Row, begin: int, end: int) -> int:
+    return max(min(row.end_ns, end) - max(row.begin_ns, begin), 0)
+
+
+def _union(rows: Sequence[Row], begin: int, end: int) -> int:
+    """How long any of them is at work."""
+    covered = 0
+    for row in sorted(rows, key=lambda row: row.begin_ns):
+        covered += _inside(row, begin, end)
+        begin = max(begin, row.end_ns)
+    return covered
+
+
+def schedule(
+    trace: Trace,
+    costs: Costs,
+    configuration: Configuration,
+    chosen: Collection[int] = (),
+    *,
+    steps: int = 4,
+    beside: Trace | None = None,
+) -> Schedule:
+    """Runs steps of a network. Nothing is measured or random: the same gives the same.
+
+    Raises :class:`~sw_driver.system.errors.EngineError` for an operation that none of the
+    configuration's devices has a kernel for, and for a choice of operations that there are not.
+
+    Parameters
+    ----------
+    trace: one step. Without the pipeline, or in program order, steps do not overlap, and one is
+        run.
+    chosen: ids of the operations that the PIMs are offered, of one step; others run on the CPU. In
+        program order all are.
+    beside: steps of another network, which has what CPU and cores the first leaves idle.
+    """
+    check_integer("steps", steps)
+    if unknown := sorted(set(chosen) - set(range(len(trace.ops)))):
+        raise EngineError(
+            f"operation {unknown[0]} is chosen: expected 0 to {len(trace.ops) - 1}, of {trace.name}"
+        )
+    steps = 1 if configuration.ordered or not configuration.pipeline else steps
+    run = _Run(costs, configuration)
+    run.add(trace.unrolled(steps), trace, frozenset(chosen), configuration.devices)
+    if beside is not None:
+        run.add(beside, beside, range(len(beside.ops)), ("cpu", "core"))
+    run.clock.at_end(run.dispatch)
+    run.clock.run()
+    per_step = [
+        max(run.ended[number * len(trace.ops) : (number + 1) * len(trace.ops)], default=0)
+        for number in range(steps)
+    ]
+    return Schedule(
+        trace=trace,
+        banks=costs.config.banks,
+        rows=tuple(run.rows),
+        ends_ns=tuple(accumulate(per_step, max)),
+        total_ns=max(run.ended, default=0),
+    )
+
+
+@dataclass
+class _Part:
+    """What an operation does on a device without a break."""
+
+    device: str
+    launch_ns: int
+    operation_ns: int
+    """With so many banks."""
+    movement_ns: int = 0
+    sync_ns: int = 0
+    banks: int = 1
+    """On the pools, those that are of use."""
+    phase: Phase | None = None
+    """On the pools."""
+    width: int = 1
+    """Banks that nobody else has meanwhile."""
+
+    def __post_init__(self) -> None:
+        self.took_ns = self.launch_ns + self.operation_ns + self.movement_ns + self.sync_ns
+        self.work = self.took_ns * self.width
+
+
+_Way = tuple[_Part, ...]
+"""How an operation can be run: its parts, one after the other."""
+
+
+@dataclass
+class _Working:
+    part: _Part
+    rest: _Way
+    banks: int
+    since_ns: int
+    """From then on it has so many."""
+    begin_ns: int
+    """The launch is over."""
+    end_ns: int
+    entry: Entry
+
+
+class _Run:
+    def __init__(self, costs: Costs, configuration: Configuration) -> None:
+        self.costs, self.configuration = costs, configuration
+        self.clock = Clock()
+        self.rows: list[Row] = []
+        self.ended: list[int] = []
+        self.needed: list[int] = []
+        """Of each operation how many it depends on that are not done."""
+        self.dependents: list[list[int]] = []
+        self.ways: list[tuple[_Way, ...]] = []
+        """Of each operation, the preferred one first."""
+        self.waiting: dict[int, tuple[_Way, ...]] = {}
+        """Operations, or what is left of them, that lack nothing but a device."""
+        self.working: dict[int, _Working] = {}
+        banks = costs.config.banks
+        self.places = {"pools": banks, "core": configuration.cores, "cpu": 1, "gpu": 1}
+        self.free = dict(self.places)
+        self.owner: int | None = None
+        """Who has the pools for itself, without the pipeline."""
+
+    def add(
+        self, trace: Trace, step: Trace, chosen: Collection[int], devices: tuple[str, ...]
+    ) -> None:
+        """Has the operations of a trace of such steps run, behind those that there are."""
+        first, ordered = len(self.ended), self.configuration.ordered
+        machine = self.costs.machine
+        outer = {each: past(step, machine.device(each)) for each in ("cpu", "gpu")}
+        of_step = [
+            self.ways_of(op, devices if ordered or op.id in chosen else ("cpu",), outer)
+            for op in step.ops
+        ]
+        for number, needed in enumerate(trace.dependencies, first):
+            before = (number - 1 - first,) * (number > first) if ordered else needed
+            self.ended.append(0)
+            self.dependents.append([])
+            self.needed.append(len(before))
+            self.ways.append(of_step[(number - first) % len(of_step)])
+            for each in before:
+                self.dependents[first + each].append(number)
+            if not before:
+                self.waiting[number] = self.ways[number]
+
+    def ways_of(
+        self, op: Op, devices: tuple[str, ...], outer: Mapping[str, Sequence[Op]]
+    ) -> tuple[_Way, ...]:
+        """``outer``: by device its operations past its cache."""
+        costs, found = self.costs, {}
+        for device in devices:
+            if device == "pools":
+                if phases := costs.phases(op):
+                    found[device] = self.kernel(phases, "core" in devices)
+            elif device == "core" and "pools" in found:
+                continue  # what the pools can do is not a core's
+            elif cost := getattr(costs, device)(outer[device][op.id] if device in outer else op):
+                alone_ns, *others = cost
+                launch_ns = costs.launch_host_ns if device == "core" else 0
+                if device == "core" and self.configuration.ordered:
+                    alone_ns = -(-alone_ns // self.configuration.cores)
+                found[device] = (_Part(device, launch_ns, alone_ns, *others),)
+        if not found:
+            raise EngineError(
+                f"operation {op.id}, {op.kind}, has no kernel for {' or '.join(devices)}: expected "
+                f"one, or a configuration with the CPU, which {self.configuration.name} has not"
+            )
+        return tuple(found.values())
+
+    def kernel(self, phases: Sequence[Phase], has_core: bool) -> _Way:
+        """A kernel on the pools: the host launches it and, without recursion, all its phases."""
+        costs, way = self.costs, []
+        launch_ns = costs.launch_host_ns
+        for phase in phases:
+            if phase.device == "pools":
+                most = costs.most_banks(phase)
+                took_ns = costs.pools_ns(phase, most)
+                width = most if self.configuration.pipeline else self.places["pools"]
+                way.append(_Part("pools", launch_ns, took_ns, 0, 0, most, phase, width))
+            elif has_core:
+                way.append(_Part("core", launch_ns, costs.core_ns(phase)))
+            else:
+                way.append(_Part("cpu", 0, costs.cpu_ns(phase)))
+            if self.configuration.recursive:
+                launch_ns = costs.launch_core_ns
+        return tuple(way)
+
+    def dispatch(self) -> None:
+        """Gives what is free to who waits, and banks to phases at work, in program order."""
+        left = dict.fromkeys(self.places, 0)
+        for each in self.working.values():
+            left[each.part.device] += each.banks * (each.end_ns - self.clock.now_ns)
+        for number in sorted({*self.waiting, *self.working}):
+            if number in self.working:
+                self.grow(number, self.working[number])
+                continue
+            ways = self.waiting[number]
+            if self.configuration.principle == "earliest" and ways[1:]:
+                ways = (min(ways, key=lambda way: self.end_of(way, left)),)
+            for way in ways:
+                if self.is_free(way[0].device, number):
+                    del self.waiting[number]
+                    self.begin(number, *way)
+                    break
+            else:
+                way = ways[0]
+            for part in way:
+                left[part.device] += part.work
+
+    def end_of(self, way: _Way, left: dict[str, int]) -> int:
+        """How far off its end is if devices do what is left to them, and then this, unbroken; what
+        is left to the pools is in banks times ns."""
+        end = 0
+        for part in way:
+            work = left[part.device] + part.work
+            end = max(end + part.took_ns, -(-work // self.places[part.device]))
+        return end
+
+    def is_free(self, device: str, number: int) -> bool:
+        return self.free[device] > 0 and (device != "pools" or self.owner in (None, number))
+
+    def begin(self, number: int, part: _Part, *rest: _Part) -> None:
+        banks = min(part.banks, self.free[part.device])
+        self.free[part.device] -= banks
+        if part.phase is not None and not self.configuration.pipeline:
+            self.owner = number
+        now = self.clock.now_ns
+        begin = now + part.launch_ns
+        end = begin + self.takes(part, banks) + part.movement_ns + part.sync_ns
+        entry = self.clock.at(end, partial(self.done, number))
+        self.working[number] = _Working(part, rest, banks, now, begin, end, entry)
+
+    def takes(self, part: _Part, banks: int) -> int:
+        return part.operation_ns if part.phase is None else self.costs.pools_ns(part.phase, banks)
+
+    def grow(self, number: int, working: _Working) -> None:
+        """Lets a phase have what is free, if it is of use."""
+        banks = min(working.part.banks, working.banks + self.free[working.part.device])
+        old, new = (self.takes(working.part, each) for each in (working.banks, banks))
+        if new < old:
+            self.record(number, working)
+            self.free[working.part.device] -= banks - working.banks
+            working.since_ns, working.banks = self.clock.now_ns, banks
+            begin = max(working.since_ns, working.begin_ns)
+            working.end_ns = begin + -(-(working.end_ns - begin) * new // old)
+            self.clock.cancel(working.entry)
+            working.entry = self.clock.at(working.end_ns, partial(self.done, number))
+
+    def record(self, number: int, working: _Working) -> None:
+        """Writes down what it did with its banks until now."""
+        part, moved = working.part, working.end_ns - working.part.sync_ns
+        times = (0, working.begin_ns, moved - part.movement_ns, moved, working.end_ns)
+        for name, (begin, end) in zip(("sync", *PARTS), pairwise(times), strict=True):
+            begin, end = max(begin, working.since_ns), min(end, self.clock.now_ns)
+            if begin < end:
+                self.rows.append(Row(number, part.device, working.banks, begin, end, name))
+
+    def done(self, number: int) -> None:
+        working = self.working.pop(number)
+        self.record(number, working)
+        self.free[working.part.device] += working.banks
+        self.clock.at_end(self.dispatch)
+        if working.rest:
+            self.waiting[number] = (working.rest,)
+            return
+        self.ended[number] = self.clock.now_ns
+        self.owner = None if self.owner == number else self.owner
+        for each in self.dependents[number]:
+            self.needed[each] -= 1
+            if not self.needed[each]:
+                self.waiting[each] = self.ways[each]
