@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from hw.pim.config import configure
 from sw_driver.machine.hetero_pim import GPU_USE, HETERO_PIM
@@ -76,7 +76,8 @@ def costs_of(case: Case) -> Costs:
     )
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True)
+class Step:
     """A step, when it runs, and its dynamic energy."""
 
     made: Schedule
@@ -146,7 +147,7 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Steps of networks in one of :data:`COLUMNS`, or with units of another rate."""
+    """Steps of networks in one of ``COLUMNS``, or with units of another rate."""
 
     changes: Changes
     progress: Progress
