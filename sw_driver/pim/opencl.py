@@ -234,7 +234,9 @@ class Context:
 
     What a command wrote is seen by commands that wait for it, whatever device they are on. On the
     host a kernel's operands are read through the stack's port, and results written, in the port's
-    time; in between it takes ``cpu_ns(kernel)``, by default :func:`host_ns`.
+    time; in between it takes ``cpu_ns(kernel)``, by default :func:`host_ns`. What is in the gaps of
+    a result, as between the elements of a column, is written back, too: nobody else may write to
+    them meanwhile, which :class:`~sw_driver.pim.runtime.Scheduler` sees to.
     """
 
     def __init__(self, platform: Platform, *, cpu_ns: Callable[[Kernel], int] = host_ns) -> None:
