@@ -234,8 +234,12 @@ def _train(options: Options, progress: Console) -> int:
     from sw_driver.pim.device import Pim
 
     alone = "validate", *_OWN_SIZES, "network", "layer", "images", "most_products", "pass_name"
-    if options.pairs or any(getattr(options, name) is not None for name in alone):
-        raise Refusal("--train has a network of its own: leave layers, --pairs and --validate out")
+    others = options.pairs, options.whole_groups, options.seed != Options.seed
+    if any(others) or any(getattr(options, name) is not None for name in alone):
+        raise Refusal(
+            "--train has a network of its own, and nothing random: leave layers, --pairs, "
+            "--validate, --whole-groups and --seed out"
+        )
     if options.backend not in ("golden", "rtl"):
         raise Refusal(f"--train is in RTL, got --backend {options.backend}: leave it out")
     settings = options.settings(pim=True)

@@ -49,6 +49,8 @@ SMALL = ["--most-products", "100000"]
         (["--cores", "2"], ["--cores, --steps, --out and --runtime", "add --train"]),
         (["--train", "--layer", "conv1"], ["--train has a network of its own", "leave layers"]),
         (["--train", "--most-products", "9"], ["--train has a network of its own"]),
+        (["--train", "--seed", "9"], ["--train has", "nothing random", "--seed out"]),
+        (["--train", "--whole-groups"], ["--train has a network", "--whole-groups"]),
         (["--train", "--backend", "cycles"], ["--train is in RTL", "--backend cycles"]),
         (["--train", "--set", "cores=4"], ["--train sets cores and rings", "--cores N"]),
         (["--train", "--cores", "5"], ["'5'", "from 1 to 4"]),
