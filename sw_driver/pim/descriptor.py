@@ -36,6 +36,8 @@ ELEMENT_BYTES = 4
 """Bytes of an FP32 number."""
 
 _INDICES = 4
+_BY_ELEMENT = (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD)
+"""They may have operands in place of the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,21 @@ class Work:
             tensor.address_bytes + ELEMENT_BYTES * low,
             tensor.address_bytes + ELEMENT_BYTES * (high + 1),
         )
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the pool refuses it as ``overlap``: results may share places, or the result's
+        span meets that of an operand that is not in place."""
+        result, reach = self.span("result"), 0
+        indices = zip(self.result.strides, self.extents("result"), strict=False)
+        for stride, extent in sorted((abs(stride), extent) for stride, extent in indices):
+            if extent > 1 and stride <= reach:
+                return True
+            reach += stride * (extent - 1)
+        by_element = Opcode(self.opcode) in _BY_ELEMENT
+        others = [n for n in self.operands if not (by_element and getattr(self, n) == self.result)]
+        spans = map(self.span, others)
+        return any(each.start < result.stop and result.start < each.stop for each in spans)
 
     @property
     def results(self) -> int:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from hw.pim.config import BEAT_BYTES
 from sw_driver.device.clock import Exclusive, Steps
-from sw_driver.device.errors import InvalidArgumentError, KernelError
+from sw_driver.device.errors import InvalidArgumentError, KernelError, RefusedWorkError
 from sw_driver.device.streams import Handle, Stream
 from sw_driver.machine.processors import XEON_E5_2630_V3
 from sw_driver.numbers import check_integer, check_name
@@ -183,6 +183,17 @@ class Kernel:
         """Where bytes that are so used begin and end, in order, each once."""
         return sorted({(each.span.start, each.span.stop) for each in self.accesses if used(each)})
 
+    def check(self) -> None:
+        """Raises :class:`~sw_driver.device.errors.RefusedWorkError` for a work that the pools would
+        refuse: whoever is in their place refuses it, too."""
+        for number, work in enumerate(self.works):
+            if work.overlaps:
+                raise RefusedWorkError(
+                    f"work {number} of {self.name} was refused: overlap; give it a result of its "
+                    "own, or one that is an operand of an element-wise work",
+                    cause="overlap",
+                )
+
     def on_core(self) -> Command:
         """The command of a core, or of the host, which sees :attr:`window` as its first."""
         name, arguments = self.command, [*self._arguments]
@@ -293,6 +304,8 @@ class Context:
             domain.now = max(domain.now, domain.cycles(place.time))
         event.place, event.running = place.what, domain.now
         try:
+            if place.device != "pools":
+                kernel.check()
             if place.device == "cpu":
                 yield from self._on_host(kernel)
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,30 @@ def test_spans_and_counts_are_the_golden_models() -> None:
             assert work.extents(name) == other.extents(name)
         account = golden.account(other)
         assert work.operations == (account.multiplications, account.additions)
+
+
+def test_overlaps_are_the_golden_models() -> None:
+    """Of small works in little room, some of them in place."""
+    rng = np.random.default_rng(SEED)
+    stack = golden.StackMap(banks=1, bank_bytes=1 << 20)
+    seen = {True: 0, False: 0}
+    for _ in range(5000):
+        work = random_work(rng)
+        places = {}
+        for name in (*work.operands, "result"):
+            strides = rng.choice([1, 2, 8, 60, 400], len(getattr(work, name).strides))
+            address = (1 << 18) + 4 * int(rng.integers(6000))
+            places[name] = Tensor(address_bytes=address, strides=tuple(map(int, strides)))
+        if rng.random() < 0.3:
+            places["a"] = places["result"]
+        work = replace(work, **places)
+        cause = golden.check(as_golden(work), stack=stack, units=7)
+        assert cause in (golden.Cause.NONE, golden.Cause.OVERLAP)
+        assert work.overlaps == (cause == golden.Cause.OVERLAP)
+        seen[work.overlaps] += 1
+    assert min(seen.values()) > 500
+    row, behind = (Tensor(address_bytes=at, strides=(8, 1)) for at in (0, 32))
+    assert not Work(opcode=Opcode.ADD, rows=1, columns=8, a=row, b=row, result=behind).overlaps
 
 
 @pytest.mark.parametrize(

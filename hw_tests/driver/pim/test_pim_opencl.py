@@ -13,6 +13,7 @@ from hw.pim.config import configure
 from sw_driver.device.errors import (
     InvalidArgumentError,
     KernelError,
+    RefusedWorkError,
     StreamFailedError,
 )
 from sw_driver.pim.backends.cycles import CyclesPim
@@ -204,6 +205,16 @@ def test_a_failure_is_of_those_behind_it(made: Made) -> None:
     assert failed.failed
     assert other.failed
     CommandQueue(made.context, "pools").enqueue_kernel(made.double).wait()
+
+
+def test_what_the_pools_refuse_the_cpu_refuses(made: Made) -> None:
+    x = made.x
+    before = made.queues["cpu"].enqueue_read(x).wait()
+    wrong = made.context.kernel("wrong", works=[added(x, x, x[:, ::-1])])
+    with pytest.raises(RefusedWorkError, match="work 0 of wrong was refused: overlap; give"):
+        made.queues["cpu"].enqueue_kernel(wrong).wait()
+    queue = CommandQueue(made.context, "cpu")
+    np.testing.assert_array_equal(queue.enqueue_read(x).wait(), before)
 
 
 def refusals(made: Made, other: Made) -> list[tuple[Callable[[], Any], str]]:
