@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.philox import philox
 from golden.rules import Floats, canonical
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "moments",
     "normalise",
     "normalise_gradient",
-    "philox",
     "relu",
     "relu_gradient",
     "softmax_cross_entropy",
@@ -275,22 +275,11 @@ def normalise_gradient(
         return _results(dx, dgamma, dbeta)
 
 
-def philox(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Four words of Philox4x32-10 (Salmon et al., SC 2011)."""
-    a, b, c, d = counter
-    k, m = key
-    for _ in range(10):
-        left, right = a * 0xD2511F53, c * 0xCD9E8D57
-        a, b, c, d = right >> 32 ^ b ^ k, right & 0xFFFFFFFF, left >> 32 ^ d ^ m, left & 0xFFFFFFFF
-        k, m = (k + 0x9E3779B9) & 0xFFFFFFFF, (m + 0xBB67AE85) & 0xFFFFFFFF
-    return a, b, c, d
-
-
 def dropout(
     x: Floats, key: tuple[int, int], offset: int, threshold: int, scale: np.float32
 ) -> Floats:
     """``x`` times ``scale``, and +0 where the element's random word is less than ``threshold``."""
-    blocks = [philox((block, offset, 0, 0), key) for block in range(-(-x.size // 4))]
-    words = np.array(blocks, np.uint64).ravel()[: x.size]
+    blocks = philox((np.arange(-(-x.size // 4), dtype=np.uint64), offset, 0, 0), key)
+    words = np.stack(blocks, axis=-1).ravel()[: x.size]
     with np.errstate(all="ignore"):
         return _results(np.where(words >= threshold, x.ravel() * scale, np.float32(0)))

@@ -28,6 +28,7 @@ __all__ = [
     "Values",
     "canonical",
     "moment_constants",
+    "operand",
     "ordered_sum",
     "reference",
 ]
@@ -128,8 +129,8 @@ class Reference:
         self, tensors: Mapping[str, Floats], constants: Mapping[str, np.float32]
     ) -> dict[str, Floats]:
         """Outputs, and what each parameter adds to sums; else as :meth:`step`, but unchecked."""
-        operands = {name: self._taken(tensors[name]) for name in self.inputs}
-        known = {name: self._taken(value) for name, value in constants.items()}
+        operands = {name: operand(tensors[name], self.subnormals) for name in self.inputs}
+        known = {name: operand(value, self.subnormals) for name, value in constants.items()}
         with np.errstate(all="ignore"):
             results = self.formula(**operands, c=Values(**known))
         given = {id(value) for value in (*operands.values(), *known.values())}
@@ -143,10 +144,6 @@ class Reference:
             raise UnknownRuleError(
                 f"{_place(self.formula)}: {what}: {', '.join(given)}: expected {', '.join(names)}"
             )
-
-    def _taken(self, value: Any) -> Any:
-        """A value as the formula takes it."""
-        return value if self.subnormals == "kept" else np.asarray(value).view(_Flushed)
 
 
 def _place(function: Callable[..., Any]) -> str:
@@ -181,6 +178,11 @@ def moment_constants(*, beta1: float, beta2: float, t: float) -> dict[str, float
         "inv_bc1": 1 / (1 - beta1**t),
         "inv_bc2": 1 / (1 - beta2**t),
     }
+
+
+def operand(value: Any, subnormals: str) -> Any:
+    """``value``, of FP32, such that operations with it keep or flush subnormal numbers."""
+    return value if subnormals == "kept" else np.asarray(value).view(_Flushed)
 
 
 def canonical(array: Any) -> Floats:

@@ -41,25 +41,6 @@ def test_special_values_of_exp_and_log() -> None:
     assert bits(kernels.exp(floats(-103.5))) == [1]  # the least subnormal number
 
 
-@pytest.mark.parametrize(
-    ("counter", "key", "words"),
-    [
-        ((0,) * 4, (0,) * 2, (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
-        ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
-        (
-            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
-            (0xA4093822, 0x299F31D0),
-            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
-        ),
-    ],
-)
-def test_philox_gives_the_vectors_of_its_authors(
-    counter: tuple[int, int, int, int], key: tuple[int, int], words: tuple[int, ...]
-) -> None:
-    """``kat_vectors`` of Random123, ``philox4x32 10``."""
-    assert kernels.philox(counter, key) == words
-
-
 def test_dropout_keeps_its_share() -> None:
     x = np.ones(40_001, np.float32)
     kept = kernels.dropout(x, (SEED, 7), 3, 1 << 30, F(4 / 3))

@@ -113,6 +113,8 @@ ALSO_NAMED = {
         "copy",
     },
     "sw_driver/experiments/training/report.py": {"copy"},
+    # Trained with each format.
+    "sw_driver/experiments/training/precision.py": {"adam", "adamw"},
     # Its constants.
     "hw/rules/adamw.py": {"adam"},
     "hw/rules/amsgrad.py": {"adam"},

@@ -36,6 +36,7 @@ GOLDEN_USERS = {
     "experiments/pim/validation.py",
     "experiments/rulejob.py",
     "experiments/training/gpt.py",
+    "experiments/training/precision.py",
     "experiments/training/trainer.py",
     "fpga/vectors.py",
     "memory_node/backends/golden.py",

@@ -1,0 +1,197 @@
+"""Numbers of fewer bits than FP32's, bit for bit (``docs/formats.md``).
+
+BF16 arrays are of ``uint16``, codes of ``uint8``, random words of ``uint16``. Rounding and NaN are
+as in :mod:`golden.rules`. Conversions keep subnormal numbers; quantizing and dequantizing keep or
+flush them as the rule does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden.philox import philox
+from golden.rules import Floats, Reference, canonical, operand
+
+__all__ = [
+    "BLOCK",
+    "TABLES",
+    "Quantized",
+    "code_of_zero",
+    "decode",
+    "dequantize",
+    "from_bf16",
+    "quantize",
+    "random_words",
+    "step",
+    "table",
+    "thresholds",
+    "to_bf16",
+    "to_bf16_stochastic",
+]
+
+BLOCK = 256
+"""Values that have a scale."""
+TABLES = ("linear_signed", "linear_unsigned", "dynamic_signed", "dynamic_unsigned")
+"""What codes stand for."""
+_NAN = 0x7FC0
+_MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantized:
+    """Codes, and a scale for each 256 of them."""
+
+    codes: NDArray[np.uint8]
+    scales: Floats
+
+
+def from_bf16(values: NDArray[np.uint16]) -> Floats:
+    """FP32 of BF16, exactly."""
+    return canonical((values.astype(np.uint32) << 16).view(np.float32))
+
+
+def to_bf16(values: Floats) -> NDArray[np.uint16]:
+    """BF16 of FP32, rounded to nearest, ties to even."""
+    bits = values.view(np.uint32)
+    # Just below a half, and a half where the last bit that stays is odd.
+    return _upper_half(values, 0x7FFF + (bits >> 16 & 1))
+
+
+def to_bf16_stochastic(values: Floats, words: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """BF16 of FP32, away from zero with the probability of what is cut off, by random words."""
+    return _upper_half(values, words)
+
+
+def _upper_half(values: Floats, addend: NDArray[Any]) -> NDArray[np.uint16]:
+    """No addend of 16 bits carries an infinity further, or a finite number beyond infinity."""
+    upper = (values.view(np.uint32) + addend.astype(np.uint32)) >> 16
+    return np.where(np.isnan(values), _NAN, upper).astype(np.uint16)
+
+
+def random_words(count: int, seed: int, t: int) -> NDArray[np.uint16]:
+    """A random word for each of ``count`` parameters in step ``t``; ``seed`` has 64 bits."""
+    block = np.arange(-(-count // 8), dtype=np.uint64)
+    words = philox((block & _MASK, block >> 32, t & _MASK, 0), (seed & _MASK, seed >> 32))
+    return np.stack(words, axis=-1).astype("<u4").view("<u2").ravel()[:count]
+
+
+@cache
+def table(name: str) -> Floats:
+    """What the 256 codes stand for, in increasing order, before they are scaled."""
+    if name not in TABLES:
+        raise ValueError(f"the table is {name!r}, expected one of {', '.join(TABLES)}")
+    signed = name.endswith("_signed")
+    if name.startswith("linear"):
+        exact = [Fraction(code, 255) for code in range(256)]
+        if signed:  # one code too many
+            exact = [Fraction(min(code, 254) - 127, 127) for code in range(256)]
+    else:
+        exact = [Fraction(0), Fraction(1)]
+        for exponent in range(7):
+            # Means of cells of equal width from 0.1 to 1.
+            cells = 2**exponent if signed else 2 ** (exponent + 1)
+            means = [Fraction(1, 10) + Fraction(9 * (2 * cell + 1), 20 * cells)
+                     for cell in range(cells)]  # fmt: skip
+            exact += [mean / 10 ** (6 - exponent) for mean in means]
+        if signed:
+            exact += [-value for value in exact if value not in (0, 1)]
+    return np.array(sorted(exact), np.float64).astype(np.float32)
+
+
+@cache
+def thresholds(name: str) -> Floats:
+    """The 255 numbers halfway between neighbours of :func:`table`."""
+    values = table(name).astype(np.float64)  # whose sums are exact
+    return ((values[:-1] + values[1:]) / 2).astype(np.float32)
+
+
+def code_of_zero(name: str) -> int:
+    """The code of the table's zero."""
+    return int(np.flatnonzero(table(name) == 0)[0])
+
+
+def quantize(values: Floats, name: str, subnormals: str = "kept") -> Quantized:
+    """Codes and scales of FP32 values. Raises ``ValueError`` for a block that is not full."""
+    if values.size % BLOCK:
+        raise ValueError(
+            f"{values.size} values do not fill blocks of {BLOCK}: append zeros, "
+            f"{-values.size % BLOCK} of them"
+        )
+    blocks = canonical(values.reshape(-1, BLOCK).copy())
+    # Bits of magnitudes are ordered as the magnitudes are, and a NaN is above infinity.
+    scales = (blocks.view(np.uint32) & 0x7FFFFFFF).max(axis=1, initial=0).view(np.float32)
+    with np.errstate(all="ignore"):
+        reciprocals = np.float32(1) / scales
+        normal = np.asarray(operand(blocks, subnormals) * reciprocals[:, None])
+    codes = np.searchsorted(thresholds(name), normal)  # how many are less
+    codes = np.where(np.isnan(normal), code_of_zero(name), codes)
+    return Quantized(codes=codes.astype(np.uint8).ravel(), scales=scales)
+
+
+def dequantize(state: Quantized, name: str, subnormals: str = "kept") -> Floats:
+    """FP32 values of codes and scales."""
+    with np.errstate(all="ignore"):
+        values = operand(table(name)[state.codes.reshape(-1, BLOCK)], subnormals)
+        return canonical(values * state.scales[:, None]).ravel()
+
+
+def decode(stored: Any, form: str, subnormals: str = "kept") -> Floats:
+    """FP32 values of what memory holds in a format: ``fp32``, ``bf16``, or a table."""
+    if form == "fp32":
+        return stored
+    return from_bf16(stored) if form == "bf16" else dequantize(stored, form, subnormals)
+
+
+def step(
+    model: Reference,
+    tensors: Mapping[str, Any],
+    constants: Mapping[str, np.float32],
+    formats: Mapping[str, str],
+    *,
+    t: int,
+    seed: int = 0,
+    copy: str | None = None,
+    skip_not_finite: bool = False,
+) -> tuple[dict[str, Any], int]:
+    """The outputs of a step as memory holds them, and how many gradients are not finite.
+
+    Parameters
+    ----------
+    tensors
+        As memory holds them: FP32, BF16, or :class:`Quantized`.
+    formats
+        That of each tensor, as :func:`decode` takes it; without one it is FP32. An output is
+        written in the format in which it is read; in BF16, stochastically.
+    t, seed
+        Of the random words.
+    copy
+        The format, ``fp32`` or ``bf16``, of another output, ``p_copy``: the new parameters, rounded
+        to nearest. ``None``: there is none.
+    skip_not_finite
+        If a gradient is not finite, outputs stay as they are, and there is no copy.
+    """
+    form = {name: formats.get(name, "fp32") for name in model.inputs}
+    loaded = {name: decode(tensors[name], form[name], model.subnormals) for name in model.inputs}
+    wrong = int(np.count_nonzero(~np.isfinite(loaded["g"])))
+    if wrong and skip_not_finite:
+        return {name: tensors[name] for name in model.outputs}, wrong
+    results = model.step(loaded, constants)
+    stored: dict[str, Any] = {}
+    for name in model.outputs:
+        if form[name] == "fp32":
+            stored[name] = results[name]
+        elif form[name] == "bf16":
+            words = random_words(results[name].size, seed, t)
+            stored[name] = to_bf16_stochastic(results[name], words)
+        else:
+            stored[name] = quantize(results[name], form[name], model.subnormals)
+    if copy is not None:
+        stored["p_copy"] = to_bf16(results["p"]) if copy == "bf16" else results["p"]
+    return stored, wrong

@@ -1,0 +1,95 @@
+"""FP32 from and to BF16: the upper half of an FP32 number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import C, Module, Mux
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.float.format import FP32, FloatFormat
+from hw.float.parts import Unpacked, cat, delayed_pulse, register
+
+__all__ = ["BF16", "FromBf16", "ToBf16"]
+
+BF16 = FloatFormat(exponent_bits=8, fraction_bits=7)
+"""The format whose numbers are the upper halves of FP32's."""
+
+
+class FromBf16(wiring.Component):
+    """``a`` in FP32, exactly, one cycle; a NaN is the canonical one.
+
+    Members
+    -------
+    i_valid, i_a : In(1), In(16)
+        Operand.
+    o_valid, o_y : Out(1), Out(32)
+        Result.
+    """
+
+    latency = 1
+    module_name = "bf16_to_fp32"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"i_valid": In(1), "i_a": In(16), "o_valid": Out(1), "o_y": Out(FP32.width)}
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        a = Unpacked(m, BF16, self.i_a, "a")
+        upper = Mux(a.nan, C(BF16.canonical_nan, 16), self.i_a)
+        m.d.comb += [
+            self.o_y.eq(cat(C(0, 16), register(m, upper, "upper"))),
+            self.o_valid.eq(delayed_pulse(m, self.i_valid, 1, "valid")),
+        ]
+        return m
+
+
+class ToBf16(wiring.Component):
+    """``a`` in BF16, rounded to nearest even or stochastically, one cycle.
+
+    Rounded stochastically, the magnitude becomes the next larger one in ``random`` of 65,536 cases
+    as far as it is beyond the one below. Either way, what rounds beyond the largest number is
+    infinite, and a NaN the canonical one.
+
+    Members
+    -------
+    i_valid, i_a, i_random : In(1), In(32), In(16)
+        Operand, and a random number, each of 65,536 as likely.
+    stochastic : In(1)
+        Round stochastically; otherwise ``i_random`` is not looked at. Must hold still while numbers
+        are in flight.
+    o_valid, o_y : Out(1), Out(16)
+        Result.
+    """
+
+    latency = 1
+    module_name = "fp32_to_bf16"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "i_valid": In(1),
+                "i_a": In(FP32.width),
+                "i_random": In(16),
+                "stochastic": In(1),
+                "o_valid": Out(1),
+                "o_y": Out(16),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        a = Unpacked(m, FP32, self.i_a, "a")
+        # To nearest: a little less than half a unit, and half of one where the last bit is odd. No
+        # addend carries out of an infinity, or beyond it.
+        to_nearest = 0x7FFF + self.i_a[16]
+        magnitude = (a.magnitude + Mux(self.stochastic, self.i_random, to_nearest))[16:31]
+        y = Mux(a.nan, C(BF16.canonical_nan, 16), cat(magnitude, a.sign))
+        m.d.comb += [
+            self.o_y.eq(register(m, y, "y")),
+            self.o_valid.eq(delayed_pulse(m, self.i_valid, 1, "valid")),
+        ]
+        return m

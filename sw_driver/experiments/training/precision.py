@@ -1,0 +1,165 @@
+"""Trains with the golden steps of narrow formats beside FP32's: what precision costs in loss.
+
+``python -m sw_driver.experiments.training.precision --seeds 5`` trains a perceptron on digits and,
+where PyTorch is installed, a GPT on Python's sources, from the same start and on the same batches
+with every format.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from golden import narrow
+from golden.rules import reference
+
+from .data import CLASSES, PIXELS, load_library_text, load_split_digits
+from .mlp import Mlp
+
+__all__ = ["FORMATS", "NarrowOptimizer", "train_digits", "train_gpt"]
+
+Array = NDArray[np.float32]
+
+_DYNAMIC = {"m": "dynamic_signed", "v": "dynamic_unsigned"}
+_LINEAR = {"m": "linear_signed", "v": "linear_unsigned"}
+FORMATS: dict[str, dict[str, str]] = {
+    "FP32": {},
+    "BF16 gradients": {"g": "bf16"},
+    "BF16 gradients, dynamic 8-bit states": {"g": "bf16", **_DYNAMIC},
+    "BF16 gradients, linear 8-bit states": {"g": "bf16", **_LINEAR},
+    "BF16 gradients and parameters": {"g": "bf16", "p": "bf16"},
+    "BF16 gradients and parameters, dynamic 8-bit states": {"g": "bf16", "p": "bf16", **_DYNAMIC},
+}
+"""The formats of tensors, by the names of the table that is printed."""
+
+
+class NarrowOptimizer:
+    """Takes golden steps with tensors as memory would hold them, each filled up to whole blocks."""
+
+    def __init__(
+        self, rule: str, values: Iterable[Array], formats: dict[str, str], seed: int,
+        **hyperparameters: float,
+    ) -> None:  # fmt: skip
+        self._model = reference(rule)
+        self._formats = formats
+        self._seed = seed
+        self._hyperparameters = hyperparameters
+        self._t = 0
+        self._sizes: list[int] = []
+        self._tensors: list[dict[str, Any]] = []
+        for each in values:
+            self._sizes.append(each.size)
+            start = {name: np.zeros_like(each) for name in self._model.outputs} | {"p": each}
+            self._tensors.append({name: self._encoded(name, start[name]) for name in start})
+
+    def _encoded(self, name: str, values: Array) -> Any:
+        form = self._formats.get(name, "fp32")
+        filled = np.append(values.ravel(), np.zeros(-values.size % narrow.BLOCK, np.float32))
+        if form == "fp32":
+            return filled
+        return narrow.to_bf16(filled) if form == "bf16" else narrow.quantize(filled, form)
+
+    def values(self) -> Iterator[Array]:
+        """The parameters of each tensor, flat, as the network is to use them."""
+        form = self._formats.get("p", "fp32")
+        for size, tensors in zip(self._sizes, self._tensors, strict=True):
+            yield narrow.decode(tensors["p"], form)[:size]
+
+    def step(self, gradients: Iterable[Array]) -> None:
+        """Updates all tensors."""
+        self._t += 1
+        constants = self._model.constants(t=self._t, **self._hyperparameters)
+        for number, gradient in enumerate(gradients):
+            tensors = {"g": self._encoded("g", gradient), **self._tensors[number]}
+            self._tensors[number], _ = narrow.step(
+                self._model, tensors, constants, self._formats,
+                t=self._t, seed=self._seed << 32 | number,
+            )  # fmt: skip
+
+
+def train_digits(formats: dict[str, str], seed: int, steps: int = 100) -> float:
+    """The mean loss of all training images after the last step."""
+    digits = load_split_digits()
+    rng = np.random.default_rng(seed)
+    network = Mlp((PIXELS, 256, 320, CLASSES))
+    optimizer = NarrowOptimizer(
+        "adam", [network.initial(rng)], formats, seed,
+        lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=1e-4,
+    )  # fmt: skip
+    for _ in range(steps):
+        batch = rng.choice(len(digits.train_labels), 256, replace=False)
+        images, labels = digits.train_images[batch], digits.train_labels[batch]
+        optimizer.step([network.loss_and_gradient(next(optimizer.values()), images, labels)[1]])
+    parameters = next(optimizer.values())
+    return network.loss_and_gradient(parameters, digits.train_images, digits.train_labels)[0]
+
+
+def train_gpt(formats: dict[str, str], seed: int, steps: int = 200) -> float:
+    """The mean loss of the test text after the last step."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    from .gpt import Gpt, GptSettings
+
+    settings = GptSettings(seed=seed, layers=2, width=64)
+    torch.manual_seed(seed)
+    torch.set_num_threads(1)
+    model = Gpt(settings)
+    parameters = list(model.parameters())
+    optimizer = NarrowOptimizer(
+        "adamw", [each.detach().numpy() for each in parameters], formats, seed,
+        lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01,
+    )  # fmt: skip
+    text = load_library_text()
+    windows, tested = (
+        torch.from_numpy(part).unfold(0, settings.context + 1, stride)
+        for part, stride in ((text.train, 1), (text.test, settings.context))
+    )
+
+    def load() -> None:
+        for parameter, values in zip(parameters, optimizer.values(), strict=True):
+            parameter.data = torch.from_numpy(values.reshape(parameter.shape))
+
+    for _ in range(steps):
+        load()
+        model.zero_grad()
+        model.loss(windows[torch.randint(0, len(windows), (settings.batch_windows,))]).backward()
+        optimizer.step(each.grad.numpy() for each in parameters if each.grad is not None)
+    load()
+    with torch.no_grad():
+        return model.loss(tested).item()
+
+
+def compare(train: Callable[[dict[str, str], int], float], seeds: range) -> None:
+    """Prints a line for each format: the mean loss, and its mean difference from FP32's with the
+    same seed, its standard deviation and its extremes, in percent of FP32's loss."""
+    plain = np.array([train({}, seed) for seed in seeds])
+    print(f"FP32: loss {plain.mean():.4f}, standard deviation {100 * _spread(plain):.2f} %")
+    for name, formats in FORMATS.items():
+        if not formats:
+            continue
+        losses = np.array([train(formats, seed) for seed in seeds])
+        percent = 100 * (losses / plain - 1)
+        print(
+            f"{name}: loss {losses.mean():.4f}, difference {percent.mean():+.3f} % "
+            f"(standard deviation {percent.std(ddof=1):.3f}, {percent.min():+.3f} to "
+            f"{percent.max():+.3f})",
+            flush=True,
+        )
+
+
+def _spread(values: NDArray[np.float64]) -> float:
+    return float(values.std(ddof=1) / values.mean())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", nargs="+", default=["digits", "gpt"])
+    arguments = parser.parse_args()
+    for job in arguments.jobs:
+        print(job)
+        compare({"digits": train_digits, "gpt": train_gpt}[job], range(1, arguments.seeds + 1))
