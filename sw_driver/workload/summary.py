@@ -9,7 +9,7 @@ from typing import Any
 
 from .trace import KINDS, PHASES, Op, Tensor, Trace, TraceError
 
-__all__ = ["alive_bytes", "peak_bytes", "summary"]
+__all__ = ["alive_bytes", "parameters_of", "peak_bytes", "summary"]
 
 _LIMITS = (1, 4, 16, 64)
 _LIFETIMES = ("1", "2 to 4", "5 to 16", "17 to 64", "65 or more", "outlives the step")
@@ -32,6 +32,13 @@ def peak_bytes(trace: Trace, *kinds: str) -> int:
     """Most bytes of tensors of these kinds, of all if none is given, that have memory at the same
     time."""
     return max(alive_bytes(trace, *kinds))
+
+
+def parameters_of(trace: Trace) -> int:
+    """How many parameters a model has."""
+    return sum(
+        each.nbytes // each.element_bytes for each in trace.tensors if each.kind == "parameter"
+    )
 
 
 def summary(trace: Trace, cost_ns: Callable[[Op], int]) -> dict[str, Any]:
@@ -57,13 +64,12 @@ def summary(trace: Trace, cost_ns: Callable[[Op], int]) -> dict[str, Any]:
             stages = begun[max(each.freed - 1, each.allocated)] - begun[each.allocated] + 1
             name = _LIFETIMES[bisect_left(_LIMITS, stages)]
         classes[name].append(each)
-    parameters = [each for each in trace.tensors if each.kind == "parameter"]
     return {
         "name": trace.name,
         "origin": dict(trace.origin),
         "steps": trace.steps,
         "layers": sum(stage.phase == "forward" for stage in trace.stages),
-        "parameters": sum(each.nbytes // each.element_bytes for each in parameters),
+        "parameters": parameters_of(trace),
         "peak": {**_place(trace, peak), "nbytes": alive[peak.id]},
         "stages": [
             {"stage": stage.name, "phase": stage.phase, **_sums(ops)}

@@ -18,17 +18,20 @@ __all__ = ["TransformerXl", "transformer_xl_with_batch"]
 def transformer_xl_with_batch(
     config: TransformerXlConfig,
 ) -> tuple[TransformerXl, tuple[Tensor, ...]]:
-    """A new model and its batch: tokens, labels, sines and cosines of distances, mask, and for each
-    layer what it got in the step before."""
+    """A new model and its batch: tokens, labels, and for each layer what it got in the step
+    before."""
     context, batch, width = config.context, config.batch, config.d_model
     tokens, labels = (torch.zeros((context, batch), dtype=torch.int64) for _ in range(2))
-    mask = torch.zeros((context, 2 * context), dtype=torch.bool)
     memories = (torch.zeros(context, batch, width) for _ in range(config.n_layers))
-    return TransformerXl(config), (tokens, labels, torch.zeros(2 * context, width), mask, *memories)
+    return TransformerXl(config), (tokens, labels, *memories)
 
 
 class TransformerXl(nn.Module):
-    """The model."""
+    """The model. All samples share sines and cosines of distances, and the mask, which is true
+    where one must not look."""
+
+    waves: Tensor
+    mask: Tensor
 
     def __init__(self, config: TransformerXlConfig) -> None:
         super().__init__()
@@ -37,16 +40,17 @@ class TransformerXl(nn.Module):
         self.logits = nn.Linear(config.d_model, config.vocabulary)
         self.logits.weight = self.words.weight
         self.dropout = config.dropout
+        context = config.context
+        self.register_buffer("waves", torch.zeros(2 * context, config.d_model))
+        self.register_buffer("mask", torch.zeros((context, 2 * context), dtype=torch.bool))
 
-    def forward(
-        self, tokens: Tensor, labels: Tensor, waves: Tensor, mask: Tensor, *memories: Tensor
-    ) -> Tensor:
-        """The loss. ``mask`` is true where one must not look."""
+    def forward(self, tokens: Tensor, labels: Tensor, *memories: Tensor) -> Tensor:
+        """The loss."""
         values = self.words(tokens)
         values = dropout(values * math.sqrt(values.shape[2]), self.dropout)
-        waves = dropout(waves, self.dropout)
+        waves = dropout(self.waves, self.dropout)
         for layer, memory in zip(self.layers, memories, strict=True):
-            values = layer(values, waves, mask, memory)
+            values = layer(values, waves, self.mask, memory)
         logits = self.logits(dropout(values, self.dropout))
         return cross_entropy(logits.flatten(0, 1), labels.flatten())
 
