@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .parts import Device, Figure, assumed, given
 
-__all__ = ["A100", "H100", "V100", "XEON_8480", "XEON_E5_2630_V3", "XEON_E5_2670_V3"]
+__all__ = ["A100", "H100", "RTX_4090", "V100", "XEON_8480", "XEON_E5_2630_V3", "XEON_E5_2670_V3"]
 
 _LAUNCH = assumed(5_000, "some 5 us from a framework's call to the kernel's begin")
 
@@ -82,4 +82,13 @@ H100 = Device(
     gb_per_s=given(3350, "NVIDIA H100 data sheet: SXM5"),
     launch_ns=_LAUNCH,
     cache_bytes=given(50 << 20, "NVIDIA H100 white paper: 50 MB of L2, taken to be MiB"),
+)
+
+RTX_4090 = Device(
+    name="gpu",
+    memory="gpu",
+    tflop_per_s=given(82.6, "NVIDIA Ada white paper: GeForce RTX 4090, FP32, no tensor cores"),
+    gb_per_s=given(1008, "NVIDIA Ada white paper: GeForce RTX 4090"),
+    launch_ns=_LAUNCH,
+    cache_bytes=given(72 << 20, "NVIDIA Ada white paper: 73,728 KB of L2"),
 )

@@ -25,14 +25,12 @@ from ..errors import NoRoomError
 from ..memory import Account
 from ..residency import Residency
 from .settings import FrameworkSettings
+from .tensors import Key, Parameter, lifetimes, placed
 
 __all__ = ["Framework", "StepResult", "Update"]
 
 Update = Callable[[Engine, int, int], Steps]
 """How a channel updates so many parameters: engine, channel, parameters."""
-
-_Key = tuple[int, str]
-"""A parameter's number and which of its tensors: ``p``, a state, or ``g``."""
 
 _FETCHES = "parameters to the GPU"
 
@@ -44,6 +42,8 @@ class StepResult:
     forward_ns: int
     backward_ns: int
     """With all updates."""
+    gradients_ns: int
+    """When the last gradient is in its channel."""
     peak_nvme_bytes: int
     moved_bytes: dict[str, int]
     """By kind of transfer."""
@@ -58,26 +58,6 @@ class StepResult:
 
 
 @dataclass(kw_only=True)
-class _Parameter:
-    number: int
-    name: str
-    count: int
-    channel: _Channel
-    sizes: dict[str, int]
-    """Bytes of what is kept of it: itself, ``p``, and its states."""
-    gradient_bytes: int
-    updated: bool = False
-
-    @property
-    def key(self) -> _Key:
-        return self.number, "p"
-
-    @property
-    def kept(self) -> list[_Key]:
-        return [(self.number, name) for name in self.sizes]
-
-
-@dataclass(kw_only=True)
 class _Channel:
     number: int
     memory: Account
@@ -85,7 +65,7 @@ class _Channel:
     """Held by its kernel, or by a transfer from or to it."""
     arrivals: Semaphore
     """As many are free as there are in ``arrived``."""
-    arrived: deque[_Parameter] = field(default_factory=deque)
+    arrived: deque[Parameter] = field(default_factory=deque)
     """Parameters whose gradients are there."""
     trained: int = 0
     """How many of its parameters have gradients."""
@@ -134,7 +114,7 @@ class Framework(Policy):
             for number, name in enumerate(memories)
         ]
         self._offloads = engine.queue(_FETCHES if settings.one_stream else "gradients from the GPU")
-        self._parameters = self._place()
+        self._parameters = placed(trace, settings, len(self._channels))
         self.residency = Residency(
             engine,
             self._size,
@@ -145,18 +125,22 @@ class Framework(Policy):
             carry=self._transfer,
         )
         self._fill()
-        self._first, self._last, self._complete = self._lifetimes()
+        self._first, self._last, self._complete = lifetimes(trace)
+        for numbers in self._complete.values():
+            for number in numbers:
+                self._channels[self._parameters[number].channel].trained += 1
         self._read = {
             op.id: [self._parameters[each] for each in op.reads if each in self._parameters]
             for op in trace.ops
         }
         self._moved: dict[str, int] = {}
-        self._kernel_ns = 0
+        self._kernel_ns = self._gradients_ns = 0
 
     def step(self) -> StepResult:
         """Simulates the next training step."""
         engine = self.engine
         self._moved, self._kernel_ns = {}, 0
+        begin_ns = self._gradients_ns = engine.now_ns
         gpu_before_ns = engine.queue("gpu").busy_ns
         self._nvme.peak_bytes = self._nvme.capacity_bytes - self._nvme.free_bytes
         for parameter in self._parameters.values():
@@ -170,6 +154,7 @@ class Framework(Policy):
         return StepResult(
             forward_ns=forward_ns,
             backward_ns=step.total_ns - forward_ns,
+            gradients_ns=self._gradients_ns - begin_ns,
             peak_nvme_bytes=self._nvme.peak_bytes,
             moved_bytes=dict(self._moved),
             kernel_ns=self._kernel_ns,
@@ -178,49 +163,18 @@ class Framework(Policy):
 
     # Where things are
 
-    def _place(self) -> dict[int, _Parameter]:
-        """Spreads the parameters over the channels, in the order in which they were made."""
-        settings, trace = self.settings, self.trace
-        states: dict[int, list[int]] = {}
-        for tensor in trace.tensors:
-            if tensor.kind == "optimizer_state" and tensor.parameter is not None:
-                states.setdefault(tensor.parameter, []).append(
-                    tensor.nbytes * settings.state_bits // 32
-                )
-        trained = {each.parameter for each in trace.tensors if each.kind == "gradient"}
-        loads = [0] * len(self._channels)
-        placed: dict[int, _Parameter] = {}
-        for tensor in trace.tensors:
-            if tensor.kind != "parameter":
-                continue
-            number = len(placed) % len(loads)
-            if settings.placement == "by_bytes":
-                number = loads.index(min(loads))
-            sizes = {"p": tensor.nbytes} | {
-                f"s{index}": nbytes for index, nbytes in enumerate(states.get(tensor.id, ()))
-            }
-            loads[number] += sum(sizes.values())
-            gradient_bytes = tensor.nbytes * settings.gradient_bits // 32
-            placed[tensor.id] = _Parameter(
-                number=tensor.id,
-                name=tensor.name,
-                count=tensor.nbytes // 4,
-                channel=self._channels[number],
-                sizes=sizes,
-                gradient_bytes=gradient_bytes if tensor.id in trained else 0,
-            )
-        return placed
-
     def _fill(self) -> None:
         """Puts all where it is before the first step: in its channel, once that is full on NVMe."""
         for parameter in self._parameters.values():
-            memory = parameter.channel.memory
+            memory = self._channels[parameter.channel].memory
             for key in parameter.kept:
                 fits = parameter.sizes[key[1]] <= memory.free_bytes
                 self.residency.put(key, memory.name if fits else "nvme")
         for channel in self._channels:
             memory, all_ = channel.memory, self._parameters.values()
-            trained = [each for each in all_ if each.channel is channel and each.gradient_bytes]
+            trained = [
+                each for each in all_ if each.channel == channel.number and each.gradient_bytes
+            ]
             update = max((sum(each.sizes.values()) for each in trained), default=0)
             limit_bytes = memory.capacity_bytes - update
             for parameter in trained:
@@ -245,45 +199,18 @@ class Framework(Policy):
             return parameter.gradient_bytes
         return parameter.sizes["p" if key[1] == "g" else key[1]]
 
-    def _leaves(self, place: str) -> list[tuple[_Key, str]]:
+    def _leaves(self, place: str) -> list[tuple[Key, str]]:
         """Gradients stay; what was used longest ago leaves first, or what is updated."""
         held = [key for key in self.residency.held(place) if key[1] != "g"]
         if self.settings.eviction == "updated_first":
             held.sort(key=lambda key: not self._parameters[key[0]].updated)
         return [(key, "nvme") for key in held]
 
-    def _lifetimes(
-        self,
-    ) -> tuple[dict[int, list[Any]], dict[int, list[Any]], dict[int, list[_Parameter]]]:
-        """For each operation: what comes to be on the GPU before it, what is freed after it, and
-        the parameters whose gradients leave then."""
-        trace = self.trace
-        ops = [op.id for op in trace.ops if op.phase != "update"]
-        first: dict[int, list[Any]] = {op: [] for op in ops}
-        last: dict[int, list[Any]] = {op: [] for op in ops}
-        complete: dict[int, list[_Parameter]] = {}
-        for tensor in trace.tensors:
-            accesses = [op for op in trace.accesses[tensor.id] if op in first]
-            if not accesses or tensor.kind in ("parameter", "optimizer_state"):
-                continue
-            key: Any = tensor.id
-            if tensor.kind == "gradient" and tensor.parameter is not None:
-                key = tensor.parameter, "g"
-                parameter = self._parameters[tensor.parameter]
-                # What is updated is no longer what this step computes with.
-                uses = [op for op in trace.accesses[tensor.parameter] if op in first]
-                complete.setdefault(max(accesses + uses), []).append(parameter)
-                parameter.channel.trained += 1
-            else:
-                last[accesses[-1]].append(key)
-            first[accesses[0]].append(key)
-        return first, last, complete
-
     # Moving
 
     def _transfer(self, key: Any, source: str, target: str) -> Steps:
         """Moves a tensor, when its channel, if that takes part, and the runtime are free to."""
-        channel = self._parameters[key[0]].channel
+        channel = self._channels[self._parameters[key[0]].channel]
         takes_part = channel.memory.name in (source, target)
         if target == "gpu":
             what = "fetch" if takes_part else "fetch from nvme"
@@ -322,15 +249,17 @@ class Framework(Policy):
         for parameter in self._read[op.id]:
             if not self.residency.unpin(parameter.key, "gpu"):
                 self.residency.free(parameter.key, "gpu")
-        for parameter in self._complete.get(op.id, ()):
+        for number in self._complete.get(op.id, ()):
+            parameter = self._parameters[number]
             self._offloads.call(partial(self._send, parameter), parameter.name)
 
     # Gradients and updates
 
-    def _send(self, parameter: _Parameter) -> Steps:
-        channel = parameter.channel
+    def _send(self, parameter: Parameter) -> Steps:
+        channel = self._channels[parameter.channel]
         yield channel.gradients.room(parameter.gradient_bytes, parameter.number)
         yield self.residency.move((parameter.number, "g"), channel.memory.name)
+        self._gradients_ns = self.engine.now_ns
         channel.arrived.append(parameter)
         channel.arrivals.release()
 
@@ -340,7 +269,7 @@ class Framework(Policy):
             yield channel.arrivals.acquire()
             yield from self._update_one(channel, channel.arrived.popleft())
 
-    def _update_one(self, channel: _Channel, parameter: _Parameter) -> Steps:
+    def _update_one(self, channel: _Channel, parameter: Parameter) -> Steps:
         place = channel.memory.name
         for key in parameter.kept:
             self.residency.pin(key, place)

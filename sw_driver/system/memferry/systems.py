@@ -69,6 +69,8 @@ class StepResult:
     total_ns: int
     forward_ns: int
     """When the forward pass is over."""
+    gradients_ns: int
+    """When the last gradient is in the host's memory."""
     used_ns: int
     """For how long the GPU computes, or waits for what it reads or writes by DHA."""
     peak_bytes: int
@@ -107,6 +109,7 @@ def run(
     return StepResult(
         total_ns=total_ns,
         forward_ns=step.forward_ns,
+        gradients_ns=step.gradients_ns,
         used_ns=step.engine.queue("gpu").busy_ns,
         peak_bytes=step.memory.peak_bytes,
     )
@@ -139,7 +142,7 @@ class _Step:
     def __init__(self, profile: ModelProfile, system: System, engine: Engine) -> None:
         self.profile, self.system, self.engine = profile, system, engine
         self.memory = engine.memory("gpu")
-        self.forward_ns = 0
+        self.forward_ns = self.gradients_ns = 0
         self._updates = updates_ns(profile)
         self._missing = len(profile.layers)
         """Gradients that are not in the host's memory."""
@@ -223,6 +226,7 @@ class _Step:
 
     def _came(self, i: int) -> None:
         self._missing -= 1
+        self.gradients_ns = self.engine.now_ns
         every = range(len(self._updates)) if not self._missing else ()
         for each in every if self.system.updates_last else (i,):
             name = self.profile.layers[each].name

@@ -31,6 +31,8 @@ class Outcome:
     policy: Placing
     step_ns: tuple[int, ...]
     """What each step took; the last is the one that the first have led to."""
+    busy_ns: int
+    """For how long the device has operations in the last step."""
     moves: tuple[Mapping[int, int], ...]
     """By step the bytes that were moved of each tensor, both ways together; a move counts in the
     step it begins in."""
@@ -53,6 +55,7 @@ class Placing(Policy):
         self.engine, self.trace, self.step = engine, trace, step
         """``trace`` is ``step``, several times."""
         self.fast = engine.memory(FAST)
+        self._device = engine.queue(engine.machine.devices[0].name)
         self.residency = Residency(
             engine, lambda key, _: self.nbytes(key), name=lambda key: f"tensor {key}"
         )
@@ -60,13 +63,16 @@ class Placing(Policy):
         """When moves began, of which tensor of the one step, and of how many bytes."""
         self.number = 0
         """Of the step that runs."""
+        self.busy_ns = 0
+        """Of the device, before that step."""
         self.moving: dict[int, Event] = {}
         """What lanes have on its way, with the event of its coming."""
         self._new = [each.id for each in step.tensors if each.kind not in LASTING]
         self._places = {tensor: place for place, tensor in enumerate(self._new)}
         self.base = (*range(len(step.tensors)), *self._new * trace.steps).__getitem__
         """The tensor of the one step that one is, or is again."""
-        self._born: dict[int, list[Tensor]] = {}
+        self.born: dict[int, list[Tensor]] = {}
+        """By operation who gets its memory before it."""
         self._dies: dict[int, list[Tensor]] = {}
         for each in trace.tensors:
             if each.kind in LASTING:
@@ -76,7 +82,7 @@ class Placing(Policy):
                 continue
             number = each.allocated // len(step.ops)
             freed = (number + 1) * len(step.ops) if each.freed is None else each.freed
-            self._born.setdefault(each.allocated, []).append(each)
+            self.born.setdefault(each.allocated, []).append(each)
             self._dies.setdefault(freed - 1, []).append(each)
 
     def now(self, tensor: int) -> int:
@@ -118,7 +124,9 @@ class Placing(Policy):
     # Of the policy of steps
 
     def before(self, op: Op) -> Iterable[Event]:
-        self.number = op.id // len(self.step.ops)
+        self.number, first = divmod(op.id, len(self.step.ops))
+        if not first:
+            self.busy_ns = self._device.busy_ns
         return self.begin(op)
 
     def after(self, op: Op) -> None:
@@ -126,7 +134,7 @@ class Placing(Policy):
             self.release(tensor)
 
     def cost(self, op: Op, device: str) -> Work | int:
-        for tensor in self._born.get(op.id, ()):
+        for tensor in self.born.get(op.id, ()):
             if place := self.allocate(tensor):
                 self.residency.put(tensor.id, place)
         return work_of(self.engine.machine, op, device, self.where)
@@ -223,6 +231,7 @@ def run(
     return Outcome(
         policy=policy,
         step_ns=tuple(end - begin for begin, end in pairwise((done.begin_ns, *ends))),
+        busy_ns=engine.queue(machine.devices[0].name).busy_ns - policy.busy_ns,
         moves=tuple(moves[:steps]),
         peak_fast_bytes=policy.fast.peak_bytes,
     )

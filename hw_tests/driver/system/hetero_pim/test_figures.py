@@ -16,6 +16,7 @@ from sw_driver.system.hetero_pim.energy import Energy
 from sw_driver.system.hetero_pim.figures import ALEXNET, DCGAN, VGG
 from sw_driver.system.hetero_pim.runs import (
     CALIBRATED,
+    CALIBRATED_RATE,
     Case,
     Step,
     Steps,
@@ -39,6 +40,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_calibrated_rate_is_the_least() -> None:
     gpu_ns = STEPS.run(CALIBRATED, VGG, configuration=GPU).step_ns
     assert STEPS.run(STEPS.rate, VGG).step_ns <= gpu_ns < STEPS.run(STEPS.rate - 1, VGG).step_ns
+    assert STEPS.rate == CALIBRATED_RATE
 
 
 def test_a_gpu_that_no_rate_reaches_is_refused() -> None:

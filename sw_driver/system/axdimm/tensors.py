@@ -1,0 +1,147 @@
+"""Which tensors a training step has under the framework, where they belong, and when the GPU has
+them."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from sw_driver.workload import Trace
+
+from .settings import FrameworkSettings
+
+__all__ = ["Key", "Parameter", "least_gpu_bytes", "lifetimes", "placed"]
+
+Key = tuple[int, str]
+"""A parameter's number and which of its tensors: ``p``, a state, or ``g``."""
+
+
+@dataclass(kw_only=True)
+class Parameter:
+    """A parameter with what belongs to it."""
+
+    number: int
+    name: str
+    count: int
+    channel: int
+    sizes: Mapping[str, int]
+    """Bytes of what is kept of it: itself, ``p``, and its states."""
+    gradient_bytes: int
+    """0 if it has none."""
+    updated: bool = False
+
+    @property
+    def key(self) -> Key:
+        return self.number, "p"
+
+    @property
+    def kept(self) -> list[Key]:
+        return [(self.number, name) for name in self.sizes]
+
+    @property
+    def kept_bytes(self) -> int:
+        return sum(self.sizes.values())
+
+
+def placed(trace: Trace, settings: FrameworkSettings, channels: int) -> dict[int, Parameter]:
+    """The parameters, spread over the channels in the order in which they were made."""
+    states: dict[int, list[int]] = {}
+    for tensor in trace.tensors:
+        if tensor.kind == "optimizer_state" and tensor.parameter is not None:
+            states.setdefault(tensor.parameter, []).append(
+                tensor.nbytes * settings.state_bits // 32
+            )
+    trained = {each.parameter for each in trace.tensors if each.kind == "gradient"}
+    loads = [0] * channels
+    found: dict[int, Parameter] = {}
+    for tensor in trace.tensors:
+        if tensor.kind != "parameter":
+            continue
+        number = len(found) % channels
+        if settings.placement == "by_bytes":
+            number = loads.index(min(loads))
+        sizes = {"p": tensor.nbytes} | {
+            f"s{index}": nbytes for index, nbytes in enumerate(states.get(tensor.id, ()))
+        }
+        loads[number] += sum(sizes.values())
+        gradient_bytes = tensor.nbytes * settings.gradient_bits // 32
+        found[tensor.id] = Parameter(
+            number=tensor.id,
+            name=tensor.name,
+            count=tensor.nbytes // 4,
+            channel=number,
+            sizes=sizes,
+            gradient_bytes=gradient_bytes if tensor.id in trained else 0,
+        )
+    return found
+
+
+def lifetimes(
+    trace: Trace,
+) -> tuple[dict[int, list[Any]], dict[int, list[Any]], dict[int, list[int]]]:
+    """For each operation: what comes to be on the GPU before it, what is freed after it, and the
+    parameters whose gradients leave then."""
+    ops = [op.id for op in trace.ops if op.phase != "update"]
+    first: dict[int, list[Any]] = {op: [] for op in ops}
+    last: dict[int, list[Any]] = {op: [] for op in ops}
+    complete: dict[int, list[int]] = {}
+    for tensor in trace.tensors:
+        accesses = [op for op in trace.accesses[tensor.id] if op in first]
+        if not accesses or tensor.kind in ("parameter", "optimizer_state"):
+            continue
+        key: Any = tensor.id
+        if tensor.kind == "gradient" and tensor.parameter is not None:
+            key = tensor.parameter, "g"
+            # What is updated is no longer what this step computes with.
+            uses = [op for op in trace.accesses[tensor.parameter] if op in first]
+            complete.setdefault(max(accesses + uses), []).append(tensor.parameter)
+        else:
+            last[accesses[-1]].append(key)
+        first[accesses[0]].append(key)
+    return first, last, complete
+
+
+def least_gpu_bytes(trace: Trace, ahead_ops: int) -> tuple[int, int]:
+    """The least of the GPU's memory with which a step runs, where gradients leave in the stream in
+    which parameters are fetched; and the operation that takes it.
+
+    Room is given in the order of operations, so each waits for those before it to free theirs. A
+    parameter stays for the next operation that is queued by then. A gradient leaves after the
+    fetches that were queued before it, and these come after all that operations before them need.
+    """
+    first, last, complete = lifetimes(trace)
+    sizes = [each.nbytes for each in trace.tensors]
+    comes, goes = Counter[int](), Counter[int]()
+    """What is there from an operation on, and what no more."""
+    for op, keys in first.items():
+        comes[op] += sum(sizes[key if isinstance(key, int) else key[0]] for key in keys)
+    made = dict(comes)
+    for op, keys in last.items():
+        goes[op + 1] += sum(sizes[key] for key in keys)
+    fetches: set[int] = set()
+    for tensor in trace.tensors:
+        uses = [op for op in trace.accesses[tensor.id] if op in first]
+        if tensor.kind == "parameter" and uses:
+            apart = [(a, b) for a, b in pairwise(uses) if b - a > ahead_ops]
+            begins = [uses[0], *(b for _, b in apart)]
+            ends = [*(a for a, _ in apart), uses[-1]]
+            fetches.update(begins)
+            comes.update(dict.fromkeys(begins, tensor.nbytes))
+            goes.update({op + 1: tensor.nbytes for op in ends})
+    queued = sorted(fetches)
+    leaves = Counter[int]()
+    """Gradients that leave once an operation's parameters are fetched."""
+    for op, numbers in complete.items():
+        nbytes = sum(sizes[each] for each in numbers)
+        fetch = max((op, *queued[: bisect_right(queued, op + ahead_ops)]))
+        goes[max(fetch, op + 1)] += nbytes
+        leaves[fetch] += nbytes * (fetch > op)
+    least, there = (0, 0), 0
+    for op in range(len(trace.ops)):
+        there += comes[op] - goes[op]
+        least = max(least, (there + max(leaves[op] - made.get(op, 0), 0), op))
+    return least
