@@ -58,8 +58,8 @@ baseline: $(RUNS) ## Measures Adam on this machine's CPU, beside the simulated m
 sweep: $(RUNS) ## Measures all combinations of settings (ARGS="--axis lanes=4,16 ...")
 	@$(NEARMEM) sweep $(ARGS)
 
-reproduce: $(RUNS) ## Makes a paper's tables and figures of training again (PAPER=mc-dla ARGS=figure13)
-	@$(NEARMEM) reproduce $(or $(PAPER),axdimm) $(ARGS)
+reproduce: $(RUNS) ## Makes the papers' tables and figures of training again (PAPER=mc-dla ARGS=figure13: some)
+	@$(NEARMEM) reproduce $(or $(PAPER),all) $(or $(ARGS),$(if $(PAPER),,--out build/reproduce))
 
 registers: $(INSTALLED) ## Writes build/registers: the register maps as Markdown and as C headers
 	@$(NEARMEM) registers $(ARGS)

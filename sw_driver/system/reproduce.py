@@ -13,9 +13,13 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
 from sw_driver.numbers import check_name, split_entry
 
+from .claims import claims_page
 from .reproduction import Experiment, Progress, page
 
-__all__ = ["PAPERS", "claims", "reproduce", "write_files", "write_page"]
+__all__ = ["ALL", "PAPERS", "claims", "reproduce", "write_claims", "write_files", "write_page"]
+
+ALL = "all"
+"""In the place of a paper: each of them, with all experiments."""
 
 PAPERS = {
     "axdimm": "sw_driver.system.axdimm.experiments",
@@ -30,16 +34,24 @@ PAPERS = {
 
 def reproduce(
     paper: str, names: Sequence[str], settings: Sequence[str], progress: Progress
-) -> dict[str, Callable[[], Experiment]]:
-    """What makes the experiments of these names, or all of the paper.
+) -> dict[str, dict[str, Callable[[], Experiment]]]:
+    """By paper, what makes the experiments of these names, or all of the paper.
 
-    ``settings`` are changes of the machine, ``KEY=VALUE`` each. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for what there is not; and an experiment
-    that is made :class:`~sw_driver.machine.parts.MachineError` for settings
+    ``settings`` are changes of the machine, ``KEY=VALUE`` each. :data:`ALL` papers take neither.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what there is not; and an
+    experiment that is made :class:`~sw_driver.machine.parts.MachineError` for settings
     that do not fit and :class:`~sw_driver.system.errors.EngineError` for a machine that is too
     small.
     """
-    check_name("paper", paper, PAPERS)
+    check_name("paper", paper, [*PAPERS, ALL])
+    if paper == ALL:
+        if given := [*names, *settings]:
+            raise InvalidArgumentError(
+                f"{given[0]!r} is given, and the paper is {ALL!r}: name one of "
+                f"{', '.join(PAPERS)}, or give none (of make, PAPER=axdimm)"
+            )
+        made = (reproduce(each, (), (), progress) for each in PAPERS)
+        return {name: found for each in made for name, found in each.items()}
     module = import_module(PAPERS[paper])
     experiments = module.EXPERIMENTS
     for name in names:
@@ -48,7 +60,7 @@ def reproduce(
         check_name("experiment", name, [*experiments, "all"])
     changes = dict(map(split_entry, settings))
     chosen = list(experiments) if not names or "all" in names else list(dict.fromkeys(names))
-    return {name: partial(experiments[name], changes, progress) for name in chosen}
+    return {paper: {name: partial(experiments[name], changes, progress) for name in chosen}}
 
 
 def claims(done: Mapping[str, Experiment]) -> list[dict[str, Any]]:
@@ -87,4 +99,20 @@ def write_page(
     }
     path = folder / f"{paper}.md"
     write_whole(path, page(module.INTRODUCTION, done, shown))
+    return [path]
+
+
+def write_claims(folder: Path, done: Mapping[str, Mapping[str, Experiment]]) -> list[Path]:
+    """Writes the page with all claims into a folder, beside the papers', if ``done`` are all."""
+    modules = {paper: import_module(name) for paper, name in PAPERS.items()}
+    if {paper: list(made) for paper, made in done.items()} != {
+        paper: list(module.EXPERIMENTS) for paper, module in modules.items()
+    }:
+        return []
+    names = {
+        paper: module.INTRODUCTION.partition("\n")[0].removeprefix("# ").partition(":")[0]
+        for paper, module in modules.items()
+    }
+    path = folder / "claims.md"
+    write_whole(path, claims_page(done, names))
     return [path]

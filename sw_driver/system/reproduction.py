@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from sw_driver.numbers import MOST, check_integer, check_name, check_number
 
 __all__ = [
+    "HEADING",
     "LEGEND",
     "MARKS",
     "VERDICTS",
@@ -25,6 +26,7 @@ __all__ = [
     "calibrated",
     "claims",
     "given",
+    "markdown",
     "page",
     "predicted",
     "tally",
@@ -36,6 +38,9 @@ as a table shows it."""
 
 VERDICTS = ("met", "missed", "excluded", "given")
 """On claims. Given is what is the paper's own, or a data sheet's, and has no band."""
+
+HEADING = ["claim", "section", "paper", "here", "deviation", "band", "verdict"]
+"""Of a table with a claim a row."""
 
 LEGEND = """\
 In brackets is the paper's figure and how far ours is from it. *c* is calibrated, *g* given, all
@@ -134,6 +139,19 @@ class Claim:
     def marks(self) -> str:
         """What follows the figure in a table."""
         return MARKS[self.mark] + {"excluded": " e", "missed": " MISSED"}.get(self.verdict, "")
+
+    @property
+    def beside(self) -> list[str]:
+        """A row of a table: the paper's, ours, the deviation, the band and the verdict."""
+        ours, value, deviation = self.texts
+        band = "none" if self.verdict else ""
+        if self.verdict in ("met", "missed"):
+            if isinstance(self.band, tuple):
+                band = f"{self.band[0]:g} to {self.band[1]:g}"
+            else:
+                band = f"{100 * (self.band or 0):g} %"
+        paper, here = (f"{each} {self.unit * bool(each)}".strip() for each in (value, ours))
+        return [paper, here + self.marks, deviation, band, self.verdict]
 
     def describe(self) -> dict[str, Any]:
         """As JSON has it; an end that a band does not have is null."""
@@ -236,9 +254,8 @@ class Experiment:
             yield [columns, *([str(row.get(each, "")) for each in columns] for row in self.rows)]
         yield from self.notes
         if self.quoted:
-            yield [["claim", "section", "paper", "here", "deviation", "band", "verdict"]] + [
-                [name, each.section, *_beside(each)] for name, each in self.quoted.items()
-            ]
+            rows = ([name, each.section, *each.beside] for name, each in self.quoted.items())
+            yield [HEADING, *rows]
         claims = self.claims
         if claims:
             sections = ", ".join(dict.fromkeys(each.section for each in claims.values()))
@@ -266,18 +283,6 @@ def _whole(claim: Claim) -> dict[str, Any]:
     return {**claim.describe(), "deviation": claim.deviation, "excluded": claim.excluded}
 
 
-def _beside(claim: Claim) -> list[str]:
-    ours, value, deviation = claim.texts
-    band = "none" if claim.verdict else ""
-    if claim.verdict in ("met", "missed"):
-        if isinstance(claim.band, tuple):
-            band = f"{claim.band[0]:g} to {claim.band[1]:g}"
-        else:
-            band = f"{100 * (claim.band or 0):g} %"
-    paper, here = (f"{each} {claim.unit * bool(each)}".strip() for each in (value, ours))
-    return [paper, here + claim.marks, deviation, band, claim.verdict]
-
-
 def tally(claims: Iterable[Claim]) -> str:
     """How many of each verdict."""
     found = Counter(each.verdict for each in claims)
@@ -292,11 +297,12 @@ def page(
     parts = [introduction.strip(), LEGEND.strip(), f"**{len(claims)} claims:** {tally(claims)}."]
     for name, made in experiments.items():
         parts.append(f"## {made.title}")
-        parts += [each if isinstance(each, str) else _markdown(each) for each in made.blocks]
+        parts += [each if isinstance(each, str) else markdown(each) for each in made.blocks]
         parts += [f"![{made.title}]({picture})" for picture in pictures.get(name, ())]
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown(table: list[list[str]]) -> str:
+def markdown(table: list[list[str]]) -> str:
+    """A table as Markdown has it, its heading first."""
     heading, *rows = (f"|{'|'.join(row)}|" for row in table)
     return "\n".join([heading, "|---" + "|--:" * (len(table[0]) - 1) + "|", *rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,7 @@ from hw_tests.driver.trace_reader import assert_sound, read_trace
 from sw_driver.cli import main
 from sw_driver.system import plotting, reproduce
 from sw_driver.system.axdimm.runs import Variant
+from sw_driver.system.claims import COUNTS
 from sw_driver.system.once import once
 from sw_driver.system.reproduction import (
     LEGEND,
@@ -237,6 +239,82 @@ def test_each_experiment_has_its_files_and_all_together_a_page(
     ]
 
 
+# All papers.
+
+
+@pytest.fixture
+def two(paper: dict[str, Experiment], monkeypatch: pytest.MonkeyPatch) -> dict[str, Experiment]:
+    """Two papers, of which ``other`` has an experiment with a claim that is missed, ``two``."""
+    module = ModuleType("other")
+    module.EXPERIMENTS = {"two": lambda changes, progress: paper["two"]}  # type: ignore[attr-defined]
+    module.INTRODUCTION = "# Other: its systems\n\nWords."  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "other", module)
+    toy = sys.modules["toy"]
+    toy.EXPERIMENTS = {"one": toy.EXPERIMENTS["one"]}  # type: ignore[attr-defined]
+    monkeypatch.setattr(reproduce, "PAPERS", {"toy": "toy", "other": "other"})
+    far = {"name": "y", "c": calibrated(6, 4, section="3", unit="s", band=0.25)}
+    paper["two"] = Experiment(title="Table 2 (b): x, %", rows=[far, {"name": "z", "c": given(1)}])
+    return paper
+
+
+HEADING = "|claim|section|paper|here|deviation|band|verdict|\n|---|--:|--:|--:|--:|--:|--:|\n"
+MISSED = "|name y, c|3|4.00 s|6.00 s c MISSED|+50.0%|25 %|missed|\n"
+
+
+def test_all_papers_have_a_page_of_all_claims(
+    two: dict[str, Experiment], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "toy", "--out", str(tmp_path)]) == 0
+    assert not (tmp_path / "claims.md").exists()
+    capsys.readouterr()
+    assert main(["reproduce", "all", "--out", str(tmp_path)]) == 0
+    output = capsys.readouterr()
+    shown = [line.split() for line in output.out.splitlines()]
+    assert ["toy", "3", "2", "0", "1", "0", "1"] in [line[:-1] for line in shown]
+    assert ["all", "4", "2", "1", "1", "0", "1"] in [line[:-1] for line in shown]
+    pages = [str(tmp_path / f"{name}.md") for name in ("toy", "other", "claims")]
+    assert output.out.splitlines()[-3:] == pages
+    assert "other/two: " in output.err
+    text = (tmp_path / "claims.md").read_text()
+    assert text.partition("*Given*: ")[2].partition("\n\n")[2] == (
+        "|paper|claims|met|missed|excluded|given|met as calibrated|\n"
+        "|---|--:|--:|--:|--:|--:|--:|\n"
+        "|[Toy](toy.md)|3|2|0|1|0|1|\n|[Other](other.md)|1|0|1|0|0|0|\n|all|4|2|1|1|0|1|\n\n"
+        f"## Missed\n\n{HEADING}"
+        f"|**Other, [Table 2 (b): x, %](other.md#table-2-b-x-)**|||||||\n{MISSED}\n"
+        f"## Toy\n\n{HEADING}|**[One](toy.md#one)**|||||||\n"
+        "|a y, c|2.1|4.00 s|2.00 s c|-50.0%|50 %|met|\n"
+        "|at most 3|2.2|3.00 x|2.00 x|-33.3%|-inf to 3|met|\n"
+        "|of another|2.1|9.00 GB| e||none|[excluded](toy.md#one)|\n\n"
+        f"## Other\n\n{HEADING}|**[Table 2 (b): x, %](other.md#table-2-b-x-)**|||||||\n{MISSED}"
+    )
+    assert main(["reproduce", "all", "--quiet", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "claims.md").read_text() == text
+    assert capsys.readouterr() == ("", "")
+
+
+def test_json_of_all_papers_names_theirs(
+    two: dict[str, Experiment], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "all", "--json"]) == 0
+    claims = json.loads(capsys.readouterr().out)
+    assert [each["experiment"] for each in claims] == [*3 * ["toy/one"], "other/two"]
+    assert claims[-1]["verdict"] == "missed"
+
+
+def test_the_pages_of_the_papers_have_as_many_claims_as_that_of_all() -> None:
+    folder = Path(__file__).parents[3] / "docs" / "papers"
+    text = (folder / "claims.md").read_text()
+    for paper in reproduce.PAPERS:
+        row = text.partition(f"]({paper}.md)|")[2].partition("|\n")[0]
+        counts = dict(zip(COUNTS[:-1], map(int, row.split("|")), strict=False))
+        (line,) = re.findall(r"^\*\*(.* claims:.*)\.$", (folder / f"{paper}.md").read_text(), re.M)
+        found = [part.split() for part in line.replace(":** ", ", ").split(", ")]
+        assert {name: int(count) for count, name in found} == {
+            name: count for name, count in counts.items() if count
+        }, f"{paper}: run `make reproduce ARGS='--out docs/papers'`"
+
+
 # Runs.
 
 
@@ -342,6 +420,8 @@ def test_pictures_leave_out_what_is_not_there(
         (["axdim"], ["paper is 'axdim': did you mean axdimm?"]),
         (["axdimm", "tabel6"], ["experiment is 'tabel6': did you mean table6", "calibration, all"]),
         (["hetero-pim", "figure10"], ["experiment is 'figure10'", "Neurocube", "is not public"]),
+        (["all", "table6"], ["'table6' is given, and the paper is 'all'", "PAPER=axdimm"]),
+        (["all", "--set", "gpu.tflop_per_s=1"], ["'gpu.tflop_per_s=1' is given", "sentinel, or"]),
         (["axdimm", "table5", "--set", "gpu"], ["--set is 'gpu': expected KEY=VALUE"]),
         (["axdimm", "table5", "--set", "gpu.flop=1"], ["'gpu.flop': did you mean gpu.tflop_per_s"]),
         (["axdimm", "table5", "--set", "module.read_gb_per_s=x"], ["is 'x': expected a number"]),
@@ -379,7 +459,7 @@ def test_the_table_is_printed_with_notes(capsys: pytest.CaptureFixture[str]) -> 
     assert output.count("Table 5: Adam") == 1
     assert "140.32 (140.32, +0.0%) g" in output
     assert "The paper's controller is another." in output
-    assert "Claims (Table 5): 2 met, 4 given." in output
+    assert "Claims (Table 5, 6.2, 3.4, 3.3): 3 met, 2 excluded, 6 given." in output
 
 
 def test_pictures_and_the_timeline_are_written(

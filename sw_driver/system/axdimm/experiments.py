@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ..reproduction import Changes, Experiment, Progress
 from .choices import calibration, choices
 from .tables import figure4, table4, table5, table6
-from .variants import ablations, further, today
+from .variants import ablations, further, gpudirect, today
 
 __all__ = ["EXPERIMENTS", "INTRODUCTION"]
 
@@ -41,5 +41,16 @@ less. No rate is fitted to the peaks of NVMe, but they did help to choose.
 
 EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
     each.__name__: each
-    for each in (table4, table5, table6, figure4, ablations, further, today, choices, calibration)
+    for each in (
+        table4,
+        table5,
+        table6,
+        figure4,
+        gpudirect,
+        ablations,
+        further,
+        today,
+        choices,
+        calibration,
+    )
 }

@@ -7,6 +7,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from hw.axdimm.config import ModuleConfig
+from hw.rules import PAPER_RULES, rule
 from sw_driver.device.timeline import Timeline
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
@@ -87,7 +89,24 @@ def table5(changes: Changes, progress: Progress) -> Experiment:
         f"The module's throughput is that of {COUNT:,} parameters a channel on the cycle model; "
         f"`nearmem sweep --count {COUNT}` finds it on the RTL. The paper's controller is another.",
     ]
-    return Experiment(title="Table 5: Adam", rows=rows, notes=notes)
+    unit, module = rule(PAPER_RULES[0]), ModuleConfig()
+    rows_of_block = module.block_bytes / module.part.geometry.row_bytes
+    another = (
+        "Ours is another design, of two DSPs for each of nine multipliers (`nearmem verilog "
+        "adam_unit --resources`); which operators the paper's has is not said."
+    )
+    quoted = {
+        "module beside the CPU": predicted(
+            own / core, 5.6, section="6.2", unit="x", band=TIME_BAND
+        ),
+        "the same, theoretical": given(ceiling / bus, 4, section="6.2", unit="x"),
+        "rows in a block of 16 KB": given(rows_of_block, 2, section="3.4", digits=0),
+        "latency of a unit": predicted(
+            unit.latency, 128, section="3.3", unit="cycles", excluded=another, digits=0
+        ),
+        "DSPs of a unit": predicted(18, 31, section="3.3", excluded=another, digits=0),
+    }
+    return Experiment(title="Table 5: Adam", rows=rows, quoted=quoted, notes=notes)
 
 
 def table6(changes: Changes, progress: Progress) -> Experiment:

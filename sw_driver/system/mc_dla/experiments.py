@@ -11,6 +11,7 @@ from functools import partial
 from ..reproduction import Changes, Experiment, Progress
 from .figures import figure9, figure11, figure12, figure13, figure14, topologies
 from .further import calibration, choices, scaleout, today
+from .motivation import figure2
 from .runs import Case, Runs
 from .studies import scaling, sensitivity, table4
 
@@ -56,6 +57,7 @@ def _of(
 EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
     each.__name__: partial(_of, each)
     for each in (
+        figure2,
         topologies,
         figure9,
         figure11,
