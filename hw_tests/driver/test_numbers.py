@@ -46,6 +46,7 @@ from sw_driver.system.axdimm.platform import (
 from sw_driver.system.axdimm.runs import Variant
 from sw_driver.system.axdimm.settings import FrameworkSettings
 from sw_driver.system.clock import Clock, Semaphore
+from sw_driver.system.compare.system import Need
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
@@ -140,6 +141,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (HETERO, set()),
     (Budget(room_bytes=1, gradient_bytes=1), {"room_bytes", "gradient_bytes"}),
     (Profiled(operation="a", time=1, accesses=1), {"time", "accesses"}),
+    (Need(nbytes=1, growing_bytes=1), {"nbytes", "growing_bytes"}),
     (Rates(), {"update_overhead_us"}),
     (FrameworkSettings(), {"ahead_ops"}),
     (Variant(), set()),
@@ -172,7 +174,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
 OF_MODELS = {
     *("CompressionStatistics", "Piece", "Prediction", "Step", "StepResult"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
-    *("Claim", "Optimum", "Outcome", "Planned", "Rival", "Schedule"),
+    *("Claim", "Optimum", "Outcome", "Parameter", "Planned", "Rival", "Schedule"),
 }
 """Records that only a model makes, for others to read; and those tried below."""
 

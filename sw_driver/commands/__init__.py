@@ -62,6 +62,7 @@ COMMANDS = (
     "sweep",
     "study",
     "workload",
+    "compare",
     "plan memferry",
     "plan sentinel",
     "plan hetero-pim",
@@ -106,6 +107,8 @@ def exclusive() -> Parameter:
 def integer(minimum: int, maximum: int | None = None, metavar: str = "N") -> Parameter:
     """Marks an option that is an integer of at least ``minimum`` and at most ``maximum``."""
     expected = f"an integer of at least {minimum}"
+    if metavar == "BYTES":
+        expected += ", such as 16GiB"
     if maximum is not None:
         expected = f"an integer from {minimum} to {maximum}"
 

@@ -39,16 +39,18 @@ def engineering(value: float, unit: str = "") -> str:
 
 
 def print_rows(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], words: int
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], words: int | Sequence[int]
 ) -> None:
-    """Prints a table on stdout, whose first columns, as many as ``words``, are no numbers."""
+    """Prints a table on stdout, whose first columns, as many as ``words``, or the columns of these
+    places, are no numbers."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
+    left = range(words) if isinstance(words, int) else words
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < words else "right")
+        table.add_column(heading, justify="left" if number in left else "right")
     for row in rows:
         table.add_row(*map(escape, row))
     print_table(table)

@@ -24,6 +24,7 @@ COMMANDS = {
     "reproduce": "reproduce mc-dla figure12",
     "config": "config",
     "workload": "workload gpt-tiny",
+    "compare": "compare gpt-tiny",
     "plan memferry": "plan memferry gpt-tiny",
     "plan sentinel": "plan sentinel gpt-tiny",
     "plan hetero-pim": "plan hetero-pim gpt-tiny",

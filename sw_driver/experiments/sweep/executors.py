@@ -47,15 +47,17 @@ def outcomes(submit: Submit, points: Mapping[str, Point]) -> Iterator[tuple[str,
 
 
 @contextmanager
-def processes(jobs: int) -> Iterator[Submit]:
-    """``jobs`` processes of this machine, each measuring a point at a time.
+def processes(
+    jobs: int, work: Callable[[Any], Any] = measure.measure_point
+) -> Iterator[Callable[[Any], Future[Any]]]:
+    """``jobs`` processes of this machine, each measuring a point at a time, or doing other work.
 
     An exception gives up what is under way.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin) as pool:
         try:
-            yield partial(pool.submit, measure.measure_point)
+            yield partial(pool.submit, work)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in multiprocessing.active_children():

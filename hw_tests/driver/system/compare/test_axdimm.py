@@ -1,0 +1,148 @@
+"""The AXDIMM platform beside other systems: as reproduced, and with the least that steps take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+
+from hw_tests.driver.system.compare.bases import both_ways
+from sw_driver.machine.axdimm_platform import TRAINING_LIMITS
+from sw_driver.system.axdimm.runs import Variant, own_mparams_per_s, run
+from sw_driver.system.compare.axdimm import SYSTEMS
+from sw_driver.system.compare.bases import BASES
+from sw_driver.system.compare.comparison import Row, compare
+from sw_driver.system.compare.system import Outcome, System
+from sw_driver.workload import Trace, load_trace
+
+BASE = BASES["v100"]
+ROOMY = {"gpu.capacity_bytes": "1e12"}
+
+
+def rows(
+    trace: Trace | str, changes: Mapping[str, str], systems: Sequence[System] = SYSTEMS
+) -> list[Row]:
+    """At the paper's rate, and at ours."""
+    trace = load_trace(trace) if isinstance(trace, str) else trace
+    return compare(trace, BASE.override(changes), systems, lambda _: None)
+
+
+def row(trace: str, changes: Mapping[str, str]) -> Row:
+    return rows(trace, changes, SYSTEMS[:1])[0]
+
+
+def ran(trace: str, changes: Mapping[str, str]) -> Outcome:
+    found = row(trace, changes)
+    assert found.outcome, found.reason
+    return found.outcome
+
+
+def module(*nbytes: int | str) -> dict[str, str]:
+    return {f"module{number}.capacity_bytes": str(each) for number, each in enumerate(nbytes)}
+
+
+def test_steps_are_those_of_the_reproduction() -> None:
+    limits = {key: value for key, value in TRAINING_LIMITS.items() if "host" not in key}
+    for row, own_rate in zip(rows("gpt3-large", limits), (False, True), strict=True):
+        step, made = run(Variant(own_rate=own_rate), lambda _: None), row.outcome
+        assert made
+        assert made.step_ns == step.total_ns
+        assert made.memory_bytes["nvme"] == step.peak_nvme_bytes
+        assert made.all_parts_ns["computing"] == step.gpu_ns
+        assert row.energy_j is None
+
+
+@pytest.mark.parametrize(
+    "network", ["gpt-tiny", "gpt3-large", "bert-base", "alexnet", "lstm-ptb", "word2vec", "rnn-gru"]
+)
+def test_what_is_needed_is_enough_and_no_byte_less_is(network: str) -> None:
+    roomy = row(network, ROOMY)
+    assert roomy.outcome
+    for place, need in roomy.needs.items():
+        assert 0 <= need.nbytes <= roomy.outcome.memory_bytes[place]
+    least = roomy.needs["gpu"].nbytes
+    tight = ran(network, {"gpu.capacity_bytes": str(least)})
+    assert tight.memory_bytes["gpu"] == least
+    assert tight.step_ns >= roomy.outcome.step_ns
+    short = row(network, {"gpu.capacity_bytes": str(least - 1)})
+    assert short.needs["gpu"].nbytes == least
+    assert "takes at least" in short.reason
+
+
+def test_a_channel_holds_an_update_and_a_gradient() -> None:
+    # Of alexnet, by SGD. The first channel has the weights, 244,361,984 bytes, of which the largest
+    # has 150,994,944; the second the biases, 41,376 bytes, and 16,384. Drives have the others.
+    least = (2 * 150_994_944, 2 * 16_384)
+    tight = row("alexnet", ROOMY | module(*least))
+    assert tight.outcome
+    assert tight.needs["module"].nbytes == sum(least) == tight.outcome.memory_bytes["module"]
+    others = 244_361_984 - 150_994_944 + 41_376 - 16_384
+    assert tight.needs["nvme"].nbytes == others <= tight.outcome.memory_bytes["nvme"]
+    for short in ((least[0] - 1, least[1]), (1 << 30, least[1] - 1)):
+        found = row("alexnet", ROOMY | module(*short))
+        assert found.needs["module"].nbytes == sum(short) + 1
+        assert found.reason.startswith("takes at least")
+    drives = ROOMY | module(*least) | {"nvme.capacity_bytes": str(others - 1)}
+    assert "of nvme, which has" in row("alexnet", drives).reason
+
+
+@pytest.mark.parametrize("least", [(2 * 150_994_944, 2 * 16_384), ("1GiB", "1GiB")])
+def test_drives_have_all_of_a_second_model(least: tuple[int | str, int | str]) -> None:
+    """Of alexnet's 244,403,360 bytes, of which drives have some, or none."""
+    once = ROOMY | module(*least)
+    need = row("alexnet", once).needs["nvme"].nbytes
+    found = row("alexnet", once | {"nvme.capacity_bytes": str(need + 244_403_360)})
+    assert found.largest_parameters == 2 * 244_403_360 // 4
+
+
+def test_drives_that_are_a_little_too_small_are_named() -> None:
+    """What moves has room in both places, which no arithmetic says."""
+    tight = ROOMY | module(64 << 10, 8 << 10)
+    least = row("gpt-tiny", tight).needs["nvme"].nbytes
+    found = row("gpt-tiny", tight | {"nvme.capacity_bytes": str(least)})
+    assert found.outcome is None
+    assert found.reason.startswith(f"memory 'nvme' of {least} bytes is too small, as ")
+    assert "\n" not in found.reason
+
+
+def test_faster_parts_and_more_room_make_no_step_slower() -> None:
+    small = ROOMY | module("400MiB", "200MiB")
+    for link in ("pcie", "module", "nvme", "direct", "drives", "channel0", "channel1"):
+        times = [ran("bert-base", small | both_ways(link, each)).step_ns for each in (1, 4, 16)]
+        assert times[0] > times[2], link
+        assert times == sorted(times, reverse=True), link
+    more = [module(f"{each}MiB", f"{each}MiB") for each in (400, 800, 1600)]
+    times = [ran("bert-base", ROOMY | each).step_ns for each in more]
+    assert times[0] > times[2]
+    assert times == sorted(times, reverse=True)
+    papers, ours = (each.outcome for each in rows("bert-base", small))
+    assert papers
+    assert ours
+    assert papers.step_ns > ours.step_ns
+    assert papers.memory_bytes == ours.memory_bytes
+
+
+def test_updating_is_what_is_left_when_all_gradients_are_there() -> None:
+    """One tensor, updated by SGD with 12 bytes a parameter where the rate is for Adam's 28."""
+    for row, mparams_per_s in zip(rows("rnn-gemv", {}), (789.38, own_mparams_per_s()), strict=True):
+        assert row.outcome
+        kernel_us = 26_214_400 / 4 / (mparams_per_s / 2 * 28 / 12)
+        updating_us = row.outcome.all_parts_ns["updating"] / 1000
+        assert updating_us == pytest.approx(4900 + kernel_us, abs=0.01)
+
+
+def test_who_is_not_trained_makes_no_update_faster() -> None:
+    trace = load_trace("rnn-gemv")
+    frozen = next(each for each in trace.tensors if each.kind == "parameter")
+    frozen = replace(frozen, id=len(trace.tensors), name="frozen")
+    more = rows(replace(trace, tensors=(*trace.tensors, frozen)), {})[0].outcome
+    assert more
+    assert more.parts_ns == ran("rnn-gemv", {}).parts_ns
+
+
+def test_a_step_without_updates_is_refused() -> None:
+    trace = load_trace("gpt-tiny")
+    ops = (replace(op, phase="backward" if op.phase == "update" else op.phase) for op in trace.ops)
+    for row in rows(replace(trace, ops=tuple(ops)), {}):
+        assert row.reason == "gpt-tiny updates no parameter: give a whole training step"

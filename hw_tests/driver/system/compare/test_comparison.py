@@ -1,0 +1,263 @@
+"""Rows of a comparison: who runs, why others do not, and what of a machine and a step is varied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hw_tests.driver.system.sentinel.steps import a_step
+from sw_driver.experiments.sweep.executors import processes
+from sw_driver.machine import Machine
+from sw_driver.system.compare.bases import BASES
+from sw_driver.system.compare.comparison import Row, compare, size
+from sw_driver.system.compare.device import RECOMPUTED
+from sw_driver.system.compare.page import (
+    ASSUMPTIONS,
+    _memory,
+    _ranges,
+    advice,
+    page,
+    reasons,
+    table,
+)
+from sw_driver.system.compare.system import CannotRunError, Need, Needs, Outcome, System
+from sw_driver.system.compare.systems import DRAWN, FAMILIES, SYSTEMS, WITHOUT_HARDWARE
+from sw_driver.system.compare.variation import FACTORS, outcomes, varied
+from sw_driver.workload import Trace, load_trace
+from sw_driver.workload.batches import batched
+
+GB = 1 << 30
+STEP = a_step(1, (0, "p0 > a0"), (1, "a0 p0 > g0"), (-1, "g0 p0 > p0"), sizes={
+    "p0": 4 * GB, "a0": GB, "g0": 4 * GB,
+})  # fmt: skip
+"""Of 1024**3 parameters."""
+MACHINE = BASES["v100"].override({"gpu.capacity_bytes": str(9 * GB)})
+
+
+def a_system(
+    name: str,
+    needs: Callable[[Trace, Machine], Needs],
+    outcome: Outcome | str,
+    mark: str = "predicted",
+) -> System:
+    def run(trace: Trace, machine: Machine) -> Outcome:
+        if isinstance(outcome, str):
+            raise CannotRunError(outcome)
+        return outcome
+
+    return System(name=name, mark=mark, assumptions=(f"As {name}.",), needs=needs, run=run)
+
+
+def outcome(step_ns: int, gpu_bytes: int) -> Outcome:
+    return Outcome(
+        step_ns=step_ns,
+        parts_ns={"computing": 6 * 10**8, "updating": 10**8},
+        memory_bytes={"gpu": gpu_bytes, "host": 16 * GB},
+        gpu_ns=8 * 10**8,
+        cpu_ns=2 * 10**8,
+    )
+
+
+def needs(**nbytes: tuple[int, int]) -> Callable[[Trace, Machine], Needs]:
+    made = {
+        name: Need(nbytes=all_of, growing_bytes=all_of - own)
+        for name, (all_of, own) in nbytes.items()
+    }
+    return lambda trace, machine: made
+
+
+def ours() -> list[Row]:
+    def refuses(trace: Trace, machine: Machine) -> Needs:
+        raise CannotRunError("it has no such part")
+
+    fits = needs(gpu=(5 * GB, GB), host=(16 * GB, 0))
+    systems = (
+        a_system("fast", fits, outcome(10**9, 8 * GB)),
+        a_system("small", needs(gpu=(2 * GB, 0)), outcome(15 * 10**8, 3 * GB), "calibrated"),
+        a_system("large", needs(gpu=(10 * GB, 0), host=(300 * GB, 0)), ""),
+        a_system("late", needs(gpu=(GB, 0)), "The plan has no room."),
+        a_system("other", refuses, ""),
+    )
+    return compare(STEP, MACHINE, systems, lambda _: None)
+
+
+def test_a_row_says_what_a_system_takes_or_why_it_cannot_run() -> None:
+    fast, small, large, late, other = (row.describe() for row in ours())
+    assert fast == {
+        "system": "fast",
+        "step_ns": 10**9,
+        "memory_bytes": {"gpu": 8 * GB, "host": 16 * GB},
+        "least_bytes": {"gpu": 5 * GB, "host": 16 * GB},
+        "parts_ns": {
+            "computing": 6 * 10**8, "recomputing": 0, "updating": 10**8, "waiting": 3 * 10**8,
+        },
+        # A V100 takes 250 W, the cores 105.
+        "energy_j": pytest.approx(0.8 * 250 + 0.2 * 105),
+        # (9 - 1) / (5 - 1) times as large a model.
+        "largest_parameters": 2 * GB,
+        "mark": "predicted",
+        "assumptions": ["As fast."],
+        "reason": "",
+    }  # fmt: skip
+    assert small["largest_parameters"] == 4.5 * GB
+    assert large["step_ns"] is None
+    assert large["parts_ns"] is None
+    assert large["memory_bytes"] == {"gpu": 10 * GB, "host": 300 * GB}
+    assert "10.0 GiB of gpu" in large["reason"]
+    assert "300.0 GiB of host" in large["reason"]
+    assert late["reason"] == "The plan has no room."
+    assert (other["reason"], other["memory_bytes"]) == ("it has no such part", {})
+
+
+def test_what_is_fixed_must_have_room_in_a_model_of_any_size() -> None:
+    fits = needs(gpu=(10 * GB, 10 * GB), host=(16 * GB, 0))
+    (row,) = compare(STEP, MACHINE, [a_system("fixed", fits, "")], lambda _: None)
+    assert row.largest_parameters == 0
+
+
+def test_a_larger_input_is_no_larger_model() -> None:
+    trace = load_trace("gpt-tiny")
+    number = next(each.id for each in trace.tensors if each.kind == "input")
+    larger = [*trace.tensors]
+    larger[number] = replace(larger[number], nbytes=GB)
+    for each in SYSTEMS:
+        before, after = (
+            each.needs(step, MACHINE) for step in (trace, replace(trace, tensors=tuple(larger)))
+        )
+        for place, need in after.items():
+            assert need.growing_bytes == before[place].growing_bytes, each.name
+
+
+def test_a_table_shows_rows_and_who_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    assumed = (*(f"{n}" for n in range(4)), "As fast.", *(f"As {n}." for n in ("small", "large")))
+    for name, value in {
+        "ASSUMPTIONS": (*assumed, "As late.", "As other."),
+        "WITHOUT_HARDWARE": ("small",),
+    }.items():
+        monkeypatch.setattr(f"sw_driver.system.compare.page.{name}", value)
+    rows = ours()
+    assert table(rows) == [
+        ["", "step", "GPU memory", "elsewhere", "largest", "energy", "assumes"],
+        ["fast", "1.0 s", "8.0 GiB", "host 16.0 GiB", "2.1 bn", "221.0 J", "5"],
+        ["small", "1.5 s c", "3.0 GiB", "host 16.0 GiB", "4.8 bn", "221.0 J", "6"],
+        ["large", "cannot", "10.0 GiB", "host 300.0 GiB", "0.9 bn", "", "7"],
+        ["late", "cannot", "1.0 GiB", "", "9.7 bn", "", "8"],
+        ["other", "cannot", "", "", "", "", "9"],
+    ]
+    assert [each.split(":")[0] for each in reasons(rows)] == ["large", "late", "other"]
+    alone = outcome(8 * 10**8, 9 * GB)
+    last = "If all were in the GPU's memory: 800.0 ms, with gpu 9.0 GiB, host 16.0 GiB"
+    assert advice(rows, alone) == [
+        "The fastest: fast, 1.0 s, with gpu 8.0 GiB, host 16.0 GiB",
+        "The fastest without other hardware: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
+        "The least GPU memory: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
+        last,
+    ]
+    needed = "The least that one needs: late, gpu 1.0 GiB"
+    assert advice(rows[2:4], alone) == ["None can run it", needed, last]
+    assert advice(rows[4:], alone) == ["None can run it", last]
+    made = page(
+        "nearmem compare a b", "it", {"a": rows, "b": rows[::-1]}, {"a": ["A"], "b": ["B"]}, []
+    )
+    assert "## a\n\n- A.\n" in made
+    assert "|large|||" in made
+    assert made.count("- late: The plan has no room.\n") == 2
+
+
+def test_what_runs_again_is_its_share_of_what_is_computed() -> None:
+    """Operations 0 and 1 of the passes cost the same, the update is none of them."""
+    system = a_system("one", needs(gpu=(GB, 0)), outcome(10**9, GB))
+    again = replace(STEP, origin={"recomputed": [0]})
+    (row,) = compare(again, MACHINE, [system], lambda _: None)
+    assert row.system.assumptions == ("As one.", RECOMPUTED)
+    costs = [MACHINE.device("gpu").cost(op) for op in STEP.ops[:2]]
+    again = 6 * 10**8 * costs[0] // sum(costs)
+    assert row.outcome is not None
+    assert row.outcome.all_parts_ns == {
+        "computing": 6 * 10**8 - again,
+        "recomputing": again,
+        "updating": 10**8,
+        "waiting": 3 * 10**8,
+    }
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "said"),
+    [(0, "0.0 B"), (1023, "1,023.0 B"), (1024, "1.0 KiB"), (24 << 30, "24.0 GiB"),
+     (3 << 50, "3,072.0 TiB")],
+)  # fmt: skip
+def test_sizes_are_as_memories_are_sold(nbytes: int, said: str) -> None:
+    assert size(nbytes) == said
+
+
+def test_places_without_bytes_are_not_named() -> None:
+    assert _memory({"gpu": GB, "host": 0, "memory_node": 2 * GB}) == (
+        "gpu 1.0 GiB, memory node 2.0 GiB"
+    )
+
+
+def test_numbers_in_a_row_are_a_range() -> None:
+    assert _ranges([7, 9, 10, 11, 13, 14]) == "7, 9-11, 13-14"
+
+
+def test_every_system_has_its_place() -> None:
+    names = [each.name for each in SYSTEMS]
+    assert len(set(names)) == len(names)
+    assert {*WITHOUT_HARDWARE} < {*names}
+    assert [each for each in names if each in DRAWN] == [*DRAWN]
+    assert all(len(each) <= 4 for each in FAMILIES.values())
+    for each in ASSUMPTIONS:
+        assert each[0].isupper(), each
+        assert each.endswith("."), each
+
+
+def test_memory_links_and_batch_are_varied_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Trace, Machine]] = []
+
+    @contextmanager
+    def here(jobs: int, work: Any) -> Iterator[Any]:
+        assert work is outcomes
+
+        def submit(both: tuple[Trace, Machine]) -> Future[list[None]]:
+            seen.append(both)
+            future: Future[list[None]] = Future()
+            future.set_result([None])
+            return future
+
+        yield submit
+
+    monkeypatch.setattr("sw_driver.system.compare.variation.processes", here)
+    base, trace = BASES["v100"], load_trace("gpt-tiny")
+    asked = [outcome(10**9, 1)]
+    found = varied(trace, base, asked, lambda _: None)
+    # 575,200 bytes at the peak: from 36 kB to 1 MiB.
+    sizes = [1 << n for n in range(16, 21)]
+    assert [*found["memory"]] == [*sizes, 32 << 30]
+    assert [*found["links"]] == [*found["batch"]] == [*FACTORS]
+    assert found["links"][1] == found["memory"][32 << 30] == found["batch"][1] == asked
+    memory, links, batch = seen[:5], seen[5:8], seen[8:]
+    changes = [{"gpu.capacity_bytes": each} for each in sizes]
+    rates = ("pcie.read_gb_per_s", "pcie.write_gb_per_s", "node.read_gb_per_s", "cxl.read_gb_per_s")
+    values = [base.keys[each].value for each in rates]  # pyright: ignore[reportAttributeAccessIssue]
+    for (step, machine), change in zip(memory, changes, strict=True):
+        assert step is trace
+        assert machine == base.override({key: str(value) for key, value in change.items()})
+    for (step, machine), factor in zip(links, (0.5, 2, 4), strict=True):
+        assert step is trace
+        now = [machine.keys[each].value for each in rates]  # pyright: ignore
+        assert now == pytest.approx([factor * each for each in values])
+        assert machine.memories == base.memories
+    for (step, machine), factor in zip(batch, (0.5, 2, 4), strict=True):
+        assert machine is base
+        assert step == batched(trace, factor)
+
+
+def test_a_case_in_another_process_is_as_one_here() -> None:
+    trace = load_trace("word2vec")
+    with processes(1, outcomes) as submit:
+        assert submit((trace, MACHINE)).result() == outcomes((trace, MACHINE))

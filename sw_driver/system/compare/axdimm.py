@@ -1,0 +1,103 @@
+"""The platform of Kim et al.: parameters and states in a module beside the processor, and on drives
+what has no room there; the module updates them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from sw_driver.device.errors import DeadlockError
+from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
+from sw_driver.machine import Machine
+from sw_driver.workload import Trace
+from sw_driver.workload.summary import alive_bytes
+
+from ..axdimm.platform import PAPER_RATES, open_framework
+from ..axdimm.runs import MODULE, own_mparams_per_s
+from ..axdimm.settings import CHANNELS
+from ..axdimm.tensors import least_gpu_bytes, placed
+from .system import PLACES, CannotRunError, Need, Needs, Outcome, System
+
+__all__ = ["SYSTEMS", "update_bytes"]
+
+
+def update_bytes(trace: Trace) -> int:
+    """What all updates together read and write. Raises :class:`CannotRunError` if there are
+    none."""
+    nbytes = sum(op.nbytes for op in trace.ops if op.phase == "update")
+    if not nbytes:
+        raise CannotRunError(f"{trace.name} updates no parameter: give a whole training step")
+    return nbytes
+
+
+def _needs(trace: Trace, machine: Machine) -> Needs:
+    """In a channel the largest update beside a gradient; on the drives what its channel has no room
+    for when the largest gradient is there, and of a larger model all that it has more."""
+    nbytes, op = least_gpu_bytes(trace, MODULE.ahead_ops)
+    growing = min(alive_bytes(trace, "activation")[op], nbytes)
+    channels: list[tuple[int, int]] = []
+    kept = left = 0
+    parameters = placed(trace, MODULE, CHANNELS).values()
+    for number, name in enumerate(PLACES["module"]):
+        capacity = int(machine.memory(name).capacity_bytes.value)
+        own = [each for each in parameters if each.channel == number]
+        gradient = max((each.gradient_bytes for each in own), default=0)
+        update = max((each.kept_bytes for each in own if each.gradient_bytes), default=0)
+        channels.append((update + gradient, capacity))
+        held = sum(each.kept_bytes for each in own)
+        kept += held
+        left += max(held + gradient - capacity, 0)
+    # A channel that is too small is not helped by the other.
+    fits = all(need <= capacity for need, capacity in channels)
+    module = sum(need if fits else max(need, capacity) for need, capacity in channels)
+    return {
+        "gpu": Need(nbytes=nbytes, growing_bytes=growing),
+        "module": Need(nbytes=module, growing_bytes=0),
+        "nvme": Need(nbytes=left, growing_bytes=max(kept, left)),
+    }
+
+
+def _run(adam_mparams_per_s: Callable[[], float], trace: Trace, machine: Machine) -> Outcome:
+    """The third step, which those after it are like. Both channels have the rate together."""
+    parameters = placed(trace, MODULE, CHANNELS).values()
+    updated = sum(each.count for each in parameters if each.gradient_bytes)
+    rate = adam_mparams_per_s() * BYTES_PER_PARAMETER * updated / update_bytes(trace)
+    framework = open_framework(machine, trace, MODULE, channel_mparams_per_s=rate / CHANNELS)
+    try:
+        *_, step = (framework.step() for _ in range(3))
+    except DeadlockError as error:  # whose first line says what is too small
+        raise CannotRunError(str(error).splitlines()[0]) from error
+    memories = framework.engine.memories
+    return Outcome(
+        step_ns=step.total_ns,
+        parts_ns={"computing": step.gpu_ns, "updating": step.total_ns - step.gradients_ns},
+        memory_bytes={
+            place: sum(memories[name].peak_bytes for name in PLACES[place])
+            for place in ("gpu", "module", "nvme")
+        },
+    )
+
+
+_ASSUMPTIONS = (
+    "Links, drives and the runtime are as fast as explains Kim et al., Table 6, beside any GPU: "
+    "four rates are fitted to it.",
+    f"One of them: the runtime takes {PAPER_RATES.update_overhead_us:,.0f} us for each tensor's "
+    "update.",
+    "The kernel moves as many bytes a second for any optimizer.",
+    "The runtime makes one transfer after the other. It fetches a parameter again that is not used "
+    f"within {MODULE.ahead_ops} operations.",
+)
+
+SYSTEMS = tuple(
+    System(
+        name=name,
+        mark="calibrated",
+        assumptions=_ASSUMPTIONS,
+        needs=_needs,
+        run=partial(_run, rate),
+    )
+    for name, rate in (
+        ("AXDIMM, the paper's rate", lambda: PAPER_MPARAMS_PER_S),
+        ("AXDIMM, our RTL's rate", own_mparams_per_s),
+    )
+)

@@ -1,0 +1,203 @@
+"""Pictures of a comparison: time against memory, where time goes, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import cycle
+from math import nan
+from pathlib import Path
+from statistics import median
+from textwrap import shorten
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
+
+from ..plotting import save
+from .comparison import Row, size
+from .system import PARTS
+from .systems import DRAWN, FAMILIES
+from .variation import Variation
+
+__all__ = ["PICTURES", "draw"]
+
+_FAMILY_COLORS = (
+    "black", "#e45756", "#f58518", "#4c78a8", "#54a24b", "#b279a2", "#9d755d", "#72b7b2",
+)  # fmt: skip
+_PART_COLORS = dict(zip(PARTS, ("#4c78a8", "#9ecae9", "#f58518", "#d5dbe1"), strict=True))
+_STYLES: tuple[dict[str, Any], ...] = (
+    {"marker": "o", "markersize": 4, "linewidth": 1},
+    {"marker": "s", "markersize": 4, "linewidth": 1, "linestyle": "--"},
+)
+"""Of the systems of a family."""
+_LEGIBLE = 0.045
+"""Of a picture's height: from one name to the next, at least."""
+
+
+PICTURES = {
+    "pareto": "Time and memory",
+    "parts": "Where the time goes",
+    "sensitivity": "What would change it",
+}
+"""What the pictures show, by their names."""
+
+
+def draw(
+    title: str,
+    rows: Sequence[Row],
+    cases: Mapping[str, Variation],
+    capacity: int,
+    folder: Path,
+) -> list[Path]:
+    """Draws all :data:`PICTURES` into a folder: of the ``rows`` of a network on a machine with as
+    much memory on its GPU, and of what varied() finds with others."""
+    pictures = (
+        _pareto(cases["memory"], capacity),
+        _parts(rows),
+        _sensitivity(cases),
+    )
+    files = []
+    for figure, (name, shows) in zip(pictures, PICTURES.items(), strict=True):
+        figure.suptitle(f"{shows}: {title}", fontsize="medium")
+        files.append(save(figure, folder / name))
+    return files
+
+
+def _pareto(cases: Variation, capacity: int) -> Figure:
+    """Hollow is what takes more memory than the machine has."""
+    figure = Figure(figsize=(8.6, 4.6), layout="constrained")
+    axes = figure.subplots()
+    ends = {}
+    for number, name, style in _lines():
+        found = [each[number] for each in cases.values()]
+        points = {
+            (made.memory_bytes.get("gpu", 0) / 2**30, made.step_ns / 1e9) for made in found if made
+        }
+        if points := sorted(each for each in points if each[0]):
+            axes.plot(*zip(*points, strict=True), **style, markerfacecolor="white")
+            for point in points:
+                if 2**30 * point[0] <= capacity:
+                    axes.plot(*point, **style)
+            ends[name] = points[-1]
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="memory of the GPU that it takes, GiB",
+        ylabel="time of a step",
+    )
+    axes.axvline(capacity / 2**30, color="black", linewidth=0.8, linestyle=":")
+    axes.text(
+        capacity / 2**30, 1.01, f"this GPU, {size(capacity)}",
+        ha="center", transform=axes.get_xaxis_transform(), fontsize="small",
+    )  # fmt: skip
+    _ticks(axes.xaxis)
+    _name(axes, ends, ends)
+    return figure
+
+
+def _parts(rows: Sequence[Row]) -> Figure:
+    """Cut off is what takes several times as long as most."""
+    figure = Figure(figsize=(8.6, 0.9 + 0.26 * len(rows)), layout="constrained")
+    axes = figure.subplots()
+    times = [row.outcome.step_ns / 1e9 for row in rows if row.outcome] or [1]
+    end = min(max(times), 3 * median(times))
+    for number, row in enumerate(rows):
+        left, color = 0.0, "black"
+        if row.outcome is not None:
+            for part, ns in row.outcome.all_parts_ns.items():
+                axes.barh(number, ns / 1e9, left=left, color=_PART_COLORS[part], height=0.7)
+                left += ns / 1e9
+            said = EngFormatter("s", places=1)(left) + " →" * (left > end)
+        else:
+            said, color = f"cannot: {shorten(row.reason, 75, placeholder=' ...')}", "#777777"
+        axes.text(
+            min(left, end) + end / 100, number, said, va="center", fontsize="small", color=color,
+            bbox={"color": "white", "pad": 1},
+        )  # fmt: skip
+    axes.set_yticks(range(len(rows)), [row.system.name for row in rows], fontsize="small")
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.1 * end)
+    axes.xaxis.set_major_formatter(EngFormatter("s"))
+    handles = [Patch(color=color) for color in _PART_COLORS.values()]
+    figure.legend(handles, PARTS, loc="outside lower center", ncols=len(PARTS), fontsize="small")
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _sensitivity(cases: Mapping[str, Variation]) -> Figure:
+    """A gap is where a system cannot run."""
+    figure = Figure(figsize=(8.6, 4.6), layout="constrained")
+    ends: dict[str, tuple[float, float]] = {}
+    panels: Sequence[Axes] = figure.subplots(1, len(cases), sharey=True)
+    for axes, (what, of) in zip(panels, cases.items(), strict=True):
+        here = {}
+        unit = 2**30 if what == "memory" else 1
+        places = [each / unit for each in of]
+        for number, name, style in _lines():
+            made = zip(places, (each[number] for each in of.values()), strict=True)
+            times = {place: one.step_ns / 1e9 for place, one in made if one}
+            axes.plot(places, [times.get(place, nan) for place in places], **style)
+            if times:
+                here[name] = [*times.items()][-1]
+        ends |= here
+        axes.set(xscale="log", yscale="log")
+        if what == "memory":
+            axes.set(xlabel="memory of the GPU, GiB", ylabel="time of a step")
+            _ticks(axes.xaxis)
+        else:
+            axes.set_xlabel(f"times the {what}")
+            axes.set_xticks(places, [f"{each:g}" for each in places])
+            axes.xaxis.set_minor_locator(NullLocator())
+    _name(panels[-1], ends, here)
+    return figure
+
+
+def _lines() -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Of each of :data:`~sw_driver.system.compare.systems.DRAWN` its number among all systems, its
+    name, and how its line is drawn."""
+    number = 0
+    for color, systems in zip(_FAMILY_COLORS, FAMILIES.values(), strict=False):
+        styles = cycle(_STYLES)
+        for system in systems:
+            if system.name in DRAWN:
+                yield number, system.name, {"color": color, **next(styles)}
+            number += 1
+
+
+def _ticks(axis: Axis) -> None:
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_locator(NullLocator())
+
+
+def _name(axes: Axes, ends: Mapping[str, tuple[float, float]], lines: Collection[str]) -> None:
+    """Names what ends there, of which the vertical axis is time, at the right, apart from each
+    other, and with a thin line to the end of those that are ``lines`` in this picture."""
+    _ticks(axes.yaxis)
+    axes.yaxis.set_major_formatter(EngFormatter("s"))
+    axes.set_ylim(axes.get_ylim())
+    colors = {name: style["color"] for _, name, style in _lines()}
+    to_axes = (axes.transData - axes.transAxes).transform
+    heights = {name: to_axes(end)[1] for name, end in ends.items()}
+    for name, height in _apart(dict(sorted(heights.items(), key=lambda each: each[1]))):
+        color = colors[name]
+        thin = {"arrowstyle": "-", "relpos": (0, 0.5), "color": color, "linewidth": 0.4}
+        axes.annotate(
+            name, ends[name], (1.06, height), textcoords="axes fraction", annotation_clip=False,
+            va="center", fontsize="small", color=color, arrowprops=thin if name in lines else None,
+        )  # fmt: skip
+
+
+def _apart(heights: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Names with their heights, in their order, moved from the bottom up as far as they must, and
+    then down again to end at the top."""
+    found: dict[str, float] = {}
+    for name, height in heights.items():
+        found[name] = max(height, *(each + _LEGIBLE for each in [*found.values()][-1:]), 0)
+    last = 1 + _LEGIBLE
+    for name, height in reversed(found.items()):
+        last = min(height, last - _LEGIBLE)
+        yield name, last

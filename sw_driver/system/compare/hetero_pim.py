@@ -1,0 +1,96 @@
+"""Training on the heterogeneous PIM's machine: a CPU whose main memory has units and cores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from sw_driver.machine import Machine
+from sw_driver.machine.hetero_pim import HETERO_PIM
+from sw_driver.workload import Trace
+
+from ..hetero_pim.configurations import HETERO
+from ..hetero_pim.costs import Costs
+from ..hetero_pim.energy import energy
+from ..hetero_pim.operations import on_pools
+from ..hetero_pim.profiling import modelled, offered
+from ..hetero_pim.runs import CALIBRATED_RATE
+from ..hetero_pim.scheduling import schedule
+from .system import CannotRunError, Need, Needs, Outcome, System
+
+__all__ = ["SYSTEMS"]
+
+_FP32_BYTES = 4
+
+
+def _needs(trace: Trace, _: Machine) -> Needs:
+    for each in trace.tensors:
+        if each.kind == "parameter" and each.element_bytes != _FP32_BYTES:
+            raise CannotRunError(
+                f"the stack's units compute FP32, and parameters of {trace.name} take "
+                f"{each.element_bytes} bytes each"
+            )
+    if all(on_pools(op) == "no" for op in trace.ops):
+        raise CannotRunError(f"the stack's units can run no operation of {trace.name}")
+    return {"stack": Need.of_all(trace)}
+
+
+def _run(trace: Trace, machine: Machine, unit_rate: float) -> Outcome:
+    """``unit_rate``: as of :class:`~sw_driver.system.hetero_pim.costs.Costs`."""
+    memories = tuple(
+        machine.memory("stack") if each.name == "stack" else each for each in HETERO_PIM.memories
+    )
+    costs = Costs(machine=replace(HETERO_PIM, memories=memories), unit_rate=unit_rate)
+    made = schedule(trace, costs, HETERO, offered(modelled(trace, costs.machine)))
+    passes, updates = [], []
+    for row in made.rows:
+        update = trace.ops[row.op % len(trace.ops)].phase == "update"
+        (updates if update else passes).append(row)
+    # Whatever of an update is done, the passes are kept from computing.
+    either = [*passes, *(row._replace(part="operation") for row in updates)]
+    computing_ns, either_ns = (
+        replace(made, rows=tuple(rows)).breakdown_ns["operation"] for rows in (passes, either)
+    )
+    return Outcome(
+        step_ns=made.step_ns,
+        parts_ns={"computing": computing_ns, "updating": either_ns - computing_ns},
+        memory_bytes={"stack": Need.of_all(trace).nbytes},
+        energy_j=energy(made, costs, HETERO).total,
+    )
+
+
+def _system(name: str, mark: str, units: str, unit_rate: float) -> System:
+    return System(
+        name=f"heterogeneous PIM, {name}",
+        mark=mark,
+        assumptions=(
+            "It trains on Liu et al.'s machine in the GPU's and the host's place: a CPU of 8 cores "
+            "whose main memory is the stack, with 444 units and a core.",
+            units,
+            "What makes 90 % of the time on its CPU is offered to the stack, and runs there or on "
+            "the CPU, where it ends first.",
+            "Steps on end and operations side by side take no more of the stack than one step in "
+            "program order.",
+            "While its CPU is at memory and nothing computes, it waits.",
+            "Its energy is that of published figures of its parts.",
+        ),
+        needs=_needs,
+        run=partial(_run, unit_rate=unit_rate),
+    )
+
+
+SYSTEMS = (
+    _system(
+        "our RTL's rate",
+        "predicted",
+        "Units and core are as fast as the RTL's; its CPU is faster, and does most.",
+        0,
+    ),
+    _system(
+        "calibrated",
+        "calibrated",
+        f"Each unit does {CALIBRATED_RATE} operations a cycle, with which VGG-19 takes no longer "
+        "than on Liu et al.'s GPU, and the core is an ARM Cortex-A9.",
+        CALIBRATED_RATE,
+    ),
+)

@@ -1,0 +1,159 @@
+"""MC-DLA: activations leave for a memory-node, or, as in the paper's baseline, for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from sw_driver.machine import Machine
+from sw_driver.workload import Op, Trace, peak_bytes
+from sw_driver.workload.trace import Tensor
+
+from ..clock import Event, Steps
+from ..engine import Engine
+from ..sentinel.placing import FAST, SLOW, Placing, life, run
+from .device import alone
+from .sentinel import tiers
+from .system import Need, Needs, Outcome, System
+
+__all__ = ["SYSTEMS", "Leaving", "Virtual", "leaving_of"]
+
+_GROWING = ("parameter", "gradient", "optimizer_state")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Leaving:
+    """What leaves in a step, and what the GPU has to have at least all the time."""
+
+    behind: dict[int, list[int]] = field(default_factory=dict)
+    """By operation the activations that leave after it."""
+    until: dict[int, int] = field(default_factory=dict)
+    """The operation before which each is to be there again; what is first is first."""
+    held_bytes: np.ndarray
+    """By operation, without what has left."""
+
+
+def leaving_of(step: Trace) -> Leaving:
+    """All activations that are used in the forward pass and, later than in the operation behind,
+    again."""
+    held = np.zeros(len(step.ops), dtype=np.int64)
+    behind: dict[int, list[int]] = {}
+    until: dict[int, int] = {}
+    for each in step.tensors:
+        lived = life(step, each)
+        held[lived.start : lived.stop] += each.nbytes
+        uses = step.accesses[each.id]
+        forward = [op for op in uses if step.ops[op].phase == "forward"]
+        last = forward[-1] if forward else len(step.ops)
+        again = next((op for op in uses if op > last), 0)
+        if each.kind == "activation" and again > last + 1:
+            behind.setdefault(last, []).append(each.id)
+            until[each.id] = again
+            held[last + 1 : again] -= each.nbytes
+    until = dict(sorted(until.items(), key=lambda item: item[1]))
+    return Leaving(behind=behind, until=until, held_bytes=held)
+
+
+class Virtual(Placing):
+    """Moves what leaves when it was used in the forward pass, and back as early as there is room
+    beside all that the GPU has to have until then."""
+
+    def __init__(self, engine: Engine, trace: Trace, step: Trace, leaving: Leaving) -> None:
+        super().__init__(engine, trace, step)
+        self.leaving = leaving
+        self.held_bytes = leaving.held_bytes.copy()
+        """With what comes early."""
+        self.due: dict[int, list[int]] = {}
+        for tensor, op in leaving.until.items():
+            self.due.setdefault(op, []).append(tensor)
+        self.order = [*leaving.until][::-1]
+        """What has not been asked for, the first at the end."""
+        self.left: dict[int, Event] = {}
+
+    def begins(self, tensor: Tensor) -> str:
+        return FAST
+
+    def allocate(self, tensor: Tensor) -> str:
+        return ""
+
+    def begin(self, op: Op) -> Iterable[Event]:
+        return [self.engine.process(self._begin(op.id), f"begin of operation {op.id}")]
+
+    def _begin(self, op: int) -> Steps:
+        due = self.due.get(op, ())
+        yield from map(self.left.__getitem__, due)
+        self._fetch(op)
+        coming = [self.residency.move(each, FAST) for each in due]
+        yield from coming + [self.residency.room(each.id, FAST) for each in self.born.get(op, ())]
+
+    def _fetch(self, op: int) -> None:
+        while self.order and self.residency.has(tensor := self.order[-1], SLOW):
+            nbytes = self.step.tensors[tensor].nbytes
+            meanwhile = self.held_bytes[op : self.leaving.until[tensor]]
+            if meanwhile.max(initial=0) + nbytes > self.fast.capacity_bytes:
+                return
+            meanwhile += nbytes
+            self.order.pop()
+            self.residency.move(tensor, FAST, "back")
+
+    def after(self, op: Op) -> None:
+        super().after(op)
+        for each in self.leaving.behind.get(op.id, ()):
+            self.left[each] = self.residency.move(each, SLOW, "out")
+
+
+def _fits(trace: Trace, machine: Machine) -> bool:
+    return peak_bytes(trace) <= machine.memory("gpu").capacity_bytes.value
+
+
+def _needs(place: str, link: str, trace: Trace, machine: Machine) -> Needs:
+    """Parameters, gradients, states and activations add up over layers."""
+    tiers(machine, place, link)
+    leaving = leaving_of(trace)
+    at = int(leaving.held_bytes.argmax())
+    grows = sum(
+        each.nbytes for each in trace.tensors if each.kind in _GROWING and at in life(trace, each)
+    )
+    least = int(leaving.held_bytes[at])
+    out = sum(trace.tensors[each].nbytes for each in leaving.until)
+    out = 0 if _fits(trace, machine) else out
+    return {
+        "gpu": Need(nbytes=least, growing_bytes=grows),
+        place: Need(nbytes=out, growing_bytes=out),
+    }
+
+
+def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
+    everything, away = alone(trace, machine), _needs(place, link, trace, machine)[place].nbytes
+    if _fits(trace, machine):
+        return replace(everything, memory_bytes={**everything.memory_bytes, place: away})
+    make = partial(Virtual, leaving=leaving_of(trace))
+    made = run(tiers(machine, place, link), trace, make, steps=1)
+    taken = {"gpu": made.peak_fast_bytes, place: away}
+    return replace(everything, step_ns=made.step_ns[-1], memory_bytes=taken)
+
+
+def _system(name: str, place: str, link: str) -> System:
+    return System(
+        name=name,
+        mark="predicted",
+        assumptions=(
+            "Parameters, gradients and optimizer states stay on the GPU. All activations leave "
+            "that are used later than in the next operation, unless everything fits; by "
+            "itself it computes nothing again.",
+            "An activation leaves after its last use in the forward pass, and comes back as early "
+            "as there is room; each is moved whole, one after the other.",
+        ),
+        needs=partial(_needs, place, link),
+        run=partial(_run, place, link),
+    )
+
+
+SYSTEMS = (
+    _system("MC-DLA's memory-nodes", "memory_node", "node"),
+    _system("MC-DLA's policy over PCIe", "host", "pcie"),
+)
+"""The second is the paper's baseline, DC-DLA."""

@@ -1,0 +1,139 @@
+"""Parameters, gradients and states in the host's memory: ZeRO-Offload as of Ren et al., and
+MemFerry of Yao et al., updated by the host's cores or by AXDIMMs in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from math import ceil
+
+from sw_driver.experiments.figures import BYTES_PER_PARAMETER
+from sw_driver.machine import Machine
+from sw_driver.workload import Trace
+
+from ..axdimm.runs import own_mparams_per_s
+from ..memferry.budget import gpu_bytes
+from ..memferry.costs import TILE_ROWS, profile_of
+from ..memferry.link import Link, every
+from ..memferry.planners import planned
+from ..memferry.profile import ModelProfile
+from ..memferry.runs import BUFFER_PS_PER_BYTE
+from ..memferry.systems import System as Way
+from ..memferry.systems import deepspeed, native, run
+from .axdimm import update_bytes
+from .comparison import capacity_bytes
+from .system import Need, Needs, Outcome, System
+
+__all__ = ["SYSTEMS"]
+
+_MODULE_BYTES = 32 << 30
+_HOSTS = ("parameter", "gradient", "optimizer_state")
+
+_Choose = Callable[[ModelProfile, int | None], Way]
+"""How a step goes in so much of the GPU's memory; in the least, if that is None."""
+
+
+def _planned(profile: ModelProfile, memory_bytes: int | None, reserves: tuple[float, ...]) -> Way:
+    """The best of plans with such shares of the gradients on the GPU at most: what the planner
+    finds with more is not always better."""
+    if memory_bytes is None:
+        return Way(plan=every(profile, "DHA", False))
+    plans = [planned(profile, "ours", memory_bytes, each) for each in reserves]
+    return Way(plan=min(plans, key=Link(profile, shared=True).step_ns))
+
+
+def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:
+    """With AXDIMMs the link of the GPU is no faster than theirs together."""
+    if not axdimm:
+        return profile_of(trace, machine)
+    modules = -(-capacity_bytes(machine, "host") // _MODULE_BYTES)
+    pcie, each = machine.link("pcie"), machine.link("module")
+    rates = {
+        f"pcie.{way}": f"{min(getattr(pcie, way).value, modules * getattr(each, way).value):.9f}"
+        for way in ("read_gb_per_s", "write_gb_per_s")
+    }
+    bytes_per_us = modules * own_mparams_per_s() * BYTES_PER_PARAMETER
+    update_ns = ceil(update_bytes(trace) / bytes_per_us * 1000)
+    return replace(profile_of(trace, machine.override(rates)), update_ns=update_ns)
+
+
+def _system(
+    name: str, mark: str, choose: _Choose, *assumptions: str, axdimm: bool = False
+) -> System:
+    def needs(trace: Trace, machine: Machine) -> Needs:
+        profile = _profile(trace, machine, axdimm)
+        way, host = choose(profile, None), _bytes(trace, *_HOSTS)
+        nbytes = gpu_bytes(profile, way.plan)
+        copied = nbytes - gpu_bytes(profile, every(profile, "DHA", False))
+        growing = copied + _bytes(trace, "activation")
+        return {
+            "gpu": Need(nbytes=nbytes + way.bucket_bytes, growing_bytes=growing),
+            "host": Need(nbytes=host, growing_bytes=host),
+        }
+
+    def outcome(trace: Trace, machine: Machine) -> Outcome:
+        profile = _profile(trace, machine, axdimm)
+        step = run(profile, choose(profile, capacity_bytes(machine, "gpu")))
+        gpu = machine.device("gpu")
+        computing = sum(gpu.cost(op) for op in trace.ops if op.phase != "update")
+        return Outcome(
+            step_ns=step.total_ns,
+            parts_ns={"computing": computing, "updating": step.total_ns - step.gradients_ns},
+            memory_bytes={"gpu": step.peak_bytes, "host": _bytes(trace, *_HOSTS)},
+            gpu_ns=None if axdimm else step.used_ns,
+            cpu_ns=0 if axdimm else profile.update_ns,
+        )
+
+    if axdimm:
+        assumptions += (
+            "An AXDIMM for each 32 GiB of the host's memory, with a link as Kim et al.'s; all "
+            "update side by side, at our RTL's rate, beside all transfers, and no core does.",
+            "The modules move as many bytes a second for any optimizer.",
+        )
+    return System(
+        name=name, mark=mark, assumptions=(*assumptions, *_ALWAYS), needs=needs, run=outcome
+    )
+
+
+def _bytes(trace: Trace, *kinds: str) -> int:
+    return sum(each.nbytes for each in trace.tensors if each.kind in kinds)
+
+
+_ALWAYS = (
+    "Copies in both directions have the rate of the GPU's link towards it.",
+    "Each parameter has a gradient that moves, also one that is not trained.",
+)
+_ALL_THERE = "All parameters and gradients stay in the GPU's memory for the step."
+_PLAN = (
+    "The plan is what our planner finds, which improves on the paper's, for all of the GPU's "
+    "memory that activations leave.",
+    "Parameters that are copied to the GPU stay for the step. A product reads those that are not, "
+    f"from the host's memory, once for every {TILE_ROWS} rows that it makes.",
+)
+
+SYSTEMS = (
+    _system("ZeRO-Offload", "predicted", lambda profile, _: native(profile), _ALL_THERE),
+    _system(
+        "ZeRO-Offload, DeepSpeed",
+        "calibrated",
+        lambda profile, _: deepspeed(profile, BUFFER_PS_PER_BYTE),
+        _ALL_THERE,
+        "A gradient's buffer takes the GPU as long as explains one of Yao et al.'s speed-ups: one "
+        "rate is fitted to it.",
+    ),
+    *(
+        _system(
+            name, "predicted", partial(_planned, reserves=reserves), *_PLAN, where, axdimm=axdimm
+        )
+        for axdimm, ending in ((False, ""), (True, ", AXDIMM"))
+        for name, reserves, where in (
+            (
+                f"MemFerry{ending}",
+                (1, 0.5, 0),
+                "Gradients stay on the GPU where that makes it faster.",
+            ),
+            (f"GO-MemFerry{ending}", (0,), "No gradient stays in the GPU's memory."),
+        )
+    ),
+)

@@ -1,0 +1,90 @@
+"""Sentinel, with the GPU's memory as the fast one, and the host's or a CXL expander's as the slow
+one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from sw_driver.machine import Machine, MachineError
+from sw_driver.workload import Trace
+
+from ..sentinel.placing import FAST, SLOW
+from ..sentinel.planning import TRIALS, Settings, lower_bound_bytes, planned
+from ..sentinel.profiling import StepProfile, profile_of
+from .device import alone
+from .system import CannotRunError, Need, Needs, Outcome, System
+
+__all__ = ["SYSTEMS", "tiers"]
+
+
+def tiers(machine: Machine, slow: str, link: str) -> Machine:
+    """The GPU with its memory, which is the fast one, and another over a link of its own."""
+    try:
+        joins, other = machine.link(link), machine.memory(slow)
+    except MachineError as error:
+        raise CannotRunError(
+            f"{machine.name} has no link {link!r} from its GPU to a memory {slow!r}"
+        ) from error
+    ends = (FAST, SLOW) if joins.a == "gpu" else (SLOW, FAST)
+    gpu = machine.memory("gpu")
+    return Machine(
+        name=machine.name,
+        memories=(
+            replace(gpu, name=FAST, setting="gpu.capacity_bytes"),
+            replace(other, name=SLOW, setting=f"{slow}.capacity_bytes"),
+        ),
+        devices=(replace(machine.device("gpu"), memory=FAST),),
+        links=(replace(joins, a=ends[0], b=ends[1]),),
+    )
+
+
+def _profile(trace: Trace) -> StepProfile:
+    """Without a cache: an operation takes what it does in all systems."""
+    return profile_of(trace, 0)
+
+
+def _needs(place: str, link: str, trace: Trace, machine: Machine) -> Needs:
+    """Neither what lives short adds up over layers, nor the largest tensor."""
+    tiers(machine, place, link)
+    profile = _profile(trace)
+    everything = Need.of_all(profile.step)
+    least = min(lower_bound_bytes(profile), everything.nbytes)
+    return {"gpu": Need(nbytes=least, growing_bytes=0), place: everything}
+
+
+def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
+    profile, view = _profile(trace), tiers(machine, place, link)
+    needs, made = _needs(place, link, trace, machine), alone(profile.step, machine)
+    everything = needs[place].nbytes
+    if everything <= machine.memory("gpu").capacity_bytes.value:
+        return replace(made, memory_bytes={"gpu": everything, place: everything})
+    plan = planned(profile, view, Settings(trial=False))
+    if 0 < plan.cases[2] <= TRIALS:
+        plan = planned(profile, view, lengths=[plan.interval_layers])
+    peak = max(plan.outcome.peak_fast_bytes, needs["gpu"].nbytes)
+    taken = {"gpu": peak, place: everything}
+    return replace(made, step_ns=plan.step_ns, gpu_ns=plan.outcome.busy_ns, memory_bytes=taken)
+
+
+def _system(name: str, place: str, link: str, whose: str) -> System:
+    return System(
+        name=f"Sentinel over {name}",
+        mark="predicted",
+        assumptions=(
+            f"The first step, which is profiled, has all tensors in {whose} memory, as the paper's "
+            "has in the slow one: they must have room there. Later all are on the GPU if they fit.",
+            "An update runs on the GPU as soon as its layer's gradients are there, which are freed "
+            "behind it.",
+            f"Cases 3 are tested if a step has {TRIALS} of them at most; else the next interval "
+            "waits.",
+        ),
+        needs=partial(_needs, place, link),
+        run=partial(_run, place, link),
+    )
+
+
+SYSTEMS = (
+    _system("PCIe", "host", "pcie", "the host's"),
+    _system("CXL", "cxl", "cxl", "the expander's"),
+)

@@ -1,0 +1,110 @@
+"""What a system is to a comparison: what a training step needs, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sw_driver.machine import Machine
+from sw_driver.numbers import check_fields, check_name
+from sw_driver.workload import Trace
+from sw_driver.workload.summary import alive_bytes
+
+from ..reproduction import MARKS
+
+__all__ = ["PARTS", "PLACES", "CannotRunError", "Need", "Needs", "Outcome", "System"]
+
+PLACES = {
+    "gpu": ("gpu",),
+    "host": ("host",),
+    "module": ("module0", "module1"),
+    "nvme": ("nvme",),
+    "memory_node": ("memory_node",),
+    "cxl": ("cxl",),
+    "stack": ("stack",),
+}
+"""Where bytes are, with the memories of the machine that make it up."""
+
+PARTS: tuple[str, ...] = ("computing", "recomputing", "updating", "waiting")
+"""Of a step's time: the GPU, or who is in its place, computes the passes; computes again what it
+did not keep; does not compute while parameters are updated; and waits for bytes."""
+
+
+class CannotRunError(Exception):
+    """A system cannot run a step; the message says why, as a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """The least bytes of a place with which a step runs."""
+
+    nbytes: int
+    growing_bytes: int
+    """What a model with twice as many layers of the same sizes takes more: the rest is fixed."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "nbytes", "growing_bytes")
+
+    @classmethod
+    def of_all(cls, trace: Trace) -> Need:
+        """Of a whole step in one place. Workspaces and the batch do not add up over layers."""
+        alive, fixed = alive_bytes(trace), alive_bytes(trace, "temporary", "input")
+        peak = max(alive)
+        return cls(nbytes=peak, growing_bytes=peak - fixed[alive.index(peak)])
+
+
+Needs = Mapping[str, Need]
+"""By place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """A step in the steady state."""
+
+    step_ns: int
+    parts_ns: Mapping[str, int]
+    """By part, all of :data:`PARTS` but waiting, which is the rest of the step."""
+    memory_bytes: Mapping[str, int]
+    """The most that it takes, by place."""
+    gpu_ns: int | None = None
+    """For how long the GPU has operations, those that wait for bytes of their own included; None if
+    something computes beside it of whose power there is no figure."""
+    cpu_ns: int = 0
+    """For how long the host's cores update."""
+    energy_j: float | None = None
+    """If the system's own model has it, in place of what processors take."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "step_ns", "cpu_ns")
+        for name in self.parts_ns:
+            check_name("part", name, PARTS[:-1], ValueError)
+        for name in self.memory_bytes:
+            check_name("place", name, PLACES, ValueError)
+        if (done := sum(self.parts_ns.values())) > self.step_ns:
+            raise ValueError(f"parts_ns take {done}: expected step_ns, {self.step_ns}, at most")
+
+    @property
+    def all_parts_ns(self) -> dict[str, int]:
+        """By part, waiting included; their sum is the step."""
+        parts = {name: self.parts_ns.get(name, 0) for name in PARTS[:-1]}
+        return parts | {PARTS[-1]: self.step_ns - sum(parts.values())}
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """A way to train. Both functions are given a trace of one step and one of
+    :data:`~sw_driver.system.compare.bases.BASES`, perhaps changed, and may raise
+    :class:`CannotRunError`."""
+
+    name: str
+    mark: str
+    """One of :data:`~sw_driver.system.reproduction.MARKS`: how its time is found."""
+    assumptions: tuple[str, ...] = field(default=())
+    """What holds for it that nobody has said of the model or the machine, a sentence each."""
+    needs: Callable[[Trace, Machine], Needs]
+    """The least, without a simulation; also for a machine that is too small."""
+    run: Callable[[Trace, Machine], Outcome]
+    """Asked only if what is needed is there."""
+
+    def __post_init__(self) -> None:
+        check_name("mark", self.mark, MARKS, ValueError)

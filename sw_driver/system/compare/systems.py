@@ -1,0 +1,62 @@
+"""All systems that are compared, by who has proposed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from . import axdimm, device, hetero_pim, mc_dla, memferry, sentinel
+from .system import System
+
+__all__ = ["ALWAYS", "DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
+
+FAMILIES: Mapping[str, tuple[System, ...]] = {
+    "the GPU alone": device.SYSTEMS,
+    "ZeRO-Offload": memferry.SYSTEMS[:2],
+    "Kim et al.": axdimm.SYSTEMS,
+    "Yao et al.": memferry.SYSTEMS[2:],
+    "Ren et al.": sentinel.SYSTEMS,
+    "Kwon and Rhu": mc_dla.SYSTEMS,
+    "Liu et al.": hetero_pim.SYSTEMS,
+}
+"""Those of a paper, or of none, have one colour in pictures."""
+
+SYSTEMS = tuple(system for family in FAMILIES.values() for system in family)
+
+DRAWN = (
+    "all on the GPU",
+    "recomputation",
+    "ZeRO-Offload",
+    "AXDIMM, our RTL's rate",
+    "MemFerry",
+    "GO-MemFerry, AXDIMM",
+    "Sentinel over PCIe",
+    "Sentinel over CXL",
+    "MC-DLA's memory-nodes",
+    "heterogeneous PIM, calibrated",
+)
+"""Those that are lines of pictures: others would lie beside or upon them."""
+
+WITHOUT_HARDWARE = (
+    "all on the GPU",
+    "recomputation",
+    "ZeRO-Offload",
+    "ZeRO-Offload, DeepSpeed",
+    "MemFerry",
+    "GO-MemFerry",
+    "Sentinel over PCIe",
+    "MC-DLA's policy over PCIe",
+)
+"""Those that run on a GPU and a host as they are sold."""
+
+ALWAYS = (
+    "One GPU trains, in FP32, with the batch of the step that was captured.",
+    "An operation takes a launch and the longer of its arithmetic and its bytes, by data sheets; "
+    "none of these steps was measured.",
+    "Memory takes what tensors take, without an allocator's gaps.",
+    "A step is one of many that are alike; profiling and planning take no time.",
+    "The largest model has more layers of the same sizes, and the same batch.",
+    "Energy is the full power of GPU and cores while they work, also while a kernel waits for what "
+    "it reads or writes over a link, and nothing of links, drives and "
+    "other memories. A heterogeneous PIM has a model of its own; of modules there is no figure.",
+)
+"""What all systems assume."""
