@@ -147,7 +147,7 @@ def _print(
     where: str, found: Mapping[str, Sequence[Row]], said: Mapping[str, Sequence[str]]
 ) -> None:
     from sw_driver.system.compare.page import ASSUMPTIONS, reasons, table
-    from sw_driver.system.compare.systems import ALWAYS
+    from sw_driver.system.compare.system import ALWAYS
 
     for name, rows in found.items():
         heading, *cells = table(rows)

@@ -14,7 +14,8 @@ from hw_tests.driver.system.sentinel.steps import a_step
 from sw_driver.cli import main
 from sw_driver.system.compare.bases import BASES, IDLE_KEYS
 from sw_driver.system.compare.device import RECOMPUTED
-from sw_driver.system.compare.systems import ALWAYS, SYSTEMS
+from sw_driver.system.compare.system import ALWAYS
+from sw_driver.system.compare.systems import SYSTEMS
 from sw_driver.system.compare.variation import outcomes
 from sw_driver.workload import load_trace, peak_bytes
 

@@ -12,7 +12,7 @@ from sw_driver.workload.summary import alive_bytes
 
 from ..reproduction import MARKS
 
-__all__ = ["PARTS", "PLACES", "CannotRunError", "Need", "Needs", "Outcome", "System"]
+__all__ = ["ALWAYS", "PARTS", "PLACES", "CannotRunError", "Need", "Needs", "Outcome", "System"]
 
 PLACES = {
     "gpu": ("gpu",),
@@ -28,6 +28,20 @@ PLACES = {
 PARTS: tuple[str, ...] = ("computing", "recomputing", "updating", "waiting")
 """Of a step's time: the GPU, or who is in its place, computes the passes; computes again what it
 did not keep; does not compute while parameters are updated; and waits for bytes."""
+
+
+ALWAYS = (
+    "One GPU trains, in FP32, with the batch of the step that was captured.",
+    "An operation takes a launch and the longer of its arithmetic and its bytes, by data sheets; "
+    "none of these steps was measured.",
+    "Memory takes what tensors take, without an allocator's gaps.",
+    "A step is one of many that are alike; profiling and planning take no time.",
+    "The largest model has more layers of the same sizes, and the same batch.",
+    "Energy is the full power of GPU and cores while they work, also while a kernel waits for what "
+    "it reads or writes over a link, and nothing of links, drives and "
+    "other memories. A heterogeneous PIM has a model of its own; of modules there is no figure.",
+)
+"""What all systems assume."""
 
 
 class CannotRunError(Exception):

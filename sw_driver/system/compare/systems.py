@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from . import axdimm, device, hetero_pim, mc_dla, memferry, sentinel
 from .system import System
 
-__all__ = ["ALWAYS", "DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
+__all__ = ["DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
 
 FAMILIES: Mapping[str, tuple[System, ...]] = {
     "the GPU alone": device.SYSTEMS,
@@ -47,16 +47,3 @@ WITHOUT_HARDWARE = (
     "MC-DLA's policy over PCIe",
 )
 """Those that run on a GPU and a host as they are sold."""
-
-ALWAYS = (
-    "One GPU trains, in FP32, with the batch of the step that was captured.",
-    "An operation takes a launch and the longer of its arithmetic and its bytes, by data sheets; "
-    "none of these steps was measured.",
-    "Memory takes what tensors take, without an allocator's gaps.",
-    "A step is one of many that are alike; profiling and planning take no time.",
-    "The largest model has more layers of the same sizes, and the same batch.",
-    "Energy is the full power of GPU and cores while they work, also while a kernel waits for what "
-    "it reads or writes over a link, and nothing of links, drives and "
-    "other memories. A heterogeneous PIM has a model of its own; of modules there is no figure.",
-)
-"""What all systems assume."""
