@@ -126,7 +126,7 @@ def rooms() -> Drawing:
         ("stream/", "FIFO, loader, writer"),
         ("csr/  axi/", "registers, AXI4"),
         ("dataflow/  float/", "formula to pipeline"),
-        ("logic/", "small parts"),
+        ("narrow/  logic/", "formats; small parts"),
         ("verilog/", "the writer"),
     ]
     for number, (name, holds) in enumerate(folders):
