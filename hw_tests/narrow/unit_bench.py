@@ -124,7 +124,7 @@ async def codes(dut: Any) -> None:
                 getattr(dut, f"{unit}_select").value = which
             scales = numbers(1000)[:1000] & np.uint32(0x7FFFFFFF)
             each = np.tile(np.arange(256, dtype=np.uint8), len(scales))
-            state = narrow.Quantized(each, scales.view(np.float32))
+            state = narrow.Quantized(codes=each, scales=scales.view(np.float32))
             limits = narrow.thresholds(table)
             n = np.concatenate([numbers(280_000), near(limits.view(np.uint32), 50_000)])
             found = np.searchsorted(limits, n.view(np.float32))
