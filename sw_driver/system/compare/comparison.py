@@ -38,7 +38,8 @@ class Row:
     """Why it cannot; else empty."""
     energy_j: float | None
     """In joules: by the system's own model, or GPU and cores at their full power while they work,
-    nothing while they wait, and nothing of links, drives and other memories."""
+    nothing while they wait, and nothing of links, drives and other memories. None if something
+    else computes, of whose power there is no figure."""
     largest_parameters: int | None
     """Of the largest model; None if nothing says."""
 
@@ -121,8 +122,10 @@ def _recomputing(row: Row, trace: Trace, machine: Machine) -> Row:
 
 
 def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
-    if outcome.gpu_ns is None or machine.name not in WATTS:
+    if outcome.energy_j is not None:
         return outcome.energy_j
+    if outcome.gpu_ns is None or machine.name not in WATTS:
+        return None
     gpu_w, cpu_w = WATTS[machine.name].value, WATTS["cpu"].value
     return (outcome.gpu_ns * gpu_w + outcome.cpu_ns * cpu_w) / 1e9
 

@@ -53,6 +53,9 @@ def test_memferry_is_our_plan_in_the_gpus_memory(name: str, reserve: float) -> N
     step = run(profile, System(plan=planned(profile, "ours", nbytes, reserve)))
     made = ran("bert-base", name, machine | both_ways("module", 6.4))
     assert (made.step_ns, made.memory_bytes["gpu"]) == (step.total_ns, step.peak_bytes)
+    assert (made.gpu_ns, made.cpu_ns) == (
+        (None, 0) if case.axdimm else (step.used_ns, profile.update_ns)
+    )
 
 
 @pytest.mark.parametrize("network", ["gpt-tiny", "alexnet", "lstm-ptb", "word2vec"])
