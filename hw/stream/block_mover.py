@@ -12,7 +12,7 @@ from hw.axi.bus import BURST_INCR, AXI4Channels, AXI4Signature
 from hw.logic.expose import expose
 from hw.logic.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTE_BITS, line_width
 from hw.stream.bursts import BurstGenerator
-from hw.stream.rounds import RoundsLayout, RoundWalker
+from hw.stream.rounds import RoundsLayout, RoundWalker, share_members
 
 __all__ = ["BlockMover"]
 
@@ -34,6 +34,8 @@ class BlockMover(wiring.Component):
         Blocks that each FIFO holds: rounds that may be in flight or in the FIFOs.
     addr_width
         Width of byte addresses in bits.
+    uneven
+        Whether each tensor has its own number of beats in a round.
 
     Members
     -------
@@ -47,6 +49,9 @@ class BlockMover(wiring.Component):
         The rounds of the run; must hold still until it is done.
     last_tensor : In(range(tensors))
         Index of the last tensor of each round; likewise.
+    present, full, tail
+        If ``uneven``, instead of ``last_tensor``: those of
+        :class:`~hw.stream.rounds.RoundWalker`; likewise.
     lines : In(line), one for each tensor
         Number of the first line of each tensor, for ``load``.
     stop : In(1)
@@ -66,9 +71,12 @@ class BlockMover(wiring.Component):
         tensors: int,
         buffer_blocks: int,
         addr_width: int,
+        uneven: bool = False,
     ) -> None:
         self._layout = layout
         self._tensors = tensors
+        self._walk: Any = {"layout": layout, "tensors": tensors, "uneven": uneven}
+        self._shares = share_members(**self._walk)
         self._buffer_blocks = buffer_blocks
         self._addr_width = addr_width
         self._channels = channels
@@ -79,7 +87,7 @@ class BlockMover(wiring.Component):
                 "load": In(1),
                 "start": In(1),
                 "rounds": In(layout),
-                "last_tensor": In(range(tensors), init=tensors - 1),
+                **self._shares,
                 "lines": In(line_width(addr_width)).array(tensors),
                 "stop": In(1),
                 "idle": Out(1),
@@ -97,10 +105,8 @@ class BlockMover(wiring.Component):
 
     def _bursts(self, m: Any, allowed: Any) -> Any:
         """What issues the bursts, each round when it is ``allowed``."""
-        m.submodules.bursts = bursts = BurstGenerator(
-            layout=self._layout, tensors=self._tensors, addr_width=self._addr_width
-        )
-        expose(m, self, bursts, ("load", "start", "rounds", "last_tensor", "lines", "stop"))
+        m.submodules.bursts = bursts = BurstGenerator(addr_width=self._addr_width, **self._walk)
+        expose(m, self, bursts, ("load", "start", "rounds", *self._shares, "lines", "stop"))
         burst: Any = bursts.o.payload
         for name, value in (
             ("addr", burst.line << LINE_BYTE_BITS),
@@ -118,7 +124,7 @@ class BlockMover(wiring.Component):
 
     def _walker(self, m: Any, name: str) -> Any:
         """A walk over the beats of all rounds."""
-        m.submodules[name] = walker = RoundWalker(layout=self._layout, tensors=self._tensors)
-        expose(m, self, walker, ("load", "start", "rounds", "last_tensor"))
+        m.submodules[name] = walker = RoundWalker(**self._walk)
+        expose(m, self, walker, ("load", "start", "rounds", *self._shares))
         m.d.comb += walker.step_beats.eq(1)
         return walker

@@ -27,7 +27,7 @@ class BlockWriter(BlockMover):
 
     Members
     -------
-    last_strobes : In(64)
+    last_strobes : In(64), if ``uneven`` one for each tensor
         Byte strobes of the last beat of each tensor; must hold still.
     i : In(stream of lines), one for each tensor
         Lines from the FIFOs.
@@ -37,14 +37,16 @@ class BlockWriter(BlockMover):
         Pulse: the last beat of a round left the FIFOs.
     """
 
-    def __init__(self, *, tensors: int, **options: Any) -> None:
+    def __init__(self, *, tensors: int, uneven: bool = False, **options: Any) -> None:
+        strobes = In(LINE_BYTES)
+        self._uneven = uneven
         members = {
-            "last_strobes": In(LINE_BYTES),
+            "last_strobes": strobes.array(tensors) if uneven else strobes,
             "i": In(stream.Signature(LINE_BITS)).array(tensors),
             "filled": In(1),
             "stored": Out(1),
         }
-        super().__init__(("aw", "w", "b"), members, tensors=tensors, **options)
+        super().__init__(("aw", "w", "b"), members, tensors=tensors, uneven=uneven, **options)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -66,6 +68,9 @@ class BlockWriter(BlockMover):
             for index in range(self._tensors)
         )
         page_line = page_lines[departure.tensor]
+        strobes: Any = self.last_strobes
+        if self._uneven:
+            strobes = Array(strobes)[departure.tensor]
         beat_valid = Signal()
         burst_end = Signal()
         axi = self.axi
@@ -79,7 +84,7 @@ class BlockWriter(BlockMover):
             self.stored.eq(taken & departure.round_end),
             axi.wvalid.eq(beat_valid),
             axi.wlast.eq(burst_end),
-            axi.wstrb.eq(Mux(departure.last_round & departure.tensor_end, self.last_strobes, ~0)),
+            axi.wstrb.eq(Mux(departure.last_round & departure.tensor_end, strobes, ~0)),
         ]
         for index, i in enumerate(self.i):
             with m.If(departure.tensor == index):

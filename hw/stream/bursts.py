@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.logic.expose import expose
 from hw.logic.line import AXI_BURST_BITS, AXI_BURST_LINES, line_width
-from hw.stream.rounds import RoundsLayout, RoundWalker
+from hw.stream.rounds import RoundsLayout, RoundWalker, share_members
 
 __all__ = ["BurstGenerator"]
 
@@ -26,6 +26,8 @@ class BurstGenerator(wiring.Component):
         Most tensors of a round.
     addr_width
         Width of byte addresses in bits.
+    uneven
+        Whether each tensor has its own number of beats.
 
     Members
     -------
@@ -37,6 +39,9 @@ class BurstGenerator(wiring.Component):
         The rounds of the run; must hold still until the generator is ``idle``.
     last_tensor : In(range(tensors))
         Index of the last tensor of each round; likewise.
+    present, full, tail
+        If ``uneven``, instead of ``last_tensor``: those of
+        :class:`~hw.stream.rounds.RoundWalker`; likewise.
     lines : In(line), one for each tensor
         Number of the first line of each tensor.
     allowed : In(1)
@@ -54,16 +59,19 @@ class BurstGenerator(wiring.Component):
         No burst is at ``o`` and none is to come.
     """
 
-    def __init__(self, *, layout: RoundsLayout, tensors: int, addr_width: int) -> None:
+    def __init__(
+        self, *, layout: RoundsLayout, tensors: int, addr_width: int, uneven: bool = False
+    ) -> None:
         self._layout = layout
-        self._tensors = tensors
+        self._walk: Any = {"layout": layout, "tensors": tensors, "uneven": uneven}
+        self._shares = share_members(**self._walk)
         self._burst = data.StructLayout({"line": line_width(addr_width), "len": AXI_BURST_BITS})
         super().__init__(
             {
                 "load": In(1),
                 "start": In(1),
                 "rounds": In(layout),
-                "last_tensor": In(range(tensors), init=tensors - 1),
+                **self._shares,
                 "lines": In(line_width(addr_width)).array(tensors),
                 "allowed": In(1),
                 "stop": In(1),
@@ -76,7 +84,7 @@ class BurstGenerator(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.walker = walker = RoundWalker(layout=self._layout, tensors=self._tensors)
+        m.submodules.walker = walker = RoundWalker(**self._walk)
         lines = Array(
             Signal.like(line, name=f"line_{index}", reset_less=True)
             for index, line in enumerate(self.lines)
@@ -90,7 +98,7 @@ class BurstGenerator(wiring.Component):
         start_of_next = Cat(Const(0, AXI_BURST_BITS), page + 1)
         burst = Signal(self._burst, reset_less=True)
         valid = Signal()
-        expose(m, self, walker, ("load", "start", "rounds", "last_tensor"))
+        expose(m, self, walker, ("load", "start", "rounds", *self._shares))
         m.d.comb += [
             line.eq(lines[walker.tensor]),
             end.eq(place + walker.left),

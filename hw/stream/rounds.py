@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["RoundWalker", "RoundsLayout"]
+__all__ = ["RoundWalker", "RoundsLayout", "share_members"]
 
 
 class RoundsLayout(data.StructLayout):
@@ -19,7 +19,7 @@ class RoundsLayout(data.StructLayout):
     last_round
         Index of the last round.
     tail_beats
-        Beats of a block in the last round, 1 to ``block_beats``.
+        Beats of a block in the last round, 1 to ``block_beats``; not if tensors are uneven.
     """
 
     def __init__(self, *, block_beats: int, beats_width: int) -> None:
@@ -28,11 +28,20 @@ class RoundsLayout(data.StructLayout):
         super().__init__({"last_round": beats_width - block_bits, "tail_beats": block_bits + 1})
 
 
+def share_members(*, layout: RoundsLayout, tensors: int, uneven: bool) -> dict[str, wiring.Member]:
+    """Members that say which part each tensor has in a round, see :class:`RoundWalker`."""
+    if not uneven:
+        return {"last_tensor": In(range(tensors), init=tensors - 1)}
+    beats = In(range(layout.block_beats + 1))
+    return {"present": In(tensors), "full": beats.array(tensors), "tail": beats.array(tensors)}
+
+
 class RoundWalker(wiring.Component):
     """Knows which tensor is at work, and how many beats its block still has.
 
     The order is block 0 of tensor 0, 1, …, then block 1 of tensor 0, and so on; blocks of the
-    last round may be shorter.
+    last round may be shorter. All tensors have as many beats in a round, unless they are uneven:
+    then each has its own number, and any of them may be absent.
 
     Parameters
     ----------
@@ -40,6 +49,8 @@ class RoundWalker(wiring.Component):
         Layout of ``rounds``.
     tensors
         Most tensors of a round.
+    uneven
+        Whether each tensor has its own number of beats.
 
     Members
     -------
@@ -51,6 +62,12 @@ class RoundWalker(wiring.Component):
         The rounds of the run; must hold still while ``active``.
     last_tensor : In(range(tensors))
         Index of the last tensor of each round; likewise.
+    present : In(tensors)
+        If ``uneven``, instead of ``last_tensor``: a bit for each tensor that there is, one at
+        least; likewise.
+    full, tail : In(range(block_beats + 1)), one for each tensor
+        If ``uneven``: beats, from 1, that each tensor that there is has in a round, and in the
+        last one instead of ``tail_beats``; likewise.
     step, step_beats : In(1), In(range(block_beats + 1))
         Moves on by ``step_beats`` (1 to ``left``) at the end of the cycle.
     active : Out(1)
@@ -69,16 +86,17 @@ class RoundWalker(wiring.Component):
         The round is the last.
     """
 
-    def __init__(self, *, layout: RoundsLayout, tensors: int) -> None:
+    def __init__(self, *, layout: RoundsLayout, tensors: int, uneven: bool = False) -> None:
         self._layout = layout
         self._tensors = tensors
+        self._uneven = uneven
         beats = range(layout.block_beats + 1)
         super().__init__(
             {
                 "load": In(1),
                 "start": In(1),
                 "rounds": In(layout),
-                "last_tensor": In(range(tensors), init=tensors - 1),
+                **share_members(layout=layout, tensors=tensors, uneven=uneven),
                 "step": In(1),
                 "step_beats": In(beats),
                 "active": Out(1),
@@ -93,9 +111,15 @@ class RoundWalker(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        block_beats = self._layout.block_beats
         rounds_after = Signal.like(self.rounds.last_round)
-        last_tensor = self.tensor == self.last_tensor
+        if self._uneven:
+            next_tensor, last_tensor = self._next_tensor(m)
+            first = next_tensor
+            full, tail = (Array(beats)[next_tensor] for beats in (self.full, self.tail))
+        else:
+            first, next_tensor = 0, self.tensor + 1
+            last_tensor = self.tensor == self.last_tensor
+            full, tail = self._layout.block_beats, self.rounds.tail_beats
         m.d.comb += [
             self.last_round.eq(rounds_after == 0),
             self.tensor_end.eq(self.left == self.step_beats),
@@ -103,13 +127,13 @@ class RoundWalker(wiring.Component):
         ]
 
         def block_of(is_last: Any) -> Any:
-            return Mux(is_last, self.rounds.tail_beats, block_beats)
+            return Mux(is_last, tail, full)
 
         with m.If(self.load):
             m.d.sync += [
                 self.active.eq(self.start),
                 self.fresh.eq(1),
-                self.tensor.eq(0),
+                self.tensor.eq(first),
                 rounds_after.eq(self.rounds.last_round),
                 self.left.eq(block_of(self.rounds.last_round == 0)),
             ]
@@ -119,15 +143,33 @@ class RoundWalker(wiring.Component):
                 m.d.sync += self.left.eq(self.left - self.step_beats)
             with m.Elif(~last_tensor):
                 m.d.sync += [
-                    self.tensor.eq(self.tensor + 1),
+                    self.tensor.eq(next_tensor),
                     self.left.eq(block_of(self.last_round)),
                 ]
             with m.Else():
                 m.d.sync += [
                     self.active.eq(~self.last_round),
                     self.fresh.eq(1),
-                    self.tensor.eq(0),
+                    self.tensor.eq(first),
                     rounds_after.eq(rounds_after - 1),
                     self.left.eq(block_of(rounds_after == 1)),
                 ]
         return m
+
+    def _next_tensor(self, m: Module) -> tuple[Signal, Any]:
+        """The tensor to come after the one at work, with ``load`` the first; and whether the one
+        at work is the last of its round."""
+        first, coming, after = (
+            Signal.like(self.tensor, name=name) for name in ("first", "coming", "after")
+        )
+        # A flip-flop, since the beats of the next block are chosen by it.
+        kept = Signal.like(self.tensor, name="next_tensor")
+        m.d.comb += [coming.eq(Mux(self.load, first, kept)), after.eq(first)]
+        for index in reversed(range(self._tensors)):
+            with m.If(self.present[index]):
+                m.d.comb += first.eq(index)
+                with m.If(coming < index):
+                    m.d.comb += after.eq(index)
+        with m.If(self.load | (self.step & self.tensor_end)):
+            m.d.sync += kept.eq(after)
+        return coming, kept <= self.tensor

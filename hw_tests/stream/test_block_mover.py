@@ -9,12 +9,18 @@ from hw_tests.stream.block_mover import BlockMover
 
 
 @pytest.mark.parametrize(
-    ("tensors", "block_beats", "buffer_blocks"), [(3, 4, 1), (2, 128, 2)], ids=["tiny", "8 KB"]
+    ("tensors", "block_beats", "buffer_blocks", "uneven"),
+    [(3, 4, 1, False), (2, 128, 2, False), (5, 4, 1, True), (5, 128, 2, True)],
+    ids=["tiny", "8 KB", "uneven, tiny", "uneven, 8 KB"],
 )
-def test_block_mover(tensors: int, block_beats: int, buffer_blocks: int) -> None:
+def test_block_mover(tensors: int, block_beats: int, buffer_blocks: int, uneven: bool) -> None:
     run_bench(
         BlockMover(
-            tensors=tensors, block_beats=block_beats, buffer_blocks=buffer_blocks, addr_width=18
+            tensors=tensors,
+            block_beats=block_beats,
+            buffer_blocks=buffer_blocks,
+            addr_width=18,
+            uneven=uneven,
         ),
         top="block_mover",
         module="hw_tests.stream.block_mover_bench",
@@ -22,5 +28,6 @@ def test_block_mover(tensors: int, block_beats: int, buffer_blocks: int) -> None
             "tensors": tensors,
             "block_beats": block_beats,
             "buffer_blocks": buffer_blocks,
+            "uneven": uneven,
         },
     )
