@@ -7,7 +7,7 @@ flush them as the rule does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -26,7 +26,9 @@ __all__ = [
     "code_of_zero",
     "decode",
     "dequantize",
+    "encode",
     "from_bf16",
+    "packed",
     "quantize",
     "random_words",
     "step",
@@ -34,6 +36,7 @@ __all__ = [
     "thresholds",
     "to_bf16",
     "to_bf16_stochastic",
+    "unpacked",
 ]
 
 BLOCK = 256
@@ -149,6 +152,32 @@ def decode(stored: Any, form: str, subnormals: str = "kept") -> Floats:
     return from_bf16(stored) if form == "bf16" else dequantize(stored, form, subnormals)
 
 
+def encode(values: Floats, form: str, subnormals: str = "kept") -> Any:
+    """What memory holds of FP32 values in a format of :func:`decode`, rounded to nearest."""
+    if form == "fp32":
+        return values
+    return to_bf16(values) if form == "bf16" else quantize(values, form, subnormals)
+
+
+def packed(tensors: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Tensors as they lie in memory: of states of 8 bits the codes, and the ``scales`` of all."""
+    states = {name: each for name, each in tensors.items() if isinstance(each, Quantized)}
+    found = {**tensors, **{name: each.codes for name, each in states.items()}}
+    if states:
+        found["scales"] = np.stack([each.scales for each in states.values()], axis=1).ravel()
+    return found
+
+
+def unpacked(tensors: Mapping[str, NDArray[Any]], states: Sequence[str]) -> dict[str, Any]:
+    """What :func:`packed` was given: ``states`` names those that are of 8 bits."""
+    found: dict[str, Any] = dict(tensors)
+    scales = found.pop("scales", None)
+    for place, name in enumerate(states):
+        assert scales is not None
+        found[name] = Quantized(codes=found[name], scales=scales[place :: len(states)])
+    return found
+
+
 def step(
     model: Reference,
     tensors: Mapping[str, Any],
@@ -157,7 +186,7 @@ def step(
     *,
     t: int,
     seed: int = 0,
-    copy: str | None = None,
+    copy: str = "none",
     skip_not_finite: bool = False,
 ) -> tuple[dict[str, Any], int]:
     """The outputs of a step as memory holds them, and how many gradients are not finite.
@@ -173,7 +202,7 @@ def step(
         Of the random words.
     copy
         The format, ``fp32`` or ``bf16``, of another output, ``p_copy``: the new parameters, rounded
-        to nearest. ``None``: there is none.
+        to nearest. ``none``: there is none.
     skip_not_finite
         If a gradient is not finite, outputs stay as they are, and there is no copy.
     """
@@ -192,6 +221,6 @@ def step(
             stored[name] = to_bf16_stochastic(results[name], words)
         else:
             stored[name] = quantize(results[name], form[name], model.subnormals)
-    if copy is not None:
-        stored["p_copy"] = to_bf16(results["p"]) if copy == "bf16" else results["p"]
+    if copy != "none":
+        stored["p_copy"] = encode(results["p"], copy)
     return stored, wrong

@@ -49,7 +49,7 @@ class Arbiter(wiring.Component):
         register windows at the top included.
     port
         The host's side; its addresses are as wide as the join's.
-    lanes, block_bytes, rules
+    lanes, block_bytes, rules, narrow
         What the kernel was built with, for the registers that tell; rules by their identifiers.
 
     Members
@@ -82,6 +82,7 @@ class Arbiter(wiring.Component):
         lanes: int,
         block_bytes: int,
         rules: Sequence[int],
+        narrow: bool = False,
     ) -> None:
         self._address_width = address_width = join.axi.addr_width
         if 1 << address_width < 4 * WINDOW_BYTES:
@@ -92,6 +93,7 @@ class Arbiter(wiring.Component):
         self._lanes = lanes
         self._block_bytes = block_bytes
         self._rules = rules
+        self._narrow = narrow
         self._join = join
         self._port = port
         self.side = port.side
@@ -260,6 +262,7 @@ class Arbiter(wiring.Component):
             "config_block_bytes": self._block_bytes,
             "config_read_latency_fabric_cycles": self._port.read_latency,
             "config_rules": len(self._rules),
+            "config_narrow": int(self._narrow),
             **{f"rule_{number}_identifier": each for number, each in enumerate(self._rules)},
             "refreshes_count": memory.refreshes,
             "activates_count": memory.activates,

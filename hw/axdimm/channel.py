@@ -114,6 +114,7 @@ def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
         lanes=config.lanes,
         block_bytes=config.block_bytes,
         rules=tuple(rule.identifier for rule in config.kernel.update_rules),
+        narrow=config.narrow,
     )
 
 

@@ -67,6 +67,9 @@ class ModuleConfig:
     subnormals: str = "kept"
     """What becomes of subnormal numbers; see :data:`hw.kernel.config.SUBNORMALS`."""
 
+    narrow: bool = False
+    """Whether the kernels have narrow formats; see :class:`~hw.kernel.config.KernelConfig`."""
+
     host: str = "link"
     """The host's side, one of :data:`HOSTS`: the link of a DIMM, or an AXI4 port a channel for
     boards on which the host has a bus. AXI waits, so reads have no fixed latency there."""
@@ -116,6 +119,7 @@ class ModuleConfig:
             memory_bytes=self.capacity_bytes - 2 * WINDOW_BYTES,
             clocking=self.clocking,
             subnormals=self.subnormals,
+            narrow=self.narrow,
         )
         object.__setattr__(self, "kernel", kernel)
 
@@ -167,6 +171,7 @@ MODULE_PRESETS = {
     "axdimm": ModuleConfig(),
     "axdimm_four_lanes": ModuleConfig(lanes=4, buffer_blocks=3),
     "axdimm_8gbit_x16": ModuleConfig(part=DDR4_1600_8GBIT_X16),
+    "axdimm_narrow": ModuleConfig(rules=("adam", "adamw"), lanes=8, narrow=True),
     "axdimm_ddr4_2400": ModuleConfig(part=DDR4_2400_8GBIT_X8),
     "tiny": ModuleConfig(part=TINY.with_capacity(1 << 20), lanes=2, block_bytes=1024),
 }
@@ -193,6 +198,7 @@ OPTIONS = (
     "memory",
     "clocking",
     "subnormals",
+    "narrow",
     "host",
     "allow_nonstandard",
     *_CONTROLLER,

@@ -18,9 +18,9 @@ def arbiter_map() -> RegisterMap:
     return load_registers("axdimm_arbiter", _ARBITER_RDL)
 
 
-def registers_text(rules: tuple[str, ...] = PAPER_RULES) -> str:
+def registers_text(rules: tuple[str, ...] = PAPER_RULES, narrow: bool = False) -> str:
     """The description of a channel's registers in SystemRDL.
 
     Raises ``ValueError`` for a constant that has the name of another register.
     """
-    return f"{_ARBITER_RDL.read_text()}\n{kernel_text(rules)}"
+    return f"{_ARBITER_RDL.read_text()}\n{kernel_text(rules, narrow)}"

@@ -10,13 +10,15 @@ from hw.float.format import FP32, FP32_FLUSHED, FloatFormat
 from hw.logic.checks import check_int
 from hw.logic.clocking import check_clocking
 from hw.logic.line import LINE_BYTES, line_width
-from hw.rules import PAPER_RULES, rule
+from hw.narrow.formats import most_tensors
+from hw.rules import PAPER_RULES, RULES, rule
 from hw.rules.update_rule import UpdateRule
 from hw.stream.rounds import RoundsLayout
 
 __all__ = [
     "COUNT_WIDTH",
     "MOST_RULES",
+    "NARROW_RULES",
     "PARAMETERS_PER_BEAT",
     "SUBNORMALS",
     "KernelConfig",
@@ -34,7 +36,12 @@ MOST_RULES = 16
 SUBNORMALS = {"kept": FP32, "flushed": FP32_FLUSHED}
 """What becomes of subnormal numbers: by each setting the format in which a kernel computes."""
 
+NARROW_RULES = tuple(name for name, each in RULES.items() if each.states)
+"""Rules that kernels with narrow formats can have: they load ``p``, ``g``, ``m``, ``v`` and store
+``p``, ``m``, ``v``, of which ``m`` and ``v`` are states."""
+
 _LANES = (1, 2, 4, 8, 16)
+_LEAST_NARROW_BLOCK = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +75,11 @@ class KernelConfig:
     subnormals: str = "kept"
     """What becomes of subnormal numbers, one of :data:`SUBNORMALS`; cycles do not depend on it."""
 
+    narrow: bool = False
+    """Whether a run may have its tensors in BF16 and its states in 8 bits; see
+    :class:`~hw.narrow.formats.Formats`. Then the rules are :data:`NARROW_RULES` or one of them, and
+    blocks have at least 8192 bytes, in which the scales of a round fill whole lines."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.rules, tuple) or not 1 <= len(self.rules) <= MOST_RULES:
             raise ValueError(
@@ -78,6 +90,14 @@ class KernelConfig:
             rule(name)
             if self.rules.count(name) > 1:
                 raise ValueError(f"rules must name each rule once, got {name!r} twice")
+        if not isinstance(self.narrow, bool):
+            raise ValueError(f"narrow must be True or False, got {self.narrow!r}")
+        for name in self.rules if self.narrow else ():
+            if name not in NARROW_RULES:
+                raise ValueError(
+                    f"rules must be of {', '.join(NARROW_RULES)} with narrow formats, got "
+                    f"{name!r}; build another kernel for it"
+                )
         if self.lanes not in _LANES:
             raise ValueError(f"lanes must be one of {_LANES}, got {self.lanes!r}")
         check_clocking(self.clocking)
@@ -85,7 +105,8 @@ class KernelConfig:
             raise ValueError(
                 f"subnormals must be one of {', '.join(SUBNORMALS)}, got {self.subnormals!r}"
             )
-        check_int("block_bytes", self.block_bytes, 2 * LINE_BYTES, 65536, power_of_two=True)
+        least = _LEAST_NARROW_BLOCK if self.narrow else 2 * LINE_BYTES
+        check_int("block_bytes", self.block_bytes, least, 65536, power_of_two=True)
         check_int("buffer_blocks", self.buffer_blocks, 1, 16)
         check_int("address_width", self.address_width, 16, COUNT_WIDTH)
         if (
@@ -121,12 +142,20 @@ class KernelConfig:
     @property
     def loaded(self) -> tuple[str, ...]:
         """The places for tensors that a rule loads, named after those that come there."""
-        return self._places([rule.inputs for rule in self.update_rules])
+        return self._places([self.loads(rule) for rule in self.update_rules])
 
     @property
     def stored(self) -> tuple[str, ...]:
         """The places for tensors that a rule stores, named after those that come there."""
-        return self._places([rule.outputs for rule in self.update_rules])
+        return self._places([self.stores(rule) for rule in self.update_rules])
+
+    def loads(self, rule: UpdateRule) -> tuple[str, ...]:
+        """The tensors that a run of ``rule`` loads at most, which have the first places."""
+        return most_tensors(self.narrow).loads(rule)
+
+    def stores(self, rule: UpdateRule) -> tuple[str, ...]:
+        """The tensors that a run of ``rule`` stores at most; likewise."""
+        return most_tensors(self.narrow).stores(rule)
 
     @staticmethod
     def _places(tensors: Sequence[tuple[str, ...]]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal
 from amaranth.lib import wiring
@@ -14,11 +14,14 @@ from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.kernel.config import KernelConfig
 from hw.kernel.lanes import Lanes
+from hw.kernel.narrow_lanes import NarrowLanes
 from hw.kernel.registers import WINDOW_ADDR_WIDTH, WINDOW_BYTES, kernel_map
 from hw.kernel.settings import RunSettings
 from hw.kernel.unit import RuleUnit
 from hw.logic.expose import expose
 from hw.logic.line import LINE_BITS, LINE_BYTES
+from hw.narrow.formats import SCALES_LINE_PARAMETERS
+from hw.narrow.run_formats import FORMATS_FIELDS, RunFormats
 from hw.stream.block_loader import BlockLoader
 from hw.stream.block_writer import BlockWriter
 from hw.stream.fifo import StreamFifo
@@ -27,6 +30,24 @@ __all__ = ["Kernel"]
 
 _SHALLOW_BEATS = 64
 """Beats up to which FIFOs are made of lookup tables."""
+
+
+class _Parts(NamedTuple):
+    """What a kernel is made of, and the signals between."""
+
+    csr: Any
+    settings: Any
+    loader: Any
+    """None if no rule loads."""
+    lanes: Any
+    writer: Any
+    """None if no rule stores."""
+    flush: Signal
+    """Empties the FIFOs."""
+    scan: Signal
+    """The run only counts gradients that are not finite."""
+    again: Signal
+    """Pulse: a run begins whose scan found none."""
 
 
 class Kernel(wiring.Component):
@@ -75,7 +96,7 @@ class Kernel(wiring.Component):
         if units is None:
             units = [RuleUnit(rule, format=config.format) for rule in config.update_rules]
         self._units = units
-        self._map = kernel_map(config.rules)
+        self._map = kernel_map(config.rules, config.narrow)
         if (end := self._map.registers[-1].offset_bytes + LINE_BYTES) > WINDOW_BYTES:
             raise ValueError(
                 f"the rules {', '.join(config.rules)} need {end} bytes of registers, a window has "
@@ -101,13 +122,16 @@ class Kernel(wiring.Component):
             "layout": config.rounds,
             "buffer_blocks": config.buffer_blocks,
             "addr_width": config.address_width,
+            "uneven": config.narrow,
         }
         csr = self._registers(m)
         m.submodules.settings = settings = RunSettings(config)
-        m.submodules.lanes = lanes = Lanes(config, units=self._units)
+        lanes: Any = (NarrowLanes if config.narrow else Lanes)(config, units=self._units)
+        m.submodules.lanes = lanes
         loader = BlockLoader(tensors=len(config.loaded), **layout) if config.loaded else None
         writer = BlockWriter(tensors=len(config.stored), **layout) if config.stored else None
-        flush = Signal()
+        flush, scan, again = (Signal(name=name) for name in ("flush", "scan", "again"))
+        parts = _Parts(csr, settings, loader, lanes, writer, flush, scan, again)
         if loader is not None:
             m.submodules.loader = loader
             expose(m, self.m_axi, loader.axi, loader.axi.signature.members)
@@ -122,11 +146,12 @@ class Kernel(wiring.Component):
             m.d.comb += [
                 writer.filled.eq(lanes.filled),
                 lanes.stored.eq(writer.stored),
-                *(
+            ]
+            if not config.narrow:
+                m.d.comb += [
                     writer.last_strobes.word_select(index, 4).eq(there.replicate(4))
                     for index, there in enumerate(settings.last_parameters)
-                ),
-            ]
+                ]
 
         wiring.connect(m, settings.kept, lanes.constants)
         m.d.comb += [
@@ -144,8 +169,10 @@ class Kernel(wiring.Component):
             self.check_cycles.eq(settings.cycles),
         ]
         self._take_addresses(m, csr, settings)
-        self._start_movers(m, settings, loader, writer)
-        self._run(m, csr, settings, loader, lanes, writer, flush)
+        if config.narrow:
+            self._connect_formats(m, parts)
+        self._start_movers(m, parts)
+        self._run(m, parts)
         return m
 
     def _take_addresses(self, m: Any, csr: Any, settings: Any) -> None:
@@ -155,17 +182,49 @@ class Kernel(wiring.Component):
             for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
                     m.d.comb += [settings.rule.eq(number), settings.known.eq(1)]
-                    loads = [f"{name}_in" for name in rule.inputs]
-                    stores = [f"{name}_out" for name in rule.outputs]
+                    loads = [f"{name}_in" for name in config.loads(rule)]
+                    stores = [f"{name}_out" for name in config.stores(rule)]
                     for first, names in ((0, loads), (len(config.loaded), stores)):
                         m.d.comb += [
                             settings.addresses[slot].eq(getattr(csr, f"{name}_address"))
                             for slot, name in enumerate(names, first)
                         ]
 
-    def _start_movers(self, m: Any, settings: Any, loader: Any, writer: Any) -> None:
+    def _connect_formats(self, m: Any, parts: _Parts) -> None:
+        """Connects what follows from the formats of a run's tensors."""
+        csr, settings, loader, lanes, writer, _, scan, again = parts
+        skip = RunFormats(settings.kept_formats).skip_not_finite
+        scanned = Signal()
+        with m.If(settings.check | again):
+            m.d.sync += scanned.eq(again)
+        m.d.comb += [
+            scan.eq(skip & ~(scanned | again)),
+            settings.formats.eq(Cat(getattr(csr, f"formats_{name}") for name in FORMATS_FIELDS)),
+            settings.seed.eq(csr.seed_key),
+            settings.t.eq(csr.step_t),
+            lanes.formats.eq(settings.kept_formats),
+            lanes.seed.eq(settings.kept_seed),
+            lanes.t.eq(settings.kept_t),
+            lanes.scan.eq(scan),
+            csr.not_finite_count.eq(lanes.not_finite),
+            loader.present.eq(Mux(scan, 1 << self.config.loaded.index("g"), settings.load_present)),
+            writer.present.eq(settings.store_present),
+        ]
+        # Known long before the check is over: in registers, so that nothing waits for them.
+        for mover, way in ((loader, "load"), (writer, "store")):
+            for name in ("full", "tail"):
+                pairs = zip(getattr(mover, name), getattr(settings, f"{way}_{name}"), strict=True)
+                for target, beats in pairs:
+                    kept = Signal.like(beats, name=f"{way}_{name}", reset_less=True)
+                    m.d.sync += kept.eq(beats)
+                    m.d.comb += target.eq(kept)
+        for target, strobes in zip(writer.last_strobes, settings.strobes, strict=True):
+            m.d.comb += target.eq(strobes)
+
+    def _start_movers(self, m: Any, parts: _Parts) -> None:
         """Starts loader and writer: a rule without inputs leaves the loader alone, one without
-        outputs the writer."""
+        outputs the writer. A ``scan`` only loads, and the run then begins ``again``."""
+        _, settings, loader, _, writer, _, scan, again = parts
         config = self.config
         for mover, tensors, first in (
             (loader, "inputs", 0),
@@ -174,7 +233,7 @@ class Kernel(wiring.Component):
             if mover is None:
                 continue
             m.d.comb += [
-                mover.load.eq(settings.check),
+                mover.load.eq(settings.check | again),
                 *(
                     target.eq(line)
                     for target, line in zip(mover.lines, settings.lines[first:], strict=False)
@@ -184,10 +243,12 @@ class Kernel(wiring.Component):
                 for number, rule in enumerate(config.update_rules):
                     if count := len(getattr(rule, tensors)):
                         with m.Case(number):
-                            m.d.comb += [
-                                mover.start.eq(self.begins),
-                                mover.last_tensor.eq(count - 1),
-                            ]
+                            starts = self.begins
+                            if config.narrow:
+                                starts = again | (starts & ~scan if mover is writer else starts)
+                            else:
+                                m.d.comb += mover.last_tensor.eq(count - 1)
+                            m.d.comb += mover.start.eq(starts)
 
     def _registers(self, m: Any) -> Any:
         m.submodules.csr = csr = CsrBank(self._map, addr_width=WINDOW_ADDR_WIDTH, strobes=True)
@@ -197,18 +258,21 @@ class Kernel(wiring.Component):
         return csr
 
     def _fifo(self, m: Any, name: str, source: Any, target: Any, flush: Signal) -> None:
+        depth = self.config.fifo_beats
+        if name.startswith("scales"):
+            # So many of a round whose widest tensor is in BF16; of others it has twice as many.
+            depth = max(2, depth // (SCALES_LINE_PARAMETERS // 32))
         # In block RAM few lines of 512 bits fill little of many blocks, which stand far apart.
-        early = self.config.fifo_beats <= _SHALLOW_BEATS
-        fifo = StreamFifo(shape=LINE_BITS, depth=self.config.fifo_beats, early=early)
+        early = depth <= _SHALLOW_BEATS
+        fifo = StreamFifo(shape=LINE_BITS, depth=depth, early=early)
         m.submodules[f"fifo_{name}"] = fifo
         wiring.connect(m, source, fifo.i)
         wiring.connect(m, fifo.o, target)
         m.d.comb += fifo.flush.eq(flush)
 
-    def _run(
-        self, m: Any, csr: Any, settings: Any, loader: Any, lanes: Any, writer: Any, flush: Signal
-    ) -> None:
+    def _run(self, m: Any, parts: _Parts) -> None:
         """Conducts a run from START to ``done``, and what the registers tell of it."""
+        csr, settings, loader, lanes, writer, flush, scan, again = parts
         cause_of = self._map["status"]["cause"].code
         axi = self.m_axi
         cause = Signal.like(csr.status_cause)
@@ -228,18 +292,19 @@ class Kernel(wiring.Component):
             *(getattr(csr, f"{counter.name}_count").eq(counter) for counter in counters),
         ]
         movers = [mover for mover in (loader, writer) if mover is not None]
-        parts = [*movers, lanes]
-        for part in parts:
+        at_work = [*movers, lanes]
+        for part in at_work:
             m.d.comb += [part.rounds.eq(settings.rounds), part.stop.eq(failed)]
-        m.d.comb += [lanes.load.eq(settings.check), lanes.start.eq(self.begins)]
+        m.d.comb += [lanes.load.eq(settings.check | again), lanes.start.eq(self.begins | again)]
         read_error = C(0, 1) if loader is None else loader.error
 
         read_beat = axi.rvalid & axi.rready
         write_beat = axi.wvalid & axi.wready
+        idle = Cat(part.idle for part in at_work).all()
         with m.FSM(name="state") as fsm:
             m.d.comb += [
                 self.busy.eq(~fsm.ongoing("IDLE")),
-                self.running.eq(fsm.ongoing("RUN")),
+                self.running.eq(self.busy & ~fsm.ongoing("CHECK")),
             ]
             with m.State("IDLE"), m.If(csr.control_start):
                 m.d.comb += settings.take.eq(1)
@@ -256,31 +321,39 @@ class Kernel(wiring.Component):
                     m.d.comb += self.begins.eq(1)
                     m.d.sync += [failed.eq(0), done.eq(0)]
                     m.next = "RUN"
-            with m.State("RUN"):
-                m.d.sync += cycles.eq(cycles + 1)
-                for counter, event in (
-                    (beats_read, read_beat),
-                    (beats_written, write_beat),
-                    (idle_cycles, ~(read_beat | write_beat)),
-                ):
-                    with m.If(event):
-                        m.d.sync += counter.eq(counter + 1)
-                # Here, since the end of the check comes late; no data come in the first cycle.
-                with m.If(first):
-                    m.d.sync += [
-                        cycles.eq(settings.cycles + 1),
-                        idle_cycles.eq(settings.cycles + 1),
-                        beats_read.eq(0),
-                        beats_written.eq(0),
-                    ]
-                with m.If(csr.control_start & ~failed):
-                    m.d.sync += cause.eq(cause_of("start_while_busy"))
-                with m.If(Cat(mover.error for mover in movers).any() & ~failed):
-                    m.d.sync += [
-                        failed.eq(1),
-                        cause.eq(Mux(read_error, cause_of("read_error"), cause_of("write_error"))),
-                    ]
-                with m.If(Cat(part.idle for part in parts).all()):
-                    m.d.comb += flush.eq(1)
-                    m.d.sync += done.eq(1)
-                    m.next = "IDLE"
+            with m.State("RUN"), m.If(idle):
+                m.d.comb += flush.eq(1)
+                m.d.sync += done.eq(1)
+                m.next = "IDLE"
+                if self.config.narrow:
+                    with m.If(scan & ~failed & (lanes.not_finite == 0)):
+                        m.d.sync += done.eq(0)
+                        m.next = "AGAIN"
+            if self.config.narrow:
+                with m.State("AGAIN"):
+                    m.d.comb += again.eq(1)
+                    m.next = "RUN"
+        with m.If(self.running):
+            m.d.sync += cycles.eq(cycles + 1)
+            for counter, event in (
+                (beats_read, read_beat),
+                (beats_written, write_beat),
+                (idle_cycles, ~(read_beat | write_beat)),
+            ):
+                with m.If(event):
+                    m.d.sync += counter.eq(counter + 1)
+            # Here, since the end of the check comes late; no data come in the first cycle.
+            with m.If(first):
+                m.d.sync += [
+                    cycles.eq(settings.cycles + 1),
+                    idle_cycles.eq(settings.cycles + 1),
+                    beats_read.eq(0),
+                    beats_written.eq(0),
+                ]
+            with m.If(csr.control_start & ~failed):
+                m.d.sync += cause.eq(cause_of("start_while_busy"))
+            with m.If(Cat(mover.error for mover in movers).any() & ~failed):
+                m.d.sync += [
+                    failed.eq(1),
+                    cause.eq(Mux(read_error, cause_of("read_error"), cause_of("write_error"))),
+                ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth.hdl import (
     C,
@@ -102,6 +102,8 @@ class Lanes(wiring.Component):
         No round is at work and none is to come (because all were or because of ``stop``).
     """
 
+    _more_members: ClassVar[dict[str, Any]] = {}
+
     def __init__(self, config: KernelConfig, *, units: Sequence[Any]) -> None:
         self._config = config
         self._units = units
@@ -123,6 +125,7 @@ class Lanes(wiring.Component):
                 "stored": In(1),
                 "stop": In(1),
                 "idle": Out(1),
+                **self._more_members,
             }
         )
 
@@ -198,21 +201,41 @@ class Lanes(wiring.Component):
         config = self._config
         parts = config.cycles_per_beat
         inputs = [getattr(self.i, name) for name in config.loaded]
-        loaded_rounds = Signal(range(config.buffer_blocks + 1))
-        free_rounds = Signal(range(config.buffer_blocks + 1))
-        begin = Signal()
-        working = Signal()
         part = Signal(range(parts))
         last_part = part == parts - 1
         operands_valid = Signal()
         step = Signal()
         round_end = step & last_part & issue.round_end
         any_load, any_store = (used[0] if used else C(0, 1) for used in (loads, stores))
+        begin, working = self._take_rounds(
+            m, issue, round_end, any_load=any_load, any_store=any_store
+        )
         m.d.comb += [
             operands_valid.eq(
                 Cat(i.valid | ~used for i, used in zip(inputs, loads, strict=True)).all()
             ),
             step.eq(working & operands_valid),
+            issue.step.eq(step & last_part),
+            # No data come faster than a beat a cycle, so none catch up with those that leave.
+            self.freed.eq(begin if parts == 1 else round_end),
+        ]
+        for i, used in zip(inputs, loads, strict=True):
+            m.d.comb += i.ready.eq(step & last_part & used)
+        with m.If(step):
+            m.d.sync += part.eq(part + 1)
+        return working, step, part
+
+    def _take_rounds(
+        self, m: Any, issue: RoundWalker, round_end: Any, *, any_load: Any, any_store: Any
+    ) -> tuple[Signal, Signal]:
+        """Takes rounds up, of which the run loads anything and stores anything or not; returns
+        whether one begins, and whether one is at work."""
+        most = range(self._config.buffer_blocks + 1)
+        loaded_rounds = Signal(most)
+        free_rounds = Signal(most)
+        begin = Signal()
+        working = Signal()
+        m.d.comb += [
             begin.eq(
                 issue.active
                 & ((loaded_rounds != 0) | ~any_load)
@@ -224,27 +247,20 @@ class Lanes(wiring.Component):
             issue.load.eq(self.load),
             issue.start.eq(self.start),
             issue.rounds.eq(self.rounds),
-            issue.step.eq(step & last_part),
             issue.step_beats.eq(1),
-            # No data come faster than a beat a cycle, so none catch up with those that leave.
-            self.freed.eq(begin if parts == 1 else round_end),
         ]
-        for i, used in zip(inputs, loads, strict=True):
-            m.d.comb += i.ready.eq(step & last_part & used)
-        with m.If(step):
-            m.d.sync += part.eq(part + 1)
         with m.If(begin):
             m.d.sync += working.eq(1)
         with m.Elif(round_end):
             m.d.sync += working.eq(0)
         with m.If(self.load):
-            m.d.sync += [loaded_rounds.eq(0), free_rounds.eq(config.buffer_blocks)]
+            m.d.sync += [loaded_rounds.eq(0), free_rounds.eq(self._config.buffer_blocks)]
         with m.Else():
             m.d.sync += [
                 loaded_rounds.eq(loaded_rounds + self.loaded - (begin & any_load)),
                 free_rounds.eq(free_rounds + self.stored - (begin & any_store)),
             ]
-        return working, step, part
+        return begin, working
 
     def _compute_domain(self, m: Any, enable: Signal) -> tuple[Any, Any]:
         """Makes the units' domain, which stops without ``enable``; returns what enables registers
@@ -273,9 +289,25 @@ class Lanes(wiring.Component):
         Returns whether those of the run's rule have results, these by tensor, and what is to be
         added to each sum.
         """
+        part_bits = LINE_BITS // self._config.cycles_per_beat
+        loaded = self._config.loaded
+        operands = [Signal(part_bits, name=f"i_{name}", reset_less=True) for name in loaded]
+        units_valid = Signal()
+        m.d.compute += units_valid.eq(step)
+        m.d.compute += [
+            kept.eq(getattr(self.i, name).payload.word_select(part, part_bits))
+            for name, kept in zip(loaded, operands, strict=True)
+        ]
+        return self._connect_units(m, units_valid, operands, register_enable)
+
+    def _connect_units(
+        self, m: Any, units_valid: Any, operands: list[Any], register_enable: Any
+    ) -> tuple[Signal, list[Signal], dict[str, Signal]]:
+        """As :meth:`_place_units`, from registers of the units' domain."""
         config, rules = self._config, self._config.update_rules
         part_bits = LINE_BITS // config.cycles_per_beat
-        results = [Signal(part_bits, name=f"o_{name}") for name in config.stored]
+        outputs = max(len(rule.outputs) for rule in rules)
+        results = [Signal(part_bits, name=f"o_{name}") for name in config.stored[:outputs]]
         shares = {
             name: Signal(part_bits, name=f"share_{name}") for name in self.sums.signature.members
         }
@@ -285,15 +317,9 @@ class Lanes(wiring.Component):
         )
         constants = {name: Signal(32, name=name, reset_less=True) for name in taken}
         chosen = Signal.like(self.rule, name="chosen", reset_less=True)
-        operands = [Signal(part_bits, name=f"i_{name}", reset_less=True) for name in config.loaded]
-        units_valid = Signal()
         units_done = Signal()
-        m.d.compute += [units_valid.eq(step), chosen.eq(self.rule)]
+        m.d.compute += chosen.eq(self.rule)
         m.d.compute += [kept.eq(getattr(self.constants, name)) for name, kept in constants.items()]
-        m.d.compute += [
-            kept.eq(getattr(self.i, name).payload.word_select(part, part_bits))
-            for name, kept in zip(config.loaded, operands, strict=True)
-        ]
         for number, (rule, model) in enumerate(zip(rules, self._units, strict=True)):
             targets = {**dict(zip(rule.outputs, results, strict=False)), **shares}
             for lane in range(config.lanes):

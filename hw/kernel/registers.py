@@ -7,7 +7,8 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
-from hw.csr.register_map import RegisterMap, load_registers, parse_registers
+from hw.csr.register_map import RegisterMap, parse_registers
+from hw.narrow.formats import most_tensors
 from hw.rules import PAPER_RULES, rule
 from hw.rules.update_rule import UpdateRule
 
@@ -27,23 +28,28 @@ WINDOW_BYTES = 1 << WINDOW_ADDR_WIDTH
 the one below."""
 
 _KERNEL_RDL = Path(__file__).with_name("kernel.rdl")
+_NARROW_RDL = Path(__file__).with_name("narrow.rdl")
+_NARROW_MARK = "// @narrow: what kernels with narrow formats have comes here.\n"
 
 
 @cache
-def kernel_map(rules: tuple[str, ...] = PAPER_RULES) -> RegisterMap:
-    """The registers of a kernel with ``rules``; tensors and constants of one name share them."""
-    return parse_registers("axdimm_kernel", kernel_text(rules))
+def kernel_map(rules: tuple[str, ...] = PAPER_RULES, narrow: bool = False) -> RegisterMap:
+    """The registers of a kernel with ``rules``, and with narrow formats or without; tensors and
+    constants of one name share them."""
+    return parse_registers("axdimm_kernel", kernel_text(rules, narrow))
 
 
-def kernel_text(rules: tuple[str, ...] = PAPER_RULES) -> str:
+def kernel_text(rules: tuple[str, ...] = PAPER_RULES, narrow: bool = False) -> str:
     """The description of a kernel's registers in SystemRDL.
 
     Raises ``ValueError`` for a constant that has the name of another register.
     """
     chosen = [rule(name) for name in rules]
     text = _KERNEL_RDL.read_text()
-    taken = {each.name for each in load_registers("axdimm_kernel", _KERNEL_RDL).registers}
-    for marker, added in (("settings", _settings(chosen)), ("sums", _sums(chosen))):
+    if narrow:
+        text = text.replace(_NARROW_MARK, _NARROW_RDL.read_text().lstrip())
+    taken = {each.name for each in parse_registers("axdimm_kernel", text).registers}
+    for marker, added in (("settings", _settings(chosen, narrow)), ("sums", _sums(chosen))):
         place = next(line for line in text.splitlines(True) if f"// @{marker}:" in line)
         lines = []
         for kind, name, title in added:
@@ -64,13 +70,15 @@ def union(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
-def _settings(rules: list[UpdateRule]) -> Iterator[tuple[str, str, str]]:
+def _settings(rules: list[UpdateRule], narrow: bool) -> Iterator[tuple[str, str, str]]:
+    most = most_tensors(narrow)
+    described = [most.tensors(each) for each in rules]
     for way, verb, tensors in (
-        ("in", "loaded", [each.inputs for each in rules]),
-        ("out", "stored", [each.outputs for each in rules]),
+        ("in", "loaded", map(most.loads, rules)),
+        ("out", "stored", map(most.stores, rules)),
     ):
         for name in union(tensors):
-            titles = union([each.tensors[name]] for each in rules if name in each.tensors)
+            titles = union([each[name]] for each in described if name in each)
             yield "address_reg", f"{name}_{way}", f"{', '.join(titles)}: {verb}"
     for name in union(each.constants for each in rules):
         titles = union([each.constants[name]] for each in rules if name in each.constants)

@@ -5,16 +5,21 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.kernel.config import COUNT_WIDTH, PARAMETERS_PER_BEAT, KernelConfig
+from hw.kernel.lengths import BEATS, RunLengths
 from hw.kernel.registers import kernel_map, union
 from hw.logic.line import LINE_BYTE_BITS, LINE_BYTES, line_width
+from hw.narrow.run_formats import FORMATS_WIDTH, RunFormats
 from hw.rules.update_rule import UpdateRule
 
-__all__ = ["ConstantsSignature", "RunSettings", "check_cycles"]
+__all__ = ["ConstantsSignature", "RunSettings"]
+
+_NARROW_WIDTHS = {"formats": FORMATS_WIDTH, "seed": 64, "t": 32}
+"""Settings that kernels with narrow formats have in addition, with their widths."""
 
 
 class ConstantsSignature(wiring.Signature):
@@ -33,27 +38,27 @@ class _Pair(NamedTuple):
     may_be_same: bool
 
 
-def _pairs(rule: UpdateRule, first_output: int) -> list[_Pair]:
-    """The pairs of tensors that must not overlap, by their slots."""
-    outputs = [first_output + index for index in range(len(rule.outputs))]
-    pairs = [
-        _Pair(output, source, name == rule.inputs[source])
-        for output, name in zip(outputs, rule.outputs, strict=True)
-        for source in range(len(rule.inputs))
-    ]
-    return pairs + [_Pair(one, other, False) for one, other in combinations(outputs, 2)]
+class _Tensor(NamedTuple):
+    """What the check looks at of a tensor, or keeps of it: first line, beats, presence."""
 
+    line: Any
+    beats: Any
+    there: Any = 1
 
-def check_cycles(rule: UpdateRule) -> int:
-    """Fabric cycles that the check of a run's settings takes: one a tensor and one a pair."""
-    return len(rule.inputs) + len(rule.outputs) + len(_pairs(rule, 0))
+    def take(self, tensor: _Tensor) -> list[Any]:
+        """Statements with which this one keeps ``tensor``; what all have in common is not kept."""
+        return [
+            kept.eq(value) for kept, value in zip(self, tensor, strict=True) if kept is not value
+        ]
 
 
 class RunSettings(wiring.Component):
     """Takes over the settings of a run, checks them, and holds them for the run.
 
     A slot is a place for a tensor: first come those of ``config.loaded``, then those of
-    ``config.stored``. A rule uses the first of each.
+    ``config.stored``. A rule uses the first of each; with narrow formats all, of which a run may
+    have fewer. The members from ``formats`` on are there with narrow formats only. Then ``rounds``
+    counts beats of the widest tensor, and what is said of tensors that are not present is void.
 
     Members
     -------
@@ -62,7 +67,7 @@ class RunSettings(wiring.Component):
     known : In(1)
         The rule exists, for ``take``.
     addresses : In(COUNT_WIDTH), one for each slot
-        Byte addresses of the tensors, for ``take``; 0 for slots that are not used.
+        Byte addresses of the tensors, for ``take``; 0 for slots that the rule does not use.
     count : In(COUNT_WIDTH)
         Parameters to update, for ``take``.
     constants : In(:class:`ConstantsSignature`)
@@ -87,15 +92,32 @@ class RunSettings(wiring.Component):
     rounds : Out(:class:`~hw.stream.rounds.RoundsLayout`)
         The rounds of the run.
     last_parameters : Out(16)
-        The parameters that are in the last line of each tensor, a bit each.
+        The parameters that are in the last line of each FP32 tensor, a bit each.
+    formats, seed, t : In(9), In(64), In(32)
+        The registers of the run, for ``take``; kept in ``kept_formats``, ``kept_seed`` and
+        ``kept_t``.
+    load_present, store_present : Out(loaded), Out(stored)
+        The tensors that the run has, a bit each.
+    load_full, load_tail, store_full, store_tail : Out(range(block_beats + 1)), one for each slot
+        Beats of each tensor's block in a round, and in the last.
+    strobes : Out(64), one for each stored slot
+        Bytes that are in the last line of each tensor.
     """
 
     def __init__(self, config: KernelConfig) -> None:
         self._config = config
-        self._cause = kernel_map(config.rules)["status"]["cause"]
+        self._cause = kernel_map(config.rules, config.narrow)["status"]["cause"]
         self._first_output = len(config.loaded)
         self._slots = len(config.loaded + config.stored)
         rules = range(len(config.rules))
+        narrow: dict[str, Any] = {}
+        if config.narrow:
+            for name, width in _NARROW_WIDTHS.items():
+                narrow |= {name: In(width), f"kept_{name}": Out(width)}
+            for way, slots in (("load", len(config.loaded)), ("store", len(config.stored))):
+                beats = Out(range(config.block_beats + 1)).array(slots)
+                narrow |= {f"{way}_present": Out(slots), f"{way}_full": beats, f"{way}_tail": beats}
+            narrow["strobes"] = Out(LINE_BYTES).array(len(config.stored))
         super().__init__(
             {
                 "rule": In(rules),
@@ -113,11 +135,12 @@ class RunSettings(wiring.Component):
                 "kept": Out(ConstantsSignature(config)),
                 "rounds": Out(config.rounds),
                 "last_parameters": Out(PARAMETERS_PER_BEAT),
+                **narrow,
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
-        m = Module()
+        m: Any = Module()
         config = self._config
         block_bits = config.block_beats.bit_length() - 1
         part_bits = PARAMETERS_PER_BEAT.bit_length() - 1
@@ -133,7 +156,39 @@ class RunSettings(wiring.Component):
         unaligned = Signal()
         step = Signal.like(self.cycles)
         before_last = Signal(COUNT_WIDTH, reset_less=True)
-        beats = Signal(range((1 << COUNT_WIDTH) // PARAMETERS_PER_BEAT + 1), reset_less=True)
+        beats = Signal(BEATS, reset_less=True)
+        count_beats = ((self.count - 1) >> part_bits) + 1
+        # One tensor, or one pair, a cycle, put here in the cycle before.
+        first, second = (
+            _Tensor(Signal.like(full_line, name=name, reset_less=True), beats)
+            for name in ("first", "second")
+        )
+        tensors = [_Tensor(line, beats) for line in lines]
+        asked = [_Tensor(address[LINE_BYTE_BITS:], beats) for address in self.addresses]
+        low = [address[:LINE_BYTE_BITS] for address in self.addresses]
+        no_format: list[tuple[str, Any]] = []
+        part_of_block: list[tuple[str, Any]] = []
+        if config.narrow:
+            places = (*config.loaded, *config.stored)
+            m.submodules.lengths = lengths = RunLengths(config)
+            formats = RunFormats(self.formats)
+            first, second = (
+                each._replace(
+                    beats=Signal(BEATS, name=f"{each.line.name}_beats", reset_less=True),
+                    there=Signal(name=f"{each.line.name}_there", reset_less=True),
+                )
+                for each in (first, second)
+            )
+            tensors = list(map(_Tensor, lines, lengths.lengths, lengths.present))
+            asked = [
+                _Tensor(each.line, formats.lines(name, count_beats), formats.present(name))
+                for each, name in zip(asked, places, strict=True)
+            ]
+            low = [Mux(each.there, bits, 0) for each, bits in zip(asked, low, strict=True)]
+            no_format = [("no_format", lengths.unknown)]
+            part_of_block = [("part_of_block", lengths.part_of_block)]
+            self._keep_narrow(m, lengths)
+            m.d.comb += [lengths.before_last.eq(before_last), lengths.beats.eq(beats)]
         for name in self.constants.signature.members:
             constant = Signal(32, name=name, reset_less=True)
             m.d.comb += getattr(self.kept, name).eq(constant)
@@ -149,17 +204,14 @@ class RunSettings(wiring.Component):
                 known.eq(self.known),
                 none.eq(self.count == 0),
                 before_last.eq(self.count - 1),
-                beats.eq(((self.count - 1) >> part_bits) + 1),
-                unaligned.eq(Cat(each[:LINE_BYTE_BITS] for each in self.addresses).any()),
+                beats.eq(count_beats),
+                unaligned.eq(Cat(low).any()),
                 step.eq(0),
             ]
         with m.Elif(self.check):
             m.d.sync += step.eq(step + 1)
 
-        beats_before_last = before_last >> part_bits
         m.d.comb += [
-            self.rounds.last_round.eq(beats_before_last >> block_bits),
-            self.rounds.tail_beats.eq(beats_before_last[:block_bits] + 1),
             *(
                 self.last_parameters[index].eq(before_last[:part_bits] >= index)
                 for index in range(PARAMETERS_PER_BEAT)
@@ -167,49 +219,97 @@ class RunSettings(wiring.Component):
             *(out.eq(line[: len(out)]) for out, line in zip(self.lines, lines, strict=True)),
             self.kept_rule.eq(kept_rule),
         ]
+        if not config.narrow:
+            beats_before_last = before_last >> part_bits
+            m.d.comb += [
+                self.rounds.last_round.eq(beats_before_last >> block_bits),
+                self.rounds.tail_beats.eq(beats_before_last[:block_bits] + 1),
+            ]
 
-        # One tensor, or one pair, a cycle, put here in the cycle before.
-        first, second = (
-            Signal.like(full_line, name=name, reset_less=True) for name in ("first", "second")
-        )
         may_be_same, is_range_check = Signal(reset_less=True), Signal(reset_less=True)
         with m.Switch(kept_rule):
             for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
-                    m.d.comb += self.cycles.eq(check_cycles(rule))
+                    # Each has one, with narrow formats also those that a run does not have.
+                    steps = len(self._slots_of(rule)) + len(self._pairs(rule))
+                    m.d.comb += self.cycles.eq(steps)
         with m.If(self.take), m.Switch(self.rule):
             for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
-                    address = self.addresses[self._slots_of(rule)[0]]
-                    m.d.sync += [is_range_check.eq(1), first.eq(address[LINE_BYTE_BITS:])]
+                    slot = self._slots_of(rule)[0]
+                    m.d.sync += [is_range_check.eq(1), *first.take(asked[slot])]
         with m.Elif(self.check), m.Switch(kept_rule):
             for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
-                    self._select(m, rule, step, lines, (first, second, may_be_same, is_range_check))
-        out_of_range = first + beats > config.memory_bytes // LINE_BYTES
+                    what = (first, second, may_be_same, is_range_check)
+                    self._select(m, rule, step, tensors, what)
+        out_of_range = first.line + first.beats > config.memory_bytes // LINE_BYTES
         overlap = (
-            (first < second + beats) & (second < first + beats) & ~(may_be_same & (first == second))
+            (first.line < second.line + second.beats)
+            & (second.line < first.line + first.beats)
+            & ~(may_be_same & (first.line == second.line))
         )
+        if config.narrow:
+            out_of_range &= first.there
+            overlap &= first.there & second.there
         m.d.comb += self.last.eq(step == self.cycles - 1)
-        with m.If(~known):
-            m.d.comb += self.fault.eq(self._cause.code("no_rule"))
-        with m.Elif(none):
-            m.d.comb += self.fault.eq(self._cause.code("zero_count"))
-        with m.Elif(unaligned):
-            m.d.comb += self.fault.eq(self._cause.code("unaligned"))
-        with m.Elif(is_range_check & out_of_range):
-            m.d.comb += self.fault.eq(self._cause.code("out_of_range"))
-        with m.Elif(~is_range_check & overlap):
-            m.d.comb += self.fault.eq(self._cause.code("overlap"))
+        causes = [
+            ("no_rule", ~known),
+            *no_format,
+            ("zero_count", none),
+            *part_of_block,
+            ("unaligned", unaligned),
+            ("out_of_range", is_range_check & out_of_range),
+            ("overlap", ~is_range_check & overlap),
+        ]
+        for index, (cause, wrong) in enumerate(causes):
+            with m.Elif(wrong) if index else m.If(wrong):
+                m.d.comb += self.fault.eq(self._cause.code(cause))
         return m
+
+    def _keep_narrow(self, m: Any, lengths: RunLengths) -> None:
+        """Keeps what only narrow formats have, and says what ``lengths`` makes of it."""
+        for name, width in _NARROW_WIDTHS.items():
+            kept = Signal(width, name=f"{name}_kept", reset_less=True)
+            m.d.comb += getattr(self, f"kept_{name}").eq(kept)
+            with m.If(self.take):
+                m.d.sync += kept.eq(getattr(self, name))
+        m.d.comb += [lengths.formats.eq(self.kept_formats), self.rounds.eq(lengths.rounds)]
+        for way, first in (("load", 0), ("store", self._first_output)):
+            for slot in range(len(getattr(self, f"{way}_full"))):
+                m.d.comb += [
+                    getattr(self, f"{way}_present")[slot].eq(lengths.present[first + slot]),
+                    getattr(self, f"{way}_full")[slot].eq(lengths.full[first + slot]),
+                    getattr(self, f"{way}_tail")[slot].eq(lengths.tail[first + slot]),
+                ]
+        m.d.comb += [
+            strobes.eq(each) for strobes, each in zip(self.strobes, lengths.strobes, strict=True)
+        ]
 
     def _slots_of(self, rule: UpdateRule) -> list[int]:
         """The slots that ``rule`` uses."""
-        outputs = range(self._first_output, self._first_output + len(rule.outputs))
-        return [*range(len(rule.inputs)), *outputs]
+        stores = len(self._config.stores(rule))
+        loads = range(len(self._config.loads(rule)))
+        return [*loads, *range(self._first_output, self._first_output + stores)]
+
+    def _pairs(self, rule: UpdateRule) -> list[_Pair]:
+        """The pairs of tensors that must not overlap, by their slots."""
+        loads = self._config.loads(rule)
+        outputs = dict(enumerate(self._config.stores(rule), self._first_output))
+        pairs = [
+            _Pair(output, source, name == loads[source])
+            for output, name in outputs.items()
+            for source in range(len(loads))
+        ]
+        return pairs + [_Pair(one, other, False) for one, other in combinations(outputs, 2)]
 
     def _select(
-        self, m: Module, rule: UpdateRule, step: Signal, lines: list[Signal], what: tuple[Any, ...]
+        self,
+        m: Module,
+        rule: UpdateRule,
+        step: Signal,
+        tensors: list[_Tensor],
+        what: tuple[_Tensor, _Tensor, Signal, Signal],
     ) -> None:
         """Puts the tensors of the step after ``step`` in the check of ``rule`` into ``what``."""
         first, second, may_be_same, is_range_check = what
@@ -217,12 +317,12 @@ class RunSettings(wiring.Component):
         with m.Switch(step):
             for index, slot in enumerate(slots[1:]):
                 with m.Case(index):
-                    m.d.sync += first.eq(lines[slot])
-            for index, pair in enumerate(_pairs(rule, self._first_output), len(slots) - 1):
+                    m.d.sync += first.take(tensors[slot])
+            for index, pair in enumerate(self._pairs(rule), len(slots) - 1):
                 with m.Case(index):
                     m.d.sync += [
                         is_range_check.eq(0),
-                        first.eq(lines[pair.output]),
-                        second.eq(lines[pair.other]),
+                        *first.take(tensors[pair.output]),
+                        *second.take(tensors[pair.other]),
                         may_be_same.eq(pair.may_be_same),
                     ]

@@ -1,4 +1,4 @@
-"""FP32 from and to BF16: the upper half of an FP32 number."""
+"""BF16 from FP32; the other way, a BF16 number is the upper half of one in FP32."""
 
 from __future__ import annotations
 
@@ -11,40 +11,10 @@ from amaranth.lib.wiring import In, Out
 from hw.float.format import FP32, FloatFormat
 from hw.float.parts import Unpacked, cat, delayed_pulse, register
 
-__all__ = ["BF16", "FromBf16", "ToBf16"]
+__all__ = ["BF16", "ToBf16"]
 
 BF16 = FloatFormat(exponent_bits=8, fraction_bits=7)
 """The format whose numbers are the upper halves of FP32's."""
-
-
-class FromBf16(wiring.Component):
-    """``a`` in FP32, exactly, one cycle; a NaN is the canonical one.
-
-    Members
-    -------
-    i_valid, i_a : In(1), In(16)
-        Operand.
-    o_valid, o_y : Out(1), Out(32)
-        Result.
-    """
-
-    latency = 1
-    module_name = "bf16_to_fp32"
-
-    def __init__(self) -> None:
-        super().__init__(
-            {"i_valid": In(1), "i_a": In(16), "o_valid": Out(1), "o_y": Out(FP32.width)}
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        a = Unpacked(m, BF16, self.i_a, "a")
-        upper = Mux(a.nan, C(BF16.canonical_nan, 16), self.i_a)
-        m.d.comb += [
-            self.o_y.eq(cat(C(0, 16), register(m, upper, "upper"))),
-            self.o_valid.eq(delayed_pulse(m, self.i_valid, 1, "valid")),
-        ]
-        return m
 
 
 class ToBf16(wiring.Component):

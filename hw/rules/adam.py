@@ -51,5 +51,6 @@ RULE = UpdateRule(
     inputs=("p", "g", "m", "v"),
     constants={"lam": "weight_decay", **MOMENTS},
     outputs=("p", "m", "v"),
+    states={"m": "signed", "v": "unsigned"},
     formula=adam,
 )

@@ -39,5 +39,6 @@ RULE = UpdateRule(
     inputs=("p", "g", "m", "v"),
     constants={"decay": "1 - lr * weight_decay", **MOMENTS},
     outputs=("p", "m", "v"),
+    states={"m": "signed", "v": "unsigned"},
     formula=adamw,
 )

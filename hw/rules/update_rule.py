@@ -10,8 +10,6 @@ from typing import Any
 from zlib import crc32
 
 from hw.dataflow.flow import Flow, Formula, build_flow
-from hw.float.format import FP32, FloatFormat
-from hw.logic.line import LINE_BITS
 
 __all__ = ["UpdateRule"]
 
@@ -44,9 +42,10 @@ class UpdateRule:
     formula
         Takes each input and constant as a keyword, and returns outputs and sums by name; every
         operation is rounded on its own, see :mod:`hw.dataflow.flow`.
-    formats
-        Number formats of tensors that are not in FP32. A whole number of elements must fit in a
-        line of 64 bytes. The units compute in FP32 only, so for now any other one is refused.
+    states
+        Those of the inputs that a run may have as codes of eight bits, each with whether it has
+        negative numbers, ``"signed"`` or ``"unsigned"``. With them gradients ``g`` and parameters
+        ``p`` may be in BF16, see :mod:`hw.narrow.formats`.
     """
 
     name: str
@@ -57,7 +56,7 @@ class UpdateRule:
     sums: tuple[str, ...] = ()
     constants: Mapping[str, str] = field(default_factory=dict)
     formula: Formula
-    formats: Mapping[str, FloatFormat] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.tensors, *self.sums, *self.constants):
@@ -83,24 +82,20 @@ class UpdateRule:
                     f"rule {self.name!r} has {twice[0]!r} twice among its {kind}s; give each its "
                     f"own name"
                 )
-        for name, format in self.formats.items():
-            self._check_format(name, format)
+        for name, signs in self.states.items():
+            self._check_state(name, signs)
         object.__setattr__(self, "_expressions", self._compiled())
         object.__setattr__(self, "_latency", self.flow().latency)
 
-    def _check_format(self, name: str, format: FloatFormat) -> None:
-        what = f"rule {self.name!r}: tensor {name!r} is in {format.name}"
-        if name not in self.tensors:
-            raise ValueError(f"{what}, but the rule has {sorted(self.tensors)} only")
-        if LINE_BITS % format.width:
+    def _check_state(self, name: str, signs: str) -> None:
+        if name not in self.inputs or name not in self.outputs:
             raise ValueError(
-                f"{what}, of whose {format.width} bits no whole number fits in a beat of "
-                f"{LINE_BITS} bits; choose a format of 8, 16 or 32 bits"
+                f"rule {self.name!r}: state {name!r} must be loaded and stored, but the rule loads "
+                f"{list(self.inputs)} and stores {list(self.outputs)}"
             )
-        if format != FP32:
+        if signs not in ("signed", "unsigned"):
             raise ValueError(
-                f"{what}, but the units compute in {FP32.name} only; convert it before it is "
-                f"copied to the module"
+                f"rule {self.name!r}: state {name!r} is {signs!r}, expected 'signed' or 'unsigned'"
             )
 
     def _compiled(self) -> dict[str, CodeType]:
@@ -152,9 +147,8 @@ class UpdateRule:
 
     @property
     def bytes_per_parameter(self) -> int:
-        """Bytes that are loaded and stored for each parameter."""
-        formats = (self.formats.get(name, FP32) for name in (*self.inputs, *self.outputs))
-        return sum(format.width // 8 for format in formats)
+        """Bytes that are loaded and stored for each parameter, all in FP32."""
+        return 4 * len(self.inputs + self.outputs)
 
     @property
     def signature(self) -> str:

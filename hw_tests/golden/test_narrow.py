@@ -289,3 +289,27 @@ def test_gradients_that_are_not_finite(form: str) -> None:
     assert wrong == 3
     assert stayed.keys() == {"p", "m", "v"}
     assert all(stayed[name] is tensors[name] for name in stayed)
+
+
+@pytest.mark.parametrize("form", ["fp32", "bf16", *narrow.TABLES])
+def test_what_is_encoded_is_decoded(form: str) -> None:
+    values = np.random.default_rng(SEED).random(512, dtype=np.float32)
+    found = narrow.decode(narrow.encode(values, form), form)
+    error = np.abs(found - values).max()
+    assert error == 0 if form == "fp32" else 0 < error < 0.04
+
+
+def test_scales_lie_in_pairs_in_memory() -> None:
+    rng = np.random.default_rng(SEED)
+    values = {name: rng.standard_normal(512).astype(np.float32) for name in "pmv"}
+    m, v = (narrow.quantize(values[name], "dynamic_signed") for name in "mv")
+    held = narrow.packed({"p": values["p"], "m": m, "v": v})
+    assert held.keys() == {"p", "m", "v", "scales"}
+    pairs = [m.scales[0], v.scales[0], m.scales[1], v.scales[1]]
+    assert held["scales"].tolist() == pairs
+    assert held["m"] is m.codes
+    again = narrow.unpacked(held, "mv")
+    assert again.keys() == {"p", "m", "v"}
+    assert again["v"].codes is v.codes
+    assert np.array_equal(again["v"].scales, v.scales)
+    assert narrow.packed(values) == values == narrow.unpacked(values, ())

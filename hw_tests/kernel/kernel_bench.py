@@ -1,7 +1,7 @@
 """The kernel against models of its update rules, on a memory with stalls and errors.
 
-Parameters: ``rules``, ``lanes``, ``block_bytes``, ``memory_bytes`` as the kernel was built. What is
-not about a rule is tried with the first one.
+Parameters: ``rules``, ``lanes``, ``block_bytes``, ``memory_bytes``, ``subnormals``, ``narrow``
+as the kernel was built. What is not about a rule is tried with the first one.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cocotb
@@ -28,7 +29,8 @@ from hw_tests.stalls import STALLS
 
 PARAMETERS = bench_parameters()
 RULES: tuple[str, ...] = tuple(PARAMETERS["rules"])
-MAP = kernel_map(RULES)
+NARROW: bool = PARAMETERS["narrow"]
+MAP = kernel_map(RULES, NARROW)
 MEMORY_BYTES: int = PARAMETERS["memory_bytes"]
 BLOCK: int = PARAMETERS["block_bytes"] // 4
 LANES: int = PARAMETERS["lanes"]
@@ -36,7 +38,7 @@ LANES: int = PARAMETERS["lanes"]
 
 def reference_of(name: str) -> Reference:
     """The model of a rule."""
-    return PLAIN_REFERENCE if name == "plain" else reference(name)
+    return PLAIN_REFERENCE if name == "plain" else reference(name, PARAMETERS["subnormals"])
 
 
 PAPERS_TENSORS = RULES[0] in ("adam", "plain")
@@ -52,7 +54,8 @@ class Tensors:
         self.loaded = [f"{each}_in" for each in model.inputs]
         self.stored = [f"{each}_out" for each in model.outputs]
         self.names = [*self.loaded, *self.stored]
-        loads, stores = len(self.loaded), len(self.stored)
+        # With narrow formats all places are checked.
+        loads, stores = (5, 5) if NARROW else (len(self.loaded), len(self.stored))
         self.check_cycles = loads + stores + loads * stores + stores * (stores - 1) // 2
         """Cycles that the check of the settings takes, one a tensor and one a pair."""
 
@@ -61,9 +64,13 @@ class Tensors:
         loaded = stored.replace("_out", "_in")
         return loaded if loaded in self.loaded else None
 
+    def lines(self, name: str, count: int) -> int:
+        """Lines of 64 bytes that ``count`` parameters of a tensor touch."""
+        return lines_of(count)
+
 
 def lines_of(count: int) -> int:
-    """Lines of 64 bytes that ``count`` parameters touch."""
+    """Lines of 64 bytes that ``count`` parameters in FP32 touch."""
     return -(-count // 16)
 
 
@@ -79,7 +86,7 @@ def place_tensors(
     for name in names:
         line += rng.randrange(0, 90)
         addresses[name] = line * 64
-        line += lines_of(count)
+        line += tensors.lines(name, count)
     assert line * 64 <= MEMORY_BYTES, "the bench's tensors do not fit in its memory"
     return addresses | {name: addresses[other] for name, other in shared.items() if other}
 
@@ -111,6 +118,13 @@ class Bench:
         dut.rst.value = 1
         cocotb.start_soon(Clock(dut.clk, 2, unit="ns").start())
         self.contents = self.numbers.integers(0, 256, MEMORY_BYTES, np.uint8)
+        self.stalls = stalls
+        self.failing: dict[str, set[int]] = {"read": set(), "write": set()}
+        """Beats read, and bursts written, by their numbers, that are answered with an error."""
+        self.errors: list[int] = []
+        """The cycles of the errors."""
+        if memory is AxiMemory:
+            options |= {f"{each}_error": partial(self._fails, each) for each in self.failing}
         self.memory = memory(
             dut,
             "m_axi",
@@ -125,12 +139,22 @@ class Bench:
         self.busy_cycles = 0
         self.select(RULES[0])
 
+    def _fails(self, channel: str, index: int) -> bool:
+        failed = index in self.failing[channel]
+        if failed:
+            self.errors.append(self.memory.cycle)
+        return failed
+
     def select(self, name: str) -> None:
         """Has the next runs compute a rule."""
         self.rule = name
         self.model = reference_of(name)
         self.tensors = Tensors(name)
         self.constants = self.model.constants(**hyperparameters(name, t=3))
+
+    def said(self, count: int, addresses: dict[str, int]) -> str:
+        """Of which run something is said."""
+        return f"{self.rule}: {count} parameters at {addresses}"
 
     def place(self, count: int, *, in_place: bool) -> dict[str, int]:
         return place_tensors(self.rng, self.tensors, count, in_place=in_place)
@@ -209,7 +233,8 @@ class Bench:
     def expected(
         self, count: int, addresses: dict[str, int]
     ) -> tuple[NDArray[np.uint8], dict[str, int]]:
-        """The whole memory after the run, and the bits of the sums."""
+        """The whole memory after the run, and what registers tell of it by their names: beats, and
+        bits of sums."""
         inputs = {
             name.removesuffix("_in"): self.tensor(addresses[name], count).copy()
             for name in self.tensors.loaded
@@ -221,7 +246,13 @@ class Bench:
             raw = np.ascontiguousarray(results[name]).view(np.uint8)
             address = addresses[f"{name}_out"]
             result[address : address + 4 * count] = raw
-        return result, {name: int(results[name].view(np.uint32)) for name in self.model.sums}
+        registers = {
+            "beats_read": len(self.tensors.loaded) * lines_of(count),
+            "beats_written": len(self.tensors.stored) * lines_of(count),
+        }
+        for name in self.model.sums:
+            registers[f"sum_{name}"] = int(results[name].view(np.uint32))
+        return result, registers
 
     def compare(self, expected: NDArray[np.uint8], what: str) -> None:
         """All of the memory, byte for byte."""
@@ -231,30 +262,58 @@ class Bench:
     async def run(self, count: int, addresses: dict[str, int]) -> None:
         """One run, with everything that can be checked about it."""
         self.fill(count, addresses)
-        expected, sums = self.expected(count, addresses)
+        await self.run_filled(count, addresses)
+
+    async def run_filled(self, count: int, addresses: dict[str, int]) -> None:
+        """:meth:`run` of the inputs that are there."""
+        expected, registers = self.expected(count, addresses)
         memory = self.memory
         reads, writes = len(memory.read_cycles), len(memory.write_cycles)
         busy_before = self.busy_cycles
         await self.settings(count, addresses)
         await self.start()
         await self.finish()
-        what = f"{self.rule}: {count} parameters at {addresses}"
+        what = self.said(count, addresses)
         self.compare(expected, what)
-        for name, bits in sums.items():
-            got = await self.read(f"sum_{name}")
-            assert got == bits, f"{what}: {name} is {got:#x}, expected {bits:#x}"
+        for name, value in registers.items():
+            got = await self.read(name)
+            assert got == value, f"{what}: {name} is {got:#x}, expected {value:#x}"
         status = await self.status()
         assert status == Status(0, 1, 0, "none"), f"{what}: {status}"
-        beats_read = len(memory.read_cycles) - reads
-        beats_written = len(memory.write_cycles) - writes
-        assert beats_read == len(self.tensors.loaded) * lines_of(count)
-        assert beats_written == len(self.tensors.stored) * lines_of(count)
-        assert await self.read("beats_read") == beats_read
-        assert await self.read("beats_written") == beats_written
+        assert len(memory.read_cycles) - reads == registers["beats_read"]
+        assert len(memory.write_cycles) - writes == registers["beats_written"]
         cycles = self.busy_cycles - busy_before
         assert await self.read("cycles") == cycles
         moving = {*memory.read_cycles[reads:], *memory.write_cycles[writes:]}
         assert await self.read("idle_cycles") == cycles - len(moving)
+
+    async def run_into_errors(
+        self, channel: str, at: int, count: int, addresses: dict[str, int]
+    ) -> None:
+        """A run in which the beat, or the burst, number ``at`` fails, and one soon after; it ends
+        cleanly."""
+        memory = self.memory
+        self.fill(count, addresses)
+        before = self.contents.copy()
+        expected, _ = self.expected(count, addresses)
+        at += len(memory.read_cycles if channel == "read" else memory.writes)
+        self.failing[channel] = {at, at + self.rng.randrange(1, 4)}
+        self.errors.clear()
+        await self.settings(count, addresses)
+        await self.start()
+        await self.finish()
+        what = f"{channel} error at {at}, {self.said(count, addresses)}"
+        assert self.errors, f"{what}: was never given"
+        assert await self.status() == Status(0, 1, 1, f"{channel}_error"), what
+        # Every line of the memory is as before the run or as after a complete one.
+        now, old, new = (each.reshape(-1, 64) for each in (self.contents, before, expected))
+        wrong = np.flatnonzero((now != old).any(axis=1) & (now != new).any(axis=1))
+        assert not wrong.size, f"{what}: line {wrong[0]} is neither old nor new"
+        if self.stalls == "none":
+            limit = self.errors[0] + 4
+            late = [burst for burst in (*memory.reads, *memory.writes) if burst.cycle > limit]
+            assert not late, f"{what}: a burst at cycle {late[0].cycle}, the error at {limit - 4}"
+        self.failing[channel] = set()
 
 
 async def make_bench(dut: Any, **options: Any) -> Bench:
@@ -449,57 +508,21 @@ async def start_while_busy(dut: Any) -> None:
     await bench.run(count, addresses)
 
 
-def check_stopped(
-    bench: Bench, before: NDArray[np.uint8], expected: NDArray[np.uint8], what: str
-) -> None:
-    """Every line of the memory is as before the run or as after a complete one."""
-    lines = [array.reshape(-1, 64) for array in (bench.contents, before, expected)]
-    now, old, new = lines
-    wrong = np.flatnonzero((now != old).any(axis=1) & (now != new).any(axis=1))
-    assert not wrong.size, f"{what}: line {wrong[0]} is neither old nor new"
-
-
 @cocotb.test(timeout_time=40, timeout_unit="ms")
 @cocotb.parametrize(stalls=list(STALLS), channel=CHANNELS)
 async def memory_errors(dut: Any, stalls: str, channel: str) -> None:
     """An error response ends the run cleanly, wherever it comes; the next works, of any rule."""
-    failing: set[int] = set()
-    seen: list[int] = []
-
-    def fails(index: int) -> bool:
-        if index in failing:
-            seen.append(bench.memory.cycle)
-        return index in failing
-
-    options: dict[str, Any] = {f"{channel}_error": fails}
-    bench = await make_bench(dut, stalls=stalls, **options)
-    memory = bench.memory
+    bench = await make_bench(dut, stalls=stalls)
     count = 3 * BLOCK + 21
     total = len(bench.tensors.loaded) * lines_of(count)
     if channel == "write":
         total = len(bench.tensors.stored) * 4
     for attempt in range(8 if stalls == "none" else 4):
         bench.select(RULES[0])
-        addresses = bench.place(count, in_place=attempt % 2 == 0)
-        bench.fill(count, addresses)
-        before = bench.contents.copy()
-        expected, _ = bench.expected(count, addresses)
-        done_before = len(memory.read_cycles if channel == "read" else memory.writes)
-        # The first, the last and some between; sometimes more than one.
+        # The first, the last and some between.
         at = {0: 0, 1: total - 1}.get(attempt, bench.rng.randrange(total))
-        failing |= {done_before + at, done_before + at + bench.rng.randrange(1, 4)}
-        seen.clear()
-        await bench.settings(count, addresses)
-        await bench.start()
-        await bench.finish()
-        what = f"{channel} error at {at} of {total}"
-        assert seen, f"{what}: was never given"
-        assert await bench.status() == Status(0, 1, 1, f"{channel}_error"), what
-        check_stopped(bench, before, expected, what)
-        if stalls == "none":
-            late = [burst for burst in (*memory.reads, *memory.writes) if burst.cycle > seen[0] + 4]
-            assert not late, f"{what}: a burst at cycle {late[0].cycle}, the error at {seen[0]}"
-        failing.clear()
+        addresses = bench.place(count, in_place=attempt % 2 == 0)
+        await bench.run_into_errors(channel, at, count, addresses)
         bench.select(RULES[-1 - attempt % len(RULES)])
         await bench.run(BLOCK + 1, bench.place(BLOCK + 1, in_place=attempt % 2 == 1))
 

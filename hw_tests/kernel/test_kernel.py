@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,8 +87,13 @@ def test_reset_is_all_that_it_needs(clocking: str) -> None:
         memory_bytes=(1 << 18) - 4096,
         clocking=clocking,
     )
-    rng = random.Random(clocking)
+    text = with_any_power_up(Kernel(config))
+    run(text, config, testcase="reset_during_a_run")
 
+
+def with_any_power_up(kernel: Kernel) -> str:
+    """The Verilog of a kernel, with anything in its registers and memories but for tables."""
+    rng = random.Random(kernel.config.clocking)
     changed = 0
 
     def anything(place: re.Match[str]) -> str:
@@ -97,27 +103,33 @@ def test_reset_is_all_that_it_needs(clocking: str) -> None:
         return f"{place[1]}{width}'h{rng.getrandbits(width):x};"
 
     def power_up(block: re.Match[str]) -> str:
-        return re.sub(r"(\w+(?:\[\w+\])? = )(\d+)'[hdb][0-9a-f]+;$", anything, block[0], flags=re.M)
+        return re.sub(r"(\w+(?:\[row\])? = )(\d+)'[hdb][0-9a-f]+;$", anything, block[0], flags=re.M)
 
-    text = to_verilog(Kernel(config), "kernel")
+    text = to_verilog(kernel, "kernel")
     text = re.sub(r"^  initial begin\n.*?^  end\n", power_up, text, flags=re.DOTALL | re.MULTILINE)
     assert changed > 150
-    run(text, config, testcase="reset_during_a_run")
+    return text
 
 
 def run(
-    design: wiring.Component | str, config: KernelConfig, *, testcase: str | None = None
+    design: wiring.Component | str,
+    config: KernelConfig,
+    *,
+    module: str = "hw_tests.kernel.kernel_bench",
+    testcase: str | Sequence[str] | None = None,
 ) -> None:
-    """The bench of the kernel on ``design``."""
+    """A bench of the kernel on ``design``."""
     run_bench(
         design,
         top="kernel",
-        module="hw_tests.kernel.kernel_bench",
+        module=module,
         parameters={
             "rules": config.rules,
             "lanes": config.lanes,
             "memory_bytes": config.memory_bytes,
             "block_bytes": config.block_bytes,
+            "subnormals": config.subnormals,
+            "narrow": config.narrow,
         },
         testcase=testcase,
     )

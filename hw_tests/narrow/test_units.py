@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from hw.float.format import FP32, FP32_FLUSHED
-from hw.narrow.bf16 import FromBf16, ToBf16
+from hw.narrow.bf16 import ToBf16
 from hw.narrow.codes import CodeSearch, Dequantizer
 from hw.narrow.philox import Philox, RandomWords
 from hw.narrow.tables import TABLES
@@ -32,7 +32,6 @@ def of_codes(pair: tuple[str, str]) -> list[CodeSearch | Dequantizer]:
 def simulator() -> str:
     return player_text(
         [
-            FromBf16(),
             ToBf16(),
             Philox(),
             *(RandomWords(lanes=lanes) for lanes in LANES),

@@ -54,9 +54,8 @@ def numbers(count: int) -> Any:
 
 @cocotb.test(timeout_time=100, timeout_unit="ms")
 async def bf16(dut: Any) -> None:
-    """Every BF16 number to FP32 and back; FP32 numbers to BF16 with every random number."""
+    """Every BF16 number and others in FP32, with every random number."""
     every = RNG.permutation(np.arange(1 << 16, dtype=np.uint16))
-    wide = narrow.from_bf16(every).view(np.uint32)
     halves = RNG.integers(0, 1 << 16, 300_000, dtype=np.uint16)
     # Ties and their neighbours on either side.
     ties = (halves.astype(np.uint32) << 16) + RNG.integers(0x7FFE, 0x8002, len(halves))
@@ -67,10 +66,7 @@ async def bf16(dut: Any) -> None:
     values = given.view(np.float32)
     dut.fp32_to_bf16_stochastic.value = 0
     to_nearest = narrow.to_bf16(values)
-    await gather(
-        check(dut, "bf16_to_fp32", rows(every), wide),
-        check(dut, "fp32_to_bf16", rows(given, random), to_nearest),
-    )
+    await check(dut, "fp32_to_bf16", rows(given, random), to_nearest)
     dut.fp32_to_bf16_stochastic.value = 1
     stochastic = narrow.to_bf16_stochastic(values, random)
     await check(dut, "fp32_to_bf16", rows(given, random), stochastic)

@@ -84,6 +84,10 @@ def test_each_rule_is_a_file_for_hardware_and_one_for_its_arithmetic() -> None:
 ROOT = Path(__file__).parents[2]
 ALSO_NAMED = {
     "hw/rules/__init__.py": {"adam"},  # PAPER_RULES
+    # The preset with narrow formats; fields that are called so.
+    "hw/axdimm/config.py": {"adam", "adamw"},
+    "hw/narrow/formats.py": {"copy"},
+    "hw/narrow/run_formats.py": {"copy"},
     "sw_driver/axdimm/device.py": {"adam"},  # RunAdamOnAxdimmAsync, the paper's call
     "sw_driver/experiments/baseline.py": {"adam"},  # on the CPU
     # Rules of PyTorch's classes, and of clip_grad_norm; amsgrad and the like are options there.
