@@ -1,5 +1,7 @@
 """The AXDIMM module as a program sees it: the runtime's API, and the devices behind it."""
 
+from hw.narrow.formats import Formats
+
 from ..device.memory import AxdimmPointer, MemoryStatistics
 from .backends import BackendOptions, open_backend
 from .backends.mapped import MappedTransport
@@ -18,6 +20,7 @@ __all__ = [
     "BackendOptions",
     "Configuration",
     "CopiedBytes",
+    "Formats",
     "KernelRun",
     "MappedTransport",
     "MemoryStatistics",

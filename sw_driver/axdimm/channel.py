@@ -11,8 +11,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hw.rules.update_rule import UpdateRule
-
 from ..device.clock import Awaited, Exclusive, Steps
 from ..device.errors import (
     BusyError,
@@ -29,8 +27,8 @@ from ..device.timeline import Timeline
 from ..device.transport import DeviceTimeout
 from .allocator import ChannelAllocator
 from .hostcache import HostCache
-from .registers import ChannelRegisters, arbiter_registers, kernel_registers, kernel_rules
-from .runs import ACTIVITY_REGISTERS, PARAMETERS_PER_BEAT, DramActivity, KernelRun, RunResult
+from .registers import ChannelRegisters, arbiter_registers, kernel_built, kernel_registers
+from .runs import ACTIVITY_REGISTERS, DramActivity, KernelRun, RunResult
 from .transport import Transport, kernel_window, read_bytes, write_bytes
 
 __all__ = ["LINK_TRACK", "Channel", "CopiedBytes", "Mode", "ModePolicy"]
@@ -114,9 +112,10 @@ class Channel:
         self._user = Exclusive(f"what is done on channel {number}")
         self.arbiter = arbiter_registers(self._transport, number)
         self._identify()
-        self.rules = kernel_rules(self._transport, number)
-        """Names of the kernel's update rules, in the order in which its register selects them."""
-        self.kernel = kernel_registers(self._transport, number, self.rules)
+        self.rules, self.narrow = kernel_built(self._transport, number)
+        """Names of the kernel's update rules, in the order in which its register selects them, and
+        whether it has narrow formats."""
+        self.kernel = kernel_registers(self._transport, number, self.rules, self.narrow)
         self.allocator = ChannelAllocator(
             limit_bytes=kernel_window(self._transport.capacity_bytes), stagger=stagger
         )
@@ -380,9 +379,11 @@ class Channel:
             )
         yield
         sums = {f"sum_{name}": name for name in run.rule.sums}
+        more = ["not_finite"] if self.narrow else []
         counters = self.kernel.read_many(
-            ["cycles", "beats_read", "beats_written", "idle_cycles", *sums]
+            ["cycles", "beats_read", "beats_written", "idle_cycles", *sums, *more]
         )
+        not_finite = counters.get("not_finite", 0)
         result = RunResult(
             nparams=run.nparams,
             fabric_cycles=counters["cycles"],
@@ -394,6 +395,8 @@ class Channel:
                 name: float(np.uint32(counters[register]).view(np.float32))
                 for register, name in sums.items()
             },
+            not_finite=not_finite,
+            skipped=run.formats.skip_not_finite and not_finite > 0,
         )
         if self._timeline is not None:
             self._timeline.add(
@@ -414,7 +417,7 @@ class Channel:
         left = timeout_fabric_cycles
         shortest, longest = RUN_POLL_CHUNK_FABRIC_CYCLES
         # A beat takes a cycle, so before that it does not end, unless it is refused.
-        early = run.beats // RUN_POLL_FABRIC_CYCLES * RUN_POLL_FABRIC_CYCLES
+        early = run.fewest_beats // RUN_POLL_FABRIC_CYCLES * RUN_POLL_FABRIC_CYCLES
         while True:
             passed = timeout_fabric_cycles - left
             chunk = min(left, longest, max(shortest, passed // 16))
@@ -441,14 +444,8 @@ class Channel:
                     state=self.describe(),
                 )
             yield
-            run.reach(self._parameters_done(run.rule))
-
-    def _parameters_done(self, rule: UpdateRule) -> int:
-        """How many parameters of the run in progress are through."""
-        # Each is written once to each output; without one, those that were read.
-        register = "beats_written" if rule.outputs else "beats_read"
-        beats = self.kernel.read(register)
-        return beats * PARAMETERS_PER_BEAT // len(rule.outputs or rule.inputs)
+            register = "beats_written" if run.rule.outputs else "beats_read"
+            run.reach(run.parameters_done(self.kernel.read(register)))
 
     def _activity(self) -> DramActivity:
         values = self.arbiter.read_many(list(ACTIVITY_REGISTERS.values()))

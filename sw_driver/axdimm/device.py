@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hw.narrow.formats import FP32_FORMATS, Formats
+
 from ..device.clock import Clock
 from ..device.errors import InvalidArgumentError
 from ..device.memory import (
@@ -56,6 +58,8 @@ class Configuration:
     """Latency of host reads in fabric cycles; 0 on an untimed backend."""
     rules: tuple[str, ...]
     """Names of the kernel's update rules."""
+    narrow: bool
+    """Whether runs may have :class:`~hw.narrow.formats.Formats` of their own."""
 
 
 class Axdimm(Copies):
@@ -153,11 +157,16 @@ class Axdimm(Copies):
         )
         fields = state.arbiter["config"].fields
         built: dict[str, Any] = {each.name: each.extract(values["config"]) for each in fields}
-        return Configuration(**built | {"capacity_bytes": values["capacity"], "rules": state.rules})
+        built |= {"rules": state.rules, "narrow": bool(built["narrow"])}
+        return Configuration(**built, capacity_bytes=values["capacity"])
 
     def rules(self, channel: int) -> tuple[str, ...]:
         """Names of the update rules that the channel's kernel computes, read when it was opened."""
         return self._session.channel(channel).rules
+
+    def narrow(self, channel: int) -> bool:
+        """Whether the channel's kernel has narrow formats, read when it was opened."""
+        return self._session.channel(channel).narrow
 
     def copied_bytes(self, channel: int) -> CopiedBytes:
         """How many bytes were copied over the link and through the backdoor."""
@@ -366,11 +375,13 @@ class Axdimm(Copies):
         hyperparameters: Mapping[str, float],
         channel: int,
         *,
+        formats: Formats = FP32_FORMATS,
+        seed: int = 0,
         timeout_fabric_cycles: int | None = None,
         stream: Stream | None = None,
         modes: str | None = None,
     ) -> KernelRun:
-        """Starts an update rule on ``nparams`` FP32 parameters.
+        """Starts an update rule on ``nparams`` parameters.
 
         Returns when the kernel was started, or with ``stream`` at once. The channel has to be in
         acceleration mode (or is switched, by ``modes``) and stays in it. The tensors start on
@@ -380,18 +391,22 @@ class Axdimm(Copies):
         Parameters
         ----------
         rule: its name, one of :meth:`rules`.
-        tensors: a pointer for each tensor of the rule, by its name.
-        nparams: elements of each tensor.
+        tensors: a pointer for each tensor of the rule, and of ``formats``, by its name.
+        nparams: how many parameters; a multiple of 256 if a tensor is not in FP32.
         hyperparameters: a number for each hyper-parameter of the rule, by its name; see
             :func:`~sw_driver.axdimm.hyperparameters.checked_hyperparameters`.
+        formats: those of the tensors, see ``docs/formats.md``; others than FP32 need a kernel that
+            has them, see :meth:`narrow`.
+        seed: 64 bits, of the random words that round ``p`` to BF16; runs of one step need seeds of
+            their own.
         timeout_fabric_cycles: when to give the kernel up; the default is ample.
         stream: where to queue the run.
         modes: see :class:`~sw_driver.axdimm.channel.ModePolicy`; None is the device's.
 
         Raises
         ------
-        InvalidArgumentError: the kernel has not the rule, or tensors, their channel, alignment or
-            length, or hyper-parameters are not those that it needs.
+        InvalidArgumentError: the kernel has not the rule or the formats, or tensors, their channel,
+            alignment or length, or hyper-parameters are not those that it needs.
         PointerError, RangeError, BusyError, WrongModeError: before anything was started, too. What
             goes wrong later is raised by the handle's ``wait``.
         """
@@ -403,6 +418,8 @@ class Axdimm(Copies):
                 nparams,
                 hyperparameters,
                 channel,
+                formats=formats,
+                seed=seed,
                 timeout_fabric_cycles=timeout_fabric_cycles,
                 stream=stream,
                 modes=modes,

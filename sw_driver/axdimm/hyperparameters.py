@@ -42,17 +42,15 @@ def checked_hyperparameters(rule: UpdateRule, given: Mapping[str, Any]) -> dict[
             f"hyperparameters is {given!r}: expected a mapping from names to numbers",
             rule=rule.name,
         )
-    takes = f"{rule.name} takes {', '.join(rule.hyperparameters) or 'none'}"
-    for name in (*rule.hyperparameters, *given):
-        if name not in given or name not in rule.hyperparameters:
+    names = rule.hyperparameters
+    takes = f"{rule.name} takes {', '.join(names) or 'none'}"
+    for name in (*names, *given):
+        if name not in given or name not in names:
             wrong = "is missing" if name not in given else "was given"
             raise InvalidArgumentError(
                 f"hyper-parameter {name!r} {wrong}: {takes}", name=name, rule=rule.name
             )
-    return {
-        name: (_step if name == "t" else _number)(name, given[name])
-        for name in rule.hyperparameters
-    }
+    return {name: (_step if name == "t" else _number)(name, given[name]) for name in names}
 
 
 def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> dict[str, np.float32]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from hw.kernel.config import NARROW_RULES
+from hw.narrow.formats import BLOCK_PARAMETERS, Formats
 from hw.rules import RULES
 from hw.rules.update_rule import UpdateRule
 
@@ -18,7 +20,7 @@ from ..device.memory import Allocation, AxdimmPointer, checked_size
 from ..device.streams import Handle, Stream
 from .channel import Channel, Mode
 from .hyperparameters import checked_hyperparameters, rule_constants
-from .runs import PARAMETER_BYTES, KernelRun
+from .runs import KernelRun
 from .session import Session
 from .transport import LINE_BYTES
 
@@ -36,6 +38,8 @@ def launch(
     hyperparameters: Mapping[str, Any],
     channel: int,
     *,
+    formats: Formats,
+    seed: int,
     timeout_fabric_cycles: int | None,
     stream: Stream | None,
     modes: str | None,
@@ -46,7 +50,8 @@ def launch(
     """
     state = session.channel(channel)
     chosen = _rule_of(state, rule)
-    tensors = _named_tensors(chosen, tensors)
+    _check_formats(state, chosen, formats)
+    tensors = _named_tensors(chosen, formats, tensors)
     for name, pointer in tensors.items():
         session.owner(pointer)
         if pointer.channel != state.number:
@@ -56,7 +61,8 @@ def launch(
                 tensor_channel=pointer.channel,
                 channel=state.number,
             )
-    count = _count_of(nparams)
+    count = _count_of(nparams, formats)
+    key = _seed_of(seed)
     checked = checked_hyperparameters(chosen, hyperparameters)
     constants = rule_constants(chosen, checked)
     if timeout_fabric_cycles is not None:
@@ -65,14 +71,16 @@ def launch(
         )
     policy = session.policy(modes)
     session.check_stream(stream)
-    users = [each.users for each in _check_tensors(state, chosen, tensors, count)]
+    users = [each.users for each in _check_tensors(state, chosen, formats, tensors, count)]
     settings = {
         "count": count,
-        **{f"{name}_in": tensors[name].address for name in chosen.inputs},
-        **{f"{name}_out": tensors[name].address for name in chosen.outputs},
+        **{f"{name}_in": tensors[name].address for name in formats.loads(chosen)},
+        **{f"{name}_out": tensors[name].address for name in formats.stores(chosen)},
         **{name: int(value.view(np.uint32)) for name, value in constants.items()},
         "rule": state.rules.index(rule),
     }
+    if state.narrow:
+        settings |= {"formats": formats.code(), "seed": key, "step": int(checked["t"]) % 2**32}
 
     run = KernelRun(
         session.domain,
@@ -80,6 +88,7 @@ def launch(
         channel=state.number,
         nparams=count,
         t=int(checked["t"]) if "t" in checked else None,
+        formats=formats,
     )
     timeout = (
         TIMEOUT_FABRIC_CYCLES + TIMEOUT_FABRIC_CYCLES_PER_BEAT * run.beats
@@ -125,34 +134,65 @@ def _rule_of(state: Channel, name: str) -> UpdateRule:
     raise InvalidArgumentError(what, rule=name, channel=state.number, rules=state.rules)
 
 
-def _named_tensors(rule: UpdateRule, given: Mapping[str, Any]) -> dict[str, AxdimmPointer]:
-    """The rule's tensors, with a pointer for each and no other."""
+def _check_formats(state: Channel, rule: UpdateRule, formats: Formats) -> None:
+    if not isinstance(formats, Formats):
+        raise InvalidArgumentError(
+            f"formats is {formats!r}: expected a Formats, such as Formats(gradients='bf16')",
+            formats=formats,
+        )
+    if formats.usual or state.narrow:
+        return
+    rules = tuple(name for name in NARROW_RULES if name in (*state.rules, rule.name))
+    how = f"open it with BackendOptions(settings={{'narrow': True, 'rules': {rules}}})"
+    if rule.name not in NARROW_RULES:
+        how = f"{rule.name} is none of the rules that may have them, {', '.join(NARROW_RULES)}"
+    raise InvalidArgumentError(
+        f"the kernel of channel {state.number} has no narrow formats, but the run has {formats}: "
+        f"{how}",
+        formats=formats,
+        channel=state.number,
+    )
+
+
+def _named_tensors(
+    rule: UpdateRule, formats: Formats, given: Mapping[str, Any]
+) -> dict[str, AxdimmPointer]:
+    """The run's tensors, with a pointer for each and no other."""
     if not isinstance(given, Mapping):
         raise InvalidArgumentError(
             f"tensors is {given!r}: expected a mapping from names to pointers", rule=rule.name
         )
-    for name in (*rule.tensors, *given):
-        if name not in given or name not in rule.tensors:
+    wanted = formats.tensors(rule)
+    for name in (*wanted, *given):
+        if name not in given or name not in wanted:
             wrong = "is missing" if name not in given else "was given"
-            takes = ", ".join(f"{each} ({what})" for each, what in rule.tensors.items())
+            takes = ", ".join(f"{each} ({what})" for each, what in wanted.items())
+            with_them = "" if formats.usual else f" with {formats}"
             raise InvalidArgumentError(
-                f"tensor {name!r} {wrong}: {rule.name} takes {takes}", tensor=name, rule=rule.name
+                f"tensor {name!r} {wrong}: {rule.name}{with_them} takes {takes}",
+                tensor=name,
+                rule=rule.name,
             )
     return dict(given)
 
 
 def _check_tensors(
-    state: Channel, rule: UpdateRule, tensors: Mapping[str, AxdimmPointer], count: int
+    state: Channel,
+    rule: UpdateRule,
+    formats: Formats,
+    tensors: Mapping[str, AxdimmPointer],
+    count: int,
 ) -> list[Allocation]:
     """The allocations that the tensors are in."""
-    nbytes = count * PARAMETER_BYTES
+    nbytes = {name: formats.tensor_bytes(rule, name, count) for name in tensors}
     allocations = []
     for name, pointer in tensors.items():
         allocation = state.allocations.check(pointer)
         allocations.append(allocation)
         offset = pointer.address - allocation.address
-        if offset < 0 or offset + nbytes > allocation.nbytes:
-            held = max(0, allocation.nbytes - offset) // PARAMETER_BYTES if offset >= 0 else 0
+        if offset < 0 or offset + nbytes[name] > allocation.nbytes:
+            held_bytes = max(0, allocation.nbytes - offset) if offset >= 0 else 0
+            held = held_bytes * 8 * BLOCK_PARAMETERS // formats.block_bits(rule, name)
             raise InvalidArgumentError(
                 f"{name} holds {held} parameters, the run is over {count}",
                 tensor=name,
@@ -167,20 +207,20 @@ def _check_tensors(
                 address=pointer.address,
             )
     for (one, a), (other, b) in itertools.combinations(tensors.items(), 2):
-        if not {one, other} & {*rule.outputs}:
+        if not {one, other} & {*formats.stores(rule)}:
             continue
-        if a.address < b.address + nbytes and b.address < a.address + nbytes:
+        if a.address < b.address + nbytes[other] and b.address < a.address + nbytes[one]:
             raise RangeError(
-                f"{one} at {a.address:#x} and {other} at {b.address:#x} overlap within "
-                f"{nbytes} bytes",
+                f"{one} at {a.address:#x} and {other} at {b.address:#x} overlap: they have "
+                f"{nbytes[one]} and {nbytes[other]} bytes",
                 tensors=(one, other),
                 addresses=(a.address, b.address),
-                nbytes=nbytes,
+                nbytes=(nbytes[one], nbytes[other]),
             )
     return allocations
 
 
-def _count_of(nparams: int) -> int:
+def _count_of(nparams: int, formats: Formats) -> int:
     try:
         count = 0 if isinstance(nparams, bool) else index(nparams)
     except TypeError:
@@ -189,4 +229,19 @@ def _count_of(nparams: int) -> int:
         raise InvalidArgumentError(
             f"nparams is {nparams!r}: expected an integer of at least 1", nparams=nparams
         )
+    if formats.narrow and count % BLOCK_PARAMETERS:
+        raise InvalidArgumentError(
+            f"nparams is {count}: expected a multiple of {BLOCK_PARAMETERS} in a run with a tensor "
+            f"that is not in FP32; append {-count % BLOCK_PARAMETERS} parameters, all zeros",
+            nparams=count,
+        )
     return count
+
+
+def _seed_of(seed: int) -> int:
+    key = checked_size("seed", seed)
+    if key >> 64:
+        raise InvalidArgumentError(
+            f"seed is {seed}: expected an integer of 64 bits, below {2**64}", seed=seed
+        )
+    return key

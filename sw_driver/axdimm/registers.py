@@ -17,7 +17,7 @@ from ..device.errors import IncompatibleDeviceError
 from ..device.registers import RegisterWindow
 from .transport import LINE_BYTES, Transport, arbiter_window, finished, kernel_window
 
-__all__ = ["COUNTERS", "ChannelRegisters", "arbiter_registers", "kernel_registers", "kernel_rules"]
+__all__ = ["COUNTERS", "ChannelRegisters", "arbiter_registers", "kernel_built", "kernel_registers"]
 
 COUNTERS = tuple(
     register.name
@@ -129,30 +129,35 @@ def arbiter_registers(transport: Transport, channel: int) -> ChannelRegisters:
 
 
 def kernel_registers(
-    transport: Transport, channel: int, rules: tuple[str, ...] | None = None
+    transport: Transport,
+    channel: int,
+    rules: tuple[str, ...] | None = None,
+    narrow: bool = False,
 ) -> ChannelRegisters:
     """The kernel's registers, which answer in acceleration mode.
 
-    ``rules`` are those of the kernel; None asks the arbiter for them, see :func:`kernel_rules`.
+    ``rules`` are those of the kernel, and ``narrow`` whether it has narrow formats; with None the
+    arbiter is asked for both, see :func:`kernel_built`.
     """
     if rules is None:
-        rules = kernel_rules(transport, channel)
+        rules, narrow = kernel_built(transport, channel)
     return ChannelRegisters(
         transport,
         channel,
         base=kernel_window(transport.capacity_bytes),
-        registers=kernel_map(rules),
+        registers=kernel_map(rules, narrow),
     )
 
 
-def kernel_rules(transport: Transport, channel: int) -> tuple[str, ...]:
-    """Names of the kernel's update rules, in the order in which its register selects them.
+def kernel_built(transport: Transport, channel: int) -> tuple[tuple[str, ...], bool]:
+    """Names of the kernel's update rules, in the order in which its register selects them, and
+    whether it has narrow formats.
 
     Raises :class:`~sw_driver.device.errors.IncompatibleDeviceError` for a rule that is not known
     here.
     """
     arbiter = arbiter_registers(transport, channel)
-    count = arbiter.read_field("config", "rules")
+    count, narrow = arbiter.read_fields("config", "rules", "narrow")
     if not 1 <= count <= MOST_RULES:
         raise IncompatibleDeviceError(
             f"channel {channel} has {count} update rules, this driver expects 1 to {MOST_RULES}",
@@ -172,4 +177,4 @@ def kernel_rules(transport: Transport, channel: int) -> tuple[str, ...]:
                 found=value,
                 expected=sorted(known),
             )
-    return tuple(known[value] for value in found.values())
+    return tuple(known[value] for value in found.values()), bool(narrow)

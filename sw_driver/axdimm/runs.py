@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 
+from hw.logic.line import LINE_BITS
+from hw.narrow.formats import BLOCK_PARAMETERS, Formats
 from hw.rules.update_rule import UpdateRule
 
 from ..device.clock import Domain
 from ..device.streams import Handle
-from .transport import LINE_BYTES
 
 __all__ = [
     "ACTIVITY_REGISTERS",
     "DRAM_TIMES",
-    "PARAMETERS_PER_BEAT",
     "PARAMETER_BYTES",
     "DramActivity",
     "KernelRun",
@@ -22,9 +22,7 @@ __all__ = [
 ]
 
 PARAMETER_BYTES = 4
-"""Bytes of a parameter, which is in FP32."""
-
-PARAMETERS_PER_BEAT = LINE_BYTES // PARAMETER_BYTES
+"""Bytes of a parameter in FP32."""
 
 BURST_TCK = 4
 """DRAM clocks that the data of a line of 64 bytes take."""
@@ -109,6 +107,11 @@ class RunResult:
     """What the DRAM did during the run; None on an untimed backend."""
     sums: Mapping[str, float] = field(default_factory=dict)
     """The rule's sums over all parameters, as FP32 values; 0 on a backend without arithmetic."""
+    not_finite: int = 0
+    """Gradients that are infinite or NaN; 0 from a kernel without narrow formats, which counts
+    none."""
+    skipped: bool = False
+    """Whether nothing was written because of them."""
 
 
 class KernelRun(Handle[RunResult]):
@@ -127,6 +130,7 @@ class KernelRun(Handle[RunResult]):
         channel: int,
         nparams: int,
         t: int | None,
+        formats: Formats,
     ) -> None:
         step = "" if t is None else f"step {t} of "
         super().__init__(
@@ -141,11 +145,31 @@ class KernelRun(Handle[RunResult]):
         """The channel that the run is on."""
         self.nparams = nparams
         """Parameters that the run updates."""
+        self.formats = formats
+        """The formats of its tensors."""
         self.kernel_began = 0
         """Simulated time at which the kernel was started, in fabric cycles."""
 
     @property
     def beats(self) -> int:
-        """Beats of 64 bytes that the run reads and writes."""
-        tensors = len(self.rule.inputs) + len(self.rule.outputs)
-        return tensors * -(-self.nparams // PARAMETERS_PER_BEAT)
+        """Beats of 64 bytes that the run reads and writes, unless it is skipped."""
+        rule, formats = self.rule, self.formats
+        tensors = (*formats.loads(rule), *formats.stores(rule))
+        if formats.skip_not_finite:
+            tensors += ("g",)
+        return sum(formats.tensor_lines(rule, name, self.nparams) for name in tensors)
+
+    @property
+    def fewest_beats(self) -> int:
+        """Beats of 64 bytes after which the run may end."""
+        if self.formats.skip_not_finite:
+            return self.formats.tensor_lines(self.rule, "g", self.nparams)
+        return self.beats
+
+    def parameters_done(self, beats: int) -> int:
+        """How many parameters are through when so many beats were written, or, if the rule stores
+        nothing, read."""
+        rule, formats = self.rule, self.formats
+        tensors = formats.stores(rule) or formats.loads(rule)
+        bits = sum(formats.block_bits(rule, each) for each in tensors)
+        return beats * LINE_BITS * BLOCK_PARAMETERS // bits

@@ -29,9 +29,11 @@ class Options(OutputOptions):
     """folder (default: build/registers)"""
     name: Annotated[str | None, Parameter(metavar="NAME")] = None
     """what the headers and all that is in them begin with (default: nearmem, with the rules if they
-    are not the paper's)"""
+    are not the paper's, and narrow)"""
     rules: Annotated[str | None, Parameter(metavar="NAME,NAME")] = None
     """update rules of the kernel (default: the paper's)"""
+    narrow: bool = False
+    """of a kernel with narrow formats"""
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
@@ -47,15 +49,16 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
 
     with turning(ValueError, into=Refusal):
         rules = tuple(options.rules.split(",")) if options.rules else PAPER_RULES
-        config = KernelConfig(rules=rules)
+        config = KernelConfig(rules=rules, narrow=options.narrow)
         if options.name is not None:
             check_module_name(options.name)
     said = [] if rules == PAPER_RULES else [f"rules={','.join(rules)}"]
+    said += ["narrow"] if options.narrow else []
     name = options.name or usual_name("nearmem", said)
     folder = output_folder(options.out, "registers")
     try:
-        headers = register_headers(config.rules, name)
-        files = {"registers.md": register_document(config.rules), **headers}
+        headers = register_headers(config.rules, config.narrow, name)
+        files = {"registers.md": register_document(config.rules, config.narrow), **headers}
     except ImportError as error:
         raise Failure(f"{error.name} is needed: pip install -e '.[dev]'") from error
     for file, content in files.items():

@@ -20,9 +20,10 @@ __all__ = ["MAPS", "load_map", "register_document", "register_headers"]
 
 
 class _Chapter(NamedTuple):
-    """A description, for the rules of a kernel; its address maps; what is said before them."""
+    """A description, for the rules of a kernel and whether it has narrow formats; its address
+    maps; what is said before them."""
 
-    described: Callable[[tuple[str, ...]], str]
+    described: Callable[[tuple[str, ...], bool], str]
     maps: tuple[str, ...]
     text: str
 
@@ -36,11 +37,11 @@ CHAPTERS = (
         "Each register is the first eight bytes (little endian) of a 64-byte line of its own. The "
         "arbiter's window is the last 4 KB of the channel's address range and answers in both "
         "modes; the kernel's window is the 4 KB below it and answers in acceleration mode. Its "
-        "registers follow from its update rules; these are the paper's "
-        "(`nearmem registers --rules NAME,NAME` writes those of others).\n",
+        "registers follow from its update rules; these are the paper's (`nearmem registers --rules "
+        "NAME,NAME` writes those of others, `--narrow` adds those of `hw/kernel/narrow.rdl`).\n",
     ),
     _Chapter(
-        lambda _: PIM_RDL.read_text(),
+        lambda *_: PIM_RDL.read_text(),
         ("pim_pool", "pim_ring", "pim_slot"),
         "## Of the PIM's pool\n\nFrom `hw/pim/registers/pim.rdl`. "
         "Registers of eight bytes (little endian) on AXI4-Lite: the pool's from 0, those of "
@@ -49,7 +50,7 @@ CHAPTERS = (
         "no other strobes than those of its 32 bits, and reads each half by itself.\n",
     ),
     _Chapter(
-        lambda _: MEMORY_NODE_RDL.read_text(),
+        lambda *_: MEMORY_NODE_RDL.read_text(),
         ("memory_node", "memory_node_group", "memory_node_link"),
         "## Of the memory-node\n\nFrom `hw/memory_node/registers/memory_node.rdl`. "
         "Registers of eight bytes (little endian) on AXI4-Lite: the node's from 0, those of each "
@@ -64,7 +65,7 @@ MAPS = {name: chapter.described for chapter in CHAPTERS for name in chapter.maps
 
 def load_map(name: str) -> RegisterMap:
     """The address map ``name`` of :data:`MAPS`."""
-    return parse_registers(name, MAPS[name](PAPER_RULES))
+    return parse_registers(name, MAPS[name](PAPER_RULES, False))
 
 
 def _encodings(registers: RegisterMap) -> str:
@@ -81,8 +82,8 @@ def _encodings(registers: RegisterMap) -> str:
     )
 
 
-def register_document(rules: tuple[str, ...] = PAPER_RULES) -> str:
-    """All register maps as Markdown, the kernel's for its ``rules``.
+def register_document(rules: tuple[str, ...] = PAPER_RULES, narrow: bool = False) -> str:
+    """All register maps as Markdown, the kernel's for its ``rules``, perhaps with narrow formats.
 
     Raises ``ImportError`` if what writes them is not installed.
     """
@@ -94,7 +95,7 @@ def register_document(rules: tuple[str, ...] = PAPER_RULES) -> str:
             parts.append(chapter.text)
             for name in chapter.maps:
                 path = Path(folder) / f"{name}.md"
-                text = chapter.described(rules)
+                text = chapter.described(rules, narrow)
                 MarkdownExporter().export(elaborated(name, text), str(path))
                 encodings = _encodings(parse_registers(name, text))
                 text = path.read_text().partition("-->\n")[2]
@@ -104,12 +105,12 @@ def register_document(rules: tuple[str, ...] = PAPER_RULES) -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
-def register_headers(rules: tuple[str, ...], name: str) -> dict[str, str]:
+def register_headers(rules: tuple[str, ...], narrow: bool, name: str) -> dict[str, str]:
     """The C header of each map by its file's name, which begins with ``name`` as what is in it
     does; raises as :func:`register_document`."""
     headers = {}
     for each, described in MAPS.items():
         own = f"{name}__{each}"
-        text = renamed(described(rules), {each: own}, prefix=f"{own}__")
+        text = renamed(described(rules, narrow), {each: own}, prefix=f"{own}__")
         headers[f"{own}.h"] = header_text(elaborated(own, text))
     return headers

@@ -194,7 +194,9 @@ def registers_of(component: Any, configuration: Mapping[str, Any], name: str) ->
     ``name``, with which those of all that it needs begin.
     """
     if isinstance(component, Kernel):
-        return _named(kernel_text(component.config.rules), "axdimm_kernel", name)
+        return _named(
+            kernel_text(component.config.rules, component.config.narrow), "axdimm_kernel", name
+        )
     if isinstance(component, Channel | Axdimm):
         windows = ""
         for channel in range(configuration["channels"] if isinstance(component, Axdimm) else 1):
@@ -202,7 +204,7 @@ def registers_of(component: Any, configuration: Mapping[str, Any], name: str) ->
             end = (channel + 1) * configuration["capacity_bytes"]
             windows += f"    axdimm_kernel kernel{index} @ {end - 2 * WINDOW_BYTES:#x};\n"
             windows += f"    axdimm_arbiter arbiter{index} @ {end - WINDOW_BYTES:#x};\n"
-        text = registers_text(tuple(configuration["rules"]))
+        text = registers_text(tuple(configuration["rules"]), configuration["narrow"])
         text += f'\naddrmap registers {{\n    name = "Registers";\n{windows}}};\n'
         return _named(text, "registers", name)
     if isinstance(component, PimPool):

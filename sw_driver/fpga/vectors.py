@@ -121,7 +121,7 @@ def kernel_run(config: KernelConfig) -> KernelRun:
     Raises ``ValueError`` if there is no model of a rule, or the memory is too small.
     """
     run = KernelRun()
-    registers = kernel_map(config.rules)
+    registers = kernel_map(config.rules, config.narrow)
     for register in registers.registers:
         if any(each.sw_readable and not each.pulse for each in register.fields):
             reset = sum(each.reset << each.lsb for each in register.fields if each.sw_readable)

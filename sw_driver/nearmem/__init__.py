@@ -9,7 +9,7 @@ workloads, systems), ``hw`` (the hardware and its configuration) and ``golden`` 
 
 from importlib.metadata import version as _version
 
-from sw_driver.axdimm import Axdimm, BackendOptions, MappedTransport
+from sw_driver.axdimm import Axdimm, BackendOptions, Formats, MappedTransport
 from sw_driver.device.clock import Clock
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.pim.device import Pim
@@ -24,6 +24,7 @@ __all__ = [
     "Clock",
     "DeviceNode",
     "Direction",
+    "Formats",
     "MappedTransport",
     "Pim",
     "Placement",

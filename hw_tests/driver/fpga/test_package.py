@@ -152,11 +152,12 @@ def test_packages_are_parts_of_one_project(
 
 
 def test_headers_are_parts_of_one_program(packages: list[Path], tmp_path: Path) -> None:
-    """Those of all packages, and of the register maps alone, with two sets of rules."""
-    for more in ([], ["--rules", "sgd,lion"], ["--rules", "sgd", "--name", "mine"]):
+    """Those of all packages, and of the register maps alone, of four kernels."""
+    rules = (["--rules", "sgd,lion"], ["--rules", "sgd", "--name", "mine"])
+    for more in ([], *rules, ["--narrow"]):
         assert main(["registers", "--quiet", *more, "--out", str(tmp_path)]) == 0
     headers = [*tmp_path.glob("*.h"), *(h for each in packages for h in each.rglob("*.h"))]
-    assert len(headers) == 3 * len(MAPS) + 6
+    assert len(headers) == 4 * len(MAPS) + 6
     # What a header is left out for is a type that is missing.
     types = [f"{header.stem}_t {header.stem}_variable;" for header in headers]
     text = "\n".join([*(f'#include "{header}"' for header in headers), *types, ""])

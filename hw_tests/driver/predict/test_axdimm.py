@@ -9,6 +9,10 @@ from functools import partial
 import pytest
 
 from hw.axdimm.config import ModuleConfig, configure
+from hw.kernel.operands import Operands, state_tables
+from hw.narrow.formats import FP32_FORMATS, MIXTURES, Formats
+from hw.narrow.quantizer import Quantizer
+from hw.rules import rule
 from sw_driver.experiments.validation import Comparison, compare, draw
 from sw_driver.predict.axdimm import (
     ChannelState,
@@ -18,10 +22,17 @@ from sw_driver.predict.axdimm import (
     predict,
 )
 from sw_driver.predict.axdimm import model as cycles_model
-from sw_driver.predict.axdimm.kernel import SUM_DRAIN
+from sw_driver.predict.axdimm.kernel import (
+    NARROW_STEP_TO_FREED,
+    NARROW_STEP_TO_RESULT,
+    QUANTIZED,
+    SUM_DRAIN,
+)
 
 PAPER = configure()
 WITHOUT_REFRESH = configure(refresh=False)
+NARROW = configure("axdimm_narrow")
+ADAM = rule("adam")
 
 # Of the paper's part, DDR4-1600, in fabric cycles by hand: activates in slot 1, precharges in 2.
 T_RCD = 3  # 11 tCK from slot 1 to slot 0
@@ -186,43 +197,127 @@ def tensors(inputs: int, outputs: int, count: int) -> Placement:
     )
 
 
+def in_formats(formats: Formats, count: int) -> Placement:
+    """As the driver places the tensors, in place."""
+    place, addresses = 0, {}
+    for index, name in enumerate(formats.tensors(ADAM)):
+        place += -place % ROUND_TRIP
+        addresses[name] = place + 32768 * index % ROUND_TRIP
+        place = addresses[name] + formats.tensor_bytes(ADAM, name, count)
+    return Placement(
+        inputs=tuple(addresses[name] for name in formats.loads(ADAM)),
+        outputs=tuple(addresses[name] for name in formats.stores(ADAM)),
+    )
+
+
 @pytest.mark.parametrize(
-    ("config", "placement", "count"),
+    ("config", "placement", "count", "formats"),
     [
-        (PAPER, placed(10**6), 900_000),
-        (configure(refresh_postpone=2), placed(10**6, stride=0), 900_000),
-        (WITHOUT_REFRESH, placed(10**6, first=832), 900_000),
-        (configure(lanes=1), placed(10**6), 900_000),
-        (configure(block_bytes=2048, buffer_blocks=4), placed(10**6, first=64), 900_000),
+        (PAPER, placed(10**6), 900_000, FP32_FORMATS),
+        (configure(refresh_postpone=2), placed(10**6, stride=0), 900_000, FP32_FORMATS),
+        (WITHOUT_REFRESH, placed(10**6, first=832), 900_000, FP32_FORMATS),
+        (configure(lanes=1), placed(10**6), 900_000, FP32_FORMATS),
+        (
+            configure(block_bytes=2048, buffer_blocks=4),
+            placed(10**6, first=64),
+            900_000,
+            FP32_FORMATS,
+        ),
         *(
-            (config, tensors(*numbers, 3_000_000), 3_000_000)
+            (config, tensors(*numbers, 3_000_000), 3_000_000, FP32_FORMATS)
             for config in (PAPER, WITHOUT_REFRESH)
             for numbers in ((0, 1), (1, 0), (1, 1), (5, 4))
+        ),
+        *(
+            (NARROW, in_formats(formats, 1 << 21), 1 << 21, formats)
+            for formats in (
+                *MIXTURES.values(),
+                Formats(states="linear", copy="bf16", skip_not_finite=True),
+            )
         ),
     ],
 )
 def test_what_is_extrapolated_is_what_would_be_simulated(
-    monkeypatch: pytest.MonkeyPatch, config: ModuleConfig, placement: Placement, count: int
+    monkeypatch: pytest.MonkeyPatch,
+    config: ModuleConfig,
+    placement: Placement,
+    count: int,
+    formats: Formats,
 ) -> None:
-    sums = not placement.outputs
+    run = partial(
+        predict,
+        config,
+        placement,
+        count,
+        unit_latency=UNIT,
+        sums=not placement.outputs,
+        formats=formats,
+    )
     monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 1000)
-    short = predict(config, placement, count, unit_latency=UNIT, sums=sums)
+    short = run()
     monkeypatch.setattr(cycles_model, "_USUAL_BURSTS", 10**9)
-    whole = predict(config, placement, count, unit_latency=UNIT, sums=sums)
+    whole = run()
     assert short.simulated_bursts < whole.simulated_bursts
     # Refreshes come in batches, of which an extrapolation has fractions.
     batch = config.controller.refresh_postpone * config.part.timing.t_rfc // 4
     assert short.fabric_cycles == pytest.approx(whole.fabric_cycles, rel=2e-3, abs=batch)
     for prediction in (short, whole):
         assert sum(times(prediction).values()) == 4 * prediction.fabric_cycles
-        assert prediction.beats_read == len(placement.inputs) * count // 16
-        assert prediction.beats_written == len(placement.outputs) * count // 16
-        assert prediction.data_tck == 4 * placement.tensors * count // 16
+        if formats.usual:
+            assert prediction.beats_read == len(placement.inputs) * count // 16
+            assert prediction.beats_written == len(placement.outputs) * count // 16
+        assert prediction.data_tck == 4 * (prediction.beats_read + prediction.beats_written)
     for name, value in times(whole).items():
         assert abs(times(short)[name] - value) < 4e-3 * 4 * whole.fabric_cycles, name
     assert short.idle_fabric_cycles == pytest.approx(
         whole.idle_fabric_cycles, abs=0.005 * whole.fabric_cycles
     )
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_a_run_moves_what_its_formats_say(name: str) -> None:
+    formats = MIXTURES[name]
+    count = 5 * 4096 + 768
+    prediction = predict_adam(NARROW, in_formats(formats, count), count, formats=formats)
+    lines = [
+        [-(-formats.tensor_bytes(ADAM, name, count) // 64) for name in names]
+        for names in (formats.loads(ADAM), formats.stores(ADAM))
+    ]
+    assert [prediction.beats_read, prediction.beats_written] == [sum(each) for each in lines]
+    assert prediction.data_tck == 4 * sum(map(sum, lines))
+    assert prediction.idle_tck == 4 * 45
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
+def test_latencies_of_narrow_formats_are_those_of_the_hardware(lanes: int) -> None:
+    kernel = configure("axdimm_narrow", lanes=lanes).kernel
+    operands = Operands(kernel)
+    assert operands.late_cycles == NARROW_STEP_TO_FREED
+    assert operands.latency + 2 == NARROW_STEP_TO_RESULT
+    quantizer = Quantizer(lanes=lanes, tables=state_tables(kernel, "m"), format=kernel.format)
+    # Numbers take two cycles to their lines, codes one after the cycles of their block.
+    assert quantizer.latency - 2 == QUANTIZED + lanes.bit_length() - 1
+
+
+def test_gradients_are_read_first_where_a_run_may_be_skipped() -> None:
+    """Refreshes apart, the two passes add up to hardly more than their own."""
+    config = configure("axdimm_narrow", refresh=False)
+    count = 1 << 16
+    formats = Formats(gradients="bf16", skip_not_finite=True)
+    run = partial(predict_adam, config, in_formats(formats, count), count)
+    both, skipped = run(formats=formats), run(formats=formats, skipped=True)
+    alone = run(formats=Formats(gradients="bf16"))
+    assert (skipped.beats_read, skipped.beats_written) == (count // 32, 0)
+    assert (both.beats_read, both.beats_written) == (
+        count // 32 + alone.beats_read,
+        alone.beats_written,
+    )
+    # The check, what eight lanes take, and until the first are there.
+    assert 45 + count // 8 < skipped.fabric_cycles < 45 + count // 8 + 200
+    apart = both.fabric_cycles - skipped.fabric_cycles - (alone.fabric_cycles - 45)
+    assert abs(apart) < 30
+    for prediction in (both, skipped):
+        assert sum(times(prediction).values()) == 4 * prediction.fabric_cycles
 
 
 @pytest.mark.parametrize("block_bytes", [128, 1024, 16384, 65536])
@@ -262,6 +357,14 @@ def test_long_runs_see_enough_batches_of_refreshes_or_are_refused() -> None:
         (lambda: predict_adam(PAPER, Placement(inputs=(0,)), 1), "without outputs must have sums"),
         (Placement, "a run needs a tensor"),
         (
+            lambda: predict_adam(PAPER, placed(256), 256, formats=MIXTURES["bf16_g"]),
+            "formats are Formats.*gradients='bf16'.*, of which a kernel without narrow has none",
+        ),
+        (
+            lambda: predict_adam(NARROW, placed(256), 256, formats=MIXTURES["bf16_g_8bit"]),
+            "got 4 addresses, expected those of .*'scales'",
+        ),
+        (
             lambda: predict_adam(
                 PAPER,
                 placed(1),
@@ -280,7 +383,7 @@ def test_refused_runs(refused: Callable[[], object], message: str) -> None:
 @pytest.fixture(scope="module")
 def comparisons() -> list[Comparison]:
     """66 random configurations on six builds of the RTL."""
-    return [each for group in draw(66, seed=2026, per_group=11) for each in compare(group)]
+    return [each for group in draw(66, seed=2031, per_group=11) for each in compare(group)]
 
 
 def test_random_configurations_against_rtl(comparisons: list[Comparison]) -> None:
@@ -301,7 +404,8 @@ def test_the_random_configurations_differ(comparisons: list[Comparison]) -> None
     assert {each["lanes"] for each in settings} == {1, 2, 4, 8, 16}
     assert len({each["block_bytes"] for each in settings}) >= 6
     assert {each["refresh"] for each in settings} == {True, False}
-    assert len({each.group.preset for each in comparisons}) == 4
+    assert len({each.group.preset for each in comparisons}) == 5
+    assert len({each.trial.formats for each in comparisons}) >= 8
     assert len({each.trial.placement for each in comparisons}) >= 8
     assert any(each.trial.count < 100 for each in comparisons)
     assert any(each.trial.count > 200_000 for each in comparisons)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from hw.axdimm.config import ModuleConfig
 from hw.csr.register_map import RegisterMap
 from hw.dram.timing import BURST_TCK
+from hw.narrow.formats import Formats
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm.backends.golden import (
     CAUSES,
@@ -319,6 +320,7 @@ class CyclesTransport(TimedTransport, GoldenTransport):
         self,
         state: GoldenChannel,
         chosen: UpdateRule,
+        formats: Formats,
         count: int,
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
@@ -331,6 +333,8 @@ class CyclesTransport(TimedTransport, GoldenTransport):
             clock.dram,
             unit_latency=chosen.latency,
             sums=bool(chosen.sums),
+            formats=formats,
+            skipped=formats.skip_not_finite and state.not_finite > 0,
         )
         clock.dram = clock.run.state
         clock.dram_cycle += clock.run.fabric_cycles

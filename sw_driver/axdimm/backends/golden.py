@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from golden.narrow import packed, step, unpacked
 from golden.rules import reference
 from hw.axdimm.config import ModuleConfig
 from hw.axdimm.registers import arbiter_map
 from hw.csr.register_map import RegisterMap
 from hw.kernel.registers import kernel_map
+from hw.narrow.formats import BLOCK_PARAMETERS, Formats
 from hw.rules import PAPER_RULES, rule
 from hw.rules.update_rule import UpdateRule
-from sw_driver.axdimm.runs import PARAMETER_BYTES, PARAMETERS_PER_BEAT
 from sw_driver.axdimm.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
@@ -39,12 +40,14 @@ __all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport", "golden_settin
 _ARBITER = arbiter_map()
 MODES = dict(_ARBITER["status"]["mode"].encoding)
 CAUSES = dict(kernel_map()["status"]["cause"].encoding)
+_TYPES = {"fp32": np.float32, "bf16": np.uint16}
+"""Of what memory holds, by formats; without one it is codes."""
 
 
 def golden_settings(config: ModuleConfig) -> dict[str, Any]:
     """The settings of :class:`GoldenTransport` that make it a module of ``config``."""
     names = ("channels", "capacity_bytes", "lanes", "block_bytes")
-    names += ("rules", "fabric_mhz", "subnormals")
+    names += ("rules", "fabric_mhz", "subnormals", "narrow")
     return {name: getattr(config, name) for name in names}
 
 
@@ -61,6 +64,8 @@ class GoldenChannel:
     cause: int = CAUSES["none"]
     beats_read: int = 0
     beats_written: int = 0
+    not_finite: int = 0
+    """Gradients of the last accepted run that are infinite or NaN, in a kernel that counts them."""
     sums: dict[str, int] = field(default_factory=dict)
     """Sums of the last run: FP32 bits by the names of their registers."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
@@ -80,6 +85,8 @@ class GoldenTransport(Transport):
     rules: names of the update rules.
     fabric_mhz: the module's clock, for those who ask; nothing here runs on it.
     subnormals: what becomes of subnormal numbers, one of :data:`hw.kernel.config.SUBNORMALS`.
+    narrow: whether the kernels have narrow formats; then their rules are of
+        :data:`hw.kernel.config.NARROW_RULES`.
     arithmetic: False keeps no memory and computes nothing, for those who only ask for the time: all
         reads give zeros.
     """
@@ -96,6 +103,7 @@ class GoldenTransport(Transport):
         rules: tuple[str, ...] = PAPER_RULES,
         fabric_mhz: float = 200.0,
         subnormals: str = "kept",
+        narrow: bool = False,
         arithmetic: bool = True,
     ) -> None:
         if channels < 1:
@@ -110,10 +118,12 @@ class GoldenTransport(Transport):
         self.capacity_bytes = capacity_bytes
         self.fabric_mhz = fabric_mhz
         self.subnormals = subnormals
+        self.narrow = narrow
         self._config = {"lanes": lanes, "block_bytes": block_bytes, "rules": len(rules)}
+        self._config["narrow"] = int(narrow)
         self._rules = [rule(name) for name in rules]
         self._identifiers = {f"rule_{n}": each.identifier for n, each in enumerate(self._rules)}
-        self._kernel = kernel_map(rules)
+        self._kernel = kernel_map(rules, narrow)
         self._places = {
             each.name: {register.offset_bytes: register.name for register in each.registers}
             for each in (_ARBITER, self._kernel)
@@ -271,7 +281,7 @@ class GoldenTransport(Transport):
         if name == "status":
             failed = state.cause != CAUSES["none"]
             return {"done": int(state.done), "error": int(failed), "cause": state.cause}
-        if name in ("beats_read", "beats_written"):
+        if name in ("beats_read", "beats_written", "not_finite"):
             return {"count": getattr(state, name)}
         if name.startswith("sum_"):
             return {"value": state.sums.get(name, 0)}
@@ -285,25 +295,36 @@ class GoldenTransport(Transport):
         if selected >= len(self._rules):
             state.cause = CAUSES["no_rule"]
             return
+        formats = Formats.of_code(state.written.get("formats", 0))
+        if formats is None:
+            state.cause = CAUSES["no_format"]
+            return
         chosen = self._rules[selected]
-        inputs = {name: state.written.get(f"{name}_in", 0) for name in chosen.inputs}
-        outputs = {name: state.written.get(f"{name}_out", 0) for name in chosen.outputs}
-        state.cause = CAUSES[self._cause(count, inputs, outputs)]
+        inputs = {name: state.written.get(f"{name}_in", 0) for name in formats.loads(chosen)}
+        outputs = {name: state.written.get(f"{name}_out", 0) for name in formats.stores(chosen)}
+        nbytes = {name: formats.tensor_bytes(chosen, name, count) for name in inputs | outputs}
+        state.cause = CAUSES[self._cause(formats, count, nbytes, inputs, outputs)]
         if state.cause != CAUSES["none"]:
             return
         state.done = True
         if self._arithmetic:
-            self._compute(state, chosen, count, inputs, outputs)
-        beats = -(-count // PARAMETERS_PER_BEAT)
-        state.beats_read = len(inputs) * beats
-        state.beats_written = len(outputs) * beats
-        self._accepted(state, chosen, count, tuple(inputs.values()), tuple(outputs.values()))
+            self._compute(state, chosen, formats, nbytes, inputs, outputs)
+        skipped = formats.skip_not_finite and state.not_finite > 0
+        beats = {name: formats.tensor_lines(chosen, name, count) for name in nbytes}
+        state.beats_read = 0 if skipped else sum(map(beats.__getitem__, inputs))
+        state.beats_written = 0 if skipped else sum(map(beats.__getitem__, outputs))
+        if formats.skip_not_finite:
+            state.beats_read += beats["g"]
+        self._accepted(
+            state, chosen, formats, count, tuple(inputs.values()), tuple(outputs.values())
+        )
 
     def _compute(
         self,
         state: GoldenChannel,
         chosen: UpdateRule,
-        count: int,
+        formats: Formats,
+        nbytes: dict[str, int],
         inputs: dict[str, int],
         outputs: dict[str, int],
     ) -> None:
@@ -311,17 +332,34 @@ class GoldenTransport(Transport):
             name: np.uint32(state.written.get(name, 0)).view(np.float32)
             for name in chosen.constants
         }
-        words = state.memory.view(np.float32)
+        model = reference(chosen.name, self.subnormals)
 
-        def tensor(address: int) -> NDArray[np.float32]:
-            start = address // PARAMETER_BYTES
-            return words[start : start + count]
+        def tensor(name: str, address: int) -> NDArray[Any]:
+            dtype = _TYPES.get(formats.form(chosen, name), np.uint8)
+            return state.memory[address : address + nbytes[name]].view(dtype)
 
         # What is stored alone tells the number of values.
-        tensors = {name: tensor(address) for name, address in (outputs | inputs).items()}
-        results = reference(chosen.name, self.subnormals).step(tensors, constants)
+        tensors: dict[str, Any] = {
+            name: tensor(name, address) for name, address in (outputs | inputs).items()
+        }
+        if not self.narrow:
+            results: dict[str, Any] = model.step(tensors, constants)
+        else:
+            results, state.not_finite = step(
+                model,
+                unpacked(tensors, tuple(chosen.states) if formats.codes else ()),
+                constants,
+                formats.forms(chosen),
+                t=state.written.get("step", 0),
+                seed=state.written.get("seed", 0),
+                copy=formats.copy,
+                skip_not_finite=formats.skip_not_finite,
+            )
+            if state.not_finite and formats.skip_not_finite:
+                return
+            results = packed(results)
         for name, address in outputs.items():
-            tensor(address)[:] = results[name]
+            tensor(name, address)[:] = results[name]
         for name in chosen.sums:
             state.sums[f"sum_{name}"] = int(np.float32(results[name]).view(np.uint32))
 
@@ -329,31 +367,44 @@ class GoldenTransport(Transport):
         self,
         state: GoldenChannel,
         chosen: UpdateRule,
+        formats: Formats,
         count: int,
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
     ) -> None:
         """Is called when a run was accepted and its results are in memory: for models that keep
-        time."""
+        time. It was skipped if ``formats`` say so and ``state.not_finite`` is not 0."""
 
-    def _cause(self, count: int, inputs: dict[str, int], outputs: dict[str, int]) -> str:
+    def _cause(
+        self,
+        formats: Formats,
+        count: int,
+        nbytes: dict[str, int],
+        inputs: dict[str, int],
+        outputs: dict[str, int],
+    ) -> str:
         """Name of the first check that the settings fail, or ``none``."""
         if count == 0:
             return "zero_count"
-        addresses = [*inputs.values(), *outputs.values()]
-        if any(address % LINE_BYTES for address in addresses):
+        if formats.narrow and count % BLOCK_PARAMETERS:
+            return "part_of_block"
+        tensors = [*inputs.items(), *outputs.items()]
+        if any(address % LINE_BYTES for _, address in tensors):
             return "unaligned"
-        nbytes = count * PARAMETER_BYTES
-        if any(address + nbytes > self._dram_end for address in addresses):
+        if any(address + nbytes[name] > self._dram_end for name, address in tensors):
             return "out_of_range"
 
-        def overlap(one: int, other: int) -> bool:
-            return one < other + nbytes and other < one + nbytes
+        def overlap(one: tuple[str, int], other: tuple[str, int]) -> bool:
+            (name, address), (other_name, other_address) = one, other
+            return (
+                address < other_address + nbytes[other_name]
+                and other_address < address + nbytes[name]
+            )
 
-        for (out, out_address), (name, in_address) in product(outputs.items(), inputs.items()):
-            in_place = out == name and out_address == in_address
-            if not in_place and overlap(out_address, in_address):
+        # In place is no overlap, and the tensor has the same length there.
+        for one, other in product(outputs.items(), inputs.items()):
+            if one != other and overlap(one, other):
                 return "overlap"
-        if any(overlap(one, other) for one, other in combinations(outputs.values(), 2)):
+        if any(overlap(one, other) for one, other in combinations(outputs.items(), 2)):
             return "overlap"
         return "none"

@@ -380,6 +380,7 @@ def wave_files(wave: Path, channels: int) -> list[Path]:
 
 def _about(config: ModuleConfig, *, wave: bool, arithmetic: bool) -> str:
     with_what = [
+        *(["narrow formats"] if config.narrow else []),
         *(["waveform"] if wave else []),
         *([] if arithmetic else ["delays in place of the units"]),
     ]

@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 from hw.axdimm.config import ModuleConfig
 from hw.dram.fabric_timing import FabricTiming
-from hw.logic.line import AXI_BURST_LINES, LINE_BYTES
+from hw.kernel.config import PARAMETERS_PER_BEAT
+from hw.logic.line import AXI_BURST_LINES, LINE_BITS, LINE_BYTES
+from hw.narrow.formats import BLOCK_PARAMETERS
 
 from ..dram.controller import Piece
 from ..dram.refresh import NEVER
@@ -24,12 +26,18 @@ from ..dram.refresh import NEVER
 __all__ = [
     "COLUMN_TO_ANSWERED",
     "LOADED_TO_BEGIN",
+    "NARROW_STEP_TO_RESULT",
+    "QUANTIZED",
+    "SCAN_TO_RUN",
+    "STEP_TO_COUNTED",
+    "STEP_TO_RESULT",
     "SUM_DRAIN",
     "Burst",
     "Lanes",
     "Loader",
     "Rounds",
     "Storer",
+    "Tensor",
 ]
 
 ADDRESSES = 4
@@ -55,6 +63,16 @@ FREED_TO_OFFER = 1
 STEP_TO_RESULT = 1
 """From the operands of a line until its results are in the output FIFOs, besides the unit's
 latency."""
+NARROW_STEP_TO_RESULT = 12
+"""The same in a kernel with narrow formats, if states are no codes."""
+NARROW_STEP_TO_FREED = 8
+"""From the last step of a round there until its operands have left the input FIFOs."""
+QUANTIZED = 46
+"""More cycles if states are codes, besides those of a block and of the levels of the lanes."""
+STEP_TO_COUNTED = 13
+"""From the last step of a round until its gradients that are not finite are counted."""
+SCAN_TO_RUN = 1
+"""From there until the kernel asks for anything of the run itself."""
 FILLED_TO_OFFER = 1
 COLUMN_TO_ANSWERED = 2
 """From a write's last column until the kernel has counted its response."""
@@ -73,26 +91,38 @@ class Burst(NamedTuple):
     last_of_round: bool
 
 
+class Tensor(NamedTuple):
+    """A tensor of a run."""
+
+    address: int
+    block_bits: int
+    """For each 256 parameters."""
+
+    def lines(self, parameters: int) -> int:
+        """Lines of so many of its parameters."""
+        return -(-parameters * self.block_bits // (LINE_BITS * BLOCK_PARAMETERS))
+
+
 class Rounds:
     """The bursts that the blocks of a run are cut into: none crosses 4 KB."""
 
-    def __init__(self, config: ModuleConfig, lines: int) -> None:
-        self._block_lines = config.kernel.block_beats
-        self._lines = lines
-        self.count = -(-lines // self._block_lines)
+    def __init__(self, round_parameters: int, parameters: int) -> None:
+        self._round_parameters = round_parameters
+        self._parameters = parameters
+        self.count = -(-parameters // round_parameters)
 
-    def lines(self, index: int) -> int:
-        """Lines of each tensor in a round."""
-        return min(self._block_lines, self._lines - index * self._block_lines)
+    def parameters(self, index: int) -> int:
+        """Parameters of a round."""
+        return min(self._round_parameters, self._parameters - index * self._round_parameters)
 
-    def bursts(self, addresses: Sequence[int]) -> Iterator[Burst]:
-        """The bursts of the tensors at ``addresses``, round by round."""
-        starts = [address // LINE_BYTES for address in addresses]
+    def bursts(self, tensors: Sequence[Tensor]) -> Iterator[Burst]:
+        """The bursts of ``tensors``, round by round."""
         for index in range(self.count):
             pieces = []
-            for start in starts:
-                line = start + index * self._block_lines
-                end = line + self.lines(index)
+            for tensor in tensors:
+                line = tensor.address // LINE_BYTES
+                line += index * tensor.lines(self._round_parameters)
+                end = line + tensor.lines(self.parameters(index))
                 while line < end:
                     size = min(end - line, AXI_BURST_LINES - line % AXI_BURST_LINES)
                     pieces.append((line, size))
@@ -108,23 +138,24 @@ class Lanes:
     ``freed`` and ``filled`` have, of each round up to the first that is not known yet, the cycle
     from which the loader counts on its room in the input FIFOs, and the one in which its last
     results come. Operands that leave in a line a cycle are never caught up with, so their room
-    counts from the begin of the round; that of others when the last have left.
+    counts from the begin of the round; that of others, and of all in a kernel with narrow formats,
+    when the last have left.
 
     Parameters
     ----------
     config: the module.
     rounds: those of the run.
-    unit_latency: fabric cycles through a functional unit.
+    latency: fabric cycles from operands to results.
     stores: whether results leave through the output FIFOs.
     """
 
-    def __init__(
-        self, config: ModuleConfig, rounds: Rounds, *, unit_latency: int, stores: bool
-    ) -> None:
+    def __init__(self, config: ModuleConfig, rounds: Rounds, *, latency: int, stores: bool) -> None:
         self._rounds = rounds
         self._rounds_ahead = config.buffer_blocks if stores else rounds.count
-        self._step_to_result = STEP_TO_RESULT + unit_latency
+        self._latency = latency
         self._cycles_a_line = config.kernel.cycles_per_beat
+        self._freed_at_begin = self._cycles_a_line == 1 and not config.narrow
+        self._step_to_freed = NARROW_STEP_TO_FREED if config.narrow else 0
         self._loaded: list[int] = []
         self._stored: list[int] = []
         self._consumed = -NEVER
@@ -151,9 +182,10 @@ class Lanes:
             if room >= 0:
                 begin = max(begin, self._stored[room] + STORED_TO_BEGIN)
             begin = max(begin, self._consumed)
-            self._consumed = end = begin + self._rounds.lines(index) * self._cycles_a_line
-            self.freed.append(begin if self._cycles_a_line == 1 else end)
-            self.filled.append(end + self._step_to_result)
+            lines = -(-self._rounds.parameters(index) // PARAMETERS_PER_BEAT)
+            self._consumed = end = begin + lines * self._cycles_a_line
+            self.freed.append(begin if self._freed_at_begin else end + self._step_to_freed)
+            self.filled.append(end + self._latency)
 
 
 class Loader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -13,14 +13,28 @@ from hw.axdimm.config import ModuleConfig
 from hw.dram.config import ControllerConfig
 from hw.dram.fabric_timing import FabricTiming
 from hw.dram.timing import BURST_TCK
-from hw.kernel.config import PARAMETERS_PER_BEAT
 from hw.logic.line import LINE_BYTES
+from hw.narrow.formats import BLOCK_PARAMETERS, FP32_FORMATS, Formats
 from sw_driver.numbers import check_integer
 
 from ..dram.channel import ChannelState
 from ..dram.controller import LOW_LEVEL, Controller, Mark, Piece
 from ..dram.refresh import NEVER
-from .kernel import COLUMN_TO_ANSWERED, LOADED_TO_BEGIN, SUM_DRAIN, Lanes, Loader, Rounds, Storer
+from .kernel import (
+    COLUMN_TO_ANSWERED,
+    LOADED_TO_BEGIN,
+    NARROW_STEP_TO_RESULT,
+    QUANTIZED,
+    SCAN_TO_RUN,
+    STEP_TO_COUNTED,
+    STEP_TO_RESULT,
+    SUM_DRAIN,
+    Lanes,
+    Loader,
+    Rounds,
+    Storer,
+    Tensor,
+)
 
 __all__ = ["Placement", "Prediction", "predict"]
 
@@ -64,13 +78,6 @@ class Placement:
         """How many are loaded and stored, one that is updated in place counted twice."""
         return len(self.inputs) + len(self.outputs)
 
-    @property
-    def check_fabric_cycles(self) -> int:
-        """From START until the kernel asks for anything: it checks the settings, in each fabric
-        cycle a tensor or a pair that must not overlap (output and input, two outputs)."""
-        outputs = len(self.outputs)
-        return self.tensors + outputs * len(self.inputs) + outputs * (outputs - 1) // 2
-
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
@@ -106,6 +113,45 @@ class Prediction:
     state: ChannelState
     """What the channel remembers at DONE."""
 
+    def then(self, later: Prediction) -> Prediction:
+        """The prediction of both, one after the other."""
+        names = [each.name for each in fields(self) if each.name != "state"]
+        both = {name: getattr(self, name) + getattr(later, name) for name in names}
+        return Prediction(**both, state=later.state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pass:
+    """What a run does in one pass over its tensors."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    round_parameters: int
+    check: int
+    """Fabric cycles until the kernel asks for anything."""
+    latency: int
+    """Fabric cycles from operands to results."""
+    drain: int | None
+    """Fabric cycles from the last results to the end, if it waits for them."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Those that are loaded and stored, one that is updated in place twice."""
+        return self.inputs + self.outputs
+
+    @property
+    def round_lines(self) -> int:
+        """Lines that a full round loads and stores."""
+        return _lines(self.tensors, self.round_parameters)
+
+    def rounds(self, parameters: int) -> Rounds:
+        """The rounds of so many parameters."""
+        return Rounds(self.round_parameters, parameters)
+
+
+def _lines(tensors: tuple[Tensor, ...], parameters: int) -> int:
+    return sum(each.lines(parameters) for each in tensors)
+
 
 class _Run:
     """A run on a channel, one burst after the other, in the order in which they are admitted.
@@ -117,36 +163,34 @@ class _Run:
     def __init__(
         self,
         config: ModuleConfig,
-        placement: Placement,
-        lines: int,
+        work: _Pass,
+        parameters: int,
         state: ChannelState,
-        *,
-        unit_latency: int,
-        sums: bool,
     ) -> None:
-        begin = placement.check_fabric_cycles + 1
+        begin = work.check + 1
         times = FabricTiming.of(config.part.timing)
         self._controller = controller = Controller(config, state, begin=begin)
-        rounds = Rounds(config, lines)
-        stores = bool(placement.outputs)
-        lanes = Lanes(config, rounds, unit_latency=unit_latency, stores=stores)
-        if not placement.inputs:
+        rounds = work.rounds(parameters)
+        stores = bool(work.outputs)
+        lanes = Lanes(config, rounds, latency=work.latency, stores=stores)
+        if not work.inputs:
             for _ in range(rounds.count):
                 lanes.loaded(begin - LOADED_TO_BEGIN)
-        self._loader = Loader(config, times, rounds.bursts(placement.inputs), lanes, begin=begin)
-        self._storer = Storer(config, times, rounds.bursts(placement.outputs), lanes)
-        self._marked = self._loader if placement.inputs else self._storer
+        self._loader = Loader(config, times, rounds.bursts(work.inputs), lanes, begin=begin)
+        self._storer = Storer(config, times, rounds.bursts(work.outputs), lanes)
+        self._marked = self._loader if work.inputs else self._storer
         self.bursts = 0
         self.round_marks: list[Mark] = []
         """After the last load of each round, or the last store if nothing is loaded."""
         self._simulate(config.controller, state.writing)
         self.done = controller.ends[-1] + COLUMN_TO_ANSWERED if stores else 0
-        if sums:
-            self.done = max(self.done, lanes.filled[-1] + SUM_DRAIN)
+        if work.drain is not None:
+            self.done = max(self.done, lanes.filled[-1] + work.drain)
         controller.finish(self.done)
         self.state = controller.state(self.done)
         self.tally = controller.tally
-        assert self.tally.data == placement.tensors * lines, "a burst was never admitted"
+        moved = _lines(work.tensors, parameters)
+        assert self.tally.data == moved, "a burst was never admitted"
         self.batches = controller.batches
         self._moving = _union(self._loader.beats, self._storer.beats)
 
@@ -215,31 +259,104 @@ def predict(
     *,
     unit_latency: int,
     sums: bool = False,
+    formats: Formats = FP32_FORMATS,
+    skipped: bool = False,
 ) -> Prediction:
     """Predicts a run on ``parameters`` parameters.
 
     ``state`` is what the channel remembers at START, by default :meth:`ChannelState.after_idle`.
     ``unit_latency`` are the fabric cycles through a functional unit, and ``sums`` says whether the
-    run ends no earlier than when sums over it are ready. Long runs are simulated until they repeat
-    themselves, and the rest is extrapolated.
+    run ends no earlier than when sums over it are ready. Tensors are in ``formats``, which needs a
+    kernel that has them; the placement then has those that are loaded and stored, in their order.
+    ``skipped`` says that the run ends when gradients that are not finite were counted. Long runs
+    are simulated until they repeat themselves, and the rest is extrapolated.
 
-    Raises ``ValueError`` unless ``parameters`` is at least 1, and for a run that neither stores nor
-    sums.
+    Raises ``ValueError`` unless ``parameters`` is at least 1, for a run that neither stores nor
+    sums, and for formats that the kernel or the placement has not.
     """
     parameters = check_integer("parameters", parameters)
     check_integer("unit_latency", unit_latency, 0)
     if not placement.outputs and not sums:
         raise ValueError("a run without outputs must have sums, or it has no result")
     state = state or ChannelState.after_idle(config)
-    lines = -(-parameters // PARAMETERS_PER_BEAT)
-    skipped = _skipped_rounds(config, placement, lines) * config.kernel.block_beats
-    run = _Run(config, placement, lines - skipped, state, unit_latency=unit_latency, sums=sums)
+    if not config.narrow:
+        if not formats.usual:
+            raise ValueError(f"formats are {formats}, of which a kernel without narrow has none")
+        work = _usual_pass(config, placement, unit_latency=unit_latency, sums=sums)
+        return _predict_pass(config, work, parameters, state)
+    work = _narrow_pass(config, placement, formats, unit_latency=unit_latency)
+    if not formats.skip_not_finite:
+        return _predict_pass(config, work, parameters, state)
+    gradients = work.inputs[formats.loads(config.kernel.update_rules[0]).index("g")]
+    scan = replace(work, inputs=(gradients,), outputs=(), latency=STEP_TO_COUNTED, drain=0)
+    scanned = _predict_pass(config, scan, parameters, state)
+    if skipped:
+        return scanned
+    work = replace(work, check=SCAN_TO_RUN)
+    run = _predict_pass(config, work, parameters, scanned.state)
+    starved_tck = run.starved_tck + run.idle_tck
+    return scanned.then(replace(run, idle_tck=0, starved_tck=starved_tck))
+
+
+def _check_fabric_cycles(inputs: int, outputs: int) -> int:
+    """From START until the kernel asks for anything: it checks the settings, in each fabric cycle a
+    tensor or a pair that must not overlap (output and input, two outputs)."""
+    return inputs + outputs + outputs * inputs + outputs * (outputs - 1) // 2
+
+
+def _usual_pass(
+    config: ModuleConfig, placement: Placement, *, unit_latency: int, sums: bool
+) -> _Pass:
+    fp32 = 32 * BLOCK_PARAMETERS
+    return _Pass(
+        inputs=tuple(Tensor(address, fp32) for address in placement.inputs),
+        outputs=tuple(Tensor(address, fp32) for address in placement.outputs),
+        round_parameters=config.block_bytes // 4,
+        check=_check_fabric_cycles(len(placement.inputs), len(placement.outputs)),
+        latency=STEP_TO_RESULT + unit_latency,
+        drain=SUM_DRAIN if sums else None,
+    )
+
+
+def _narrow_pass(
+    config: ModuleConfig, placement: Placement, formats: Formats, *, unit_latency: int
+) -> _Pass:
+    """Of a kernel with narrow formats, whatever those of the run: its rules have the same
+    tensors."""
+    kernel = config.kernel
+    rule = kernel.update_rules[0]
+
+    def placed(names: tuple[str, ...], addresses: tuple[int, ...]) -> tuple[Tensor, ...]:
+        if len(names) != len(addresses):
+            raise ValueError(f"got {len(addresses)} addresses, expected those of {names}")
+        pairs = zip(addresses, names, strict=True)
+        return tuple(Tensor(address, formats.block_bits(rule, name)) for address, name in pairs)
+
+    latency = NARROW_STEP_TO_RESULT + unit_latency
+    if formats.codes:
+        levels = kernel.lanes.bit_length() - 1
+        latency += QUANTIZED + levels + BLOCK_PARAMETERS // kernel.lanes
+    return _Pass(
+        inputs=placed(formats.loads(rule), placement.inputs),
+        outputs=placed(formats.stores(rule), placement.outputs),
+        round_parameters=formats.round_parameters(rule, config.block_bytes),
+        check=_check_fabric_cycles(len(kernel.loaded), len(kernel.stored)),
+        latency=latency,
+        drain=None,
+    )
+
+
+def _predict_pass(
+    config: ModuleConfig, work: _Pass, parameters: int, state: ChannelState
+) -> Prediction:
+    skipped = _skipped_rounds(config, work, parameters)
+    run = _Run(config, work, parameters - skipped * work.round_parameters, state)
     tally, done, after = asdict(run.tally), run.done, run.state
     still = done - run.moving(done + 1)
     if skipped:
-        first, last = _repetition(config, run)
+        first, last = _repetition(config, work, run)
         more = {name: getattr(last.tally, name) - getattr(first.tally, name) for name in tally}
-        wanted = skipped * placement.tensors
+        wanted = skipped * work.round_lines
 
         def scaled(amount: int) -> int:
             return round(amount * wanted / more["data"])
@@ -257,59 +374,61 @@ def predict(
         still += scaled(last.cycle - first.cycle - run.moving(last.cycle) + run.moving(first.cycle))
     return Prediction(
         fabric_cycles=done,
-        idle_tck=BURST_TCK * placement.check_fabric_cycles,
+        idle_tck=BURST_TCK * work.check,
         **{f"{name}_tck": BURST_TCK * tally.pop(name) for name in _TIMES},
         **tally,
-        beats_read=len(placement.inputs) * lines,
-        beats_written=len(placement.outputs) * lines,
+        beats_read=_lines(work.inputs, parameters),
+        beats_written=_lines(work.outputs, parameters),
         idle_fabric_cycles=still,
         simulated_bursts=run.bursts,
         state=after,
     )
 
 
-def _rounds_of_banks(config: ModuleConfig) -> int:
-    """Rounds after which the blocks lie in the same banks again."""
+def _rounds_of_banks(config: ModuleConfig, work: _Pass) -> int:
+    """Rounds after which the blocks lie in the same banks again; those of scales, of which there
+    are few, are left out."""
     geometry = config.part.geometry
-    return max(1, geometry.banks * geometry.row_bytes // config.block_bytes)
+    tensors = [each for each in work.tensors if each.block_bits > BLOCK_PARAMETERS]
+    block_bytes = LINE_BYTES * min(each.lines(work.round_parameters) for each in tensors)
+    return max(1, geometry.banks * geometry.row_bytes // block_bytes)
 
 
-def _skipped_rounds(config: ModuleConfig, placement: Placement, lines: int) -> int:
+def _skipped_rounds(config: ModuleConfig, work: _Pass, parameters: int) -> int:
     """Rounds that need not be simulated; what is left begins and ends like the whole run."""
-    block_lines = config.kernel.block_beats
-    rounds = Rounds(config, lines)
+    count = work.rounds(parameters).count
     bursts = sum(
         1
-        for addresses in (placement.inputs, placement.outputs)
-        for _ in Rounds(config, block_lines).bursts(addresses)
+        for tensors in (work.inputs, work.outputs)
+        for _ in work.rounds(work.round_parameters).bursts(tensors)
     )
-    if rounds.count * bursts <= _USUAL_BURSTS:
+    if count * bursts <= _USUAL_BURSTS:
         return 0
     kept = _USUAL_BURSTS // bursts
     if config.controller.refresh:
         t_refi = config.part.timing.t_refi
         batch = config.controller.refresh_postpone * t_refi // BURST_TCK
-        rounds_of_batch = -(-batch // (placement.tensors * block_lines))
+        rounds_of_batch = -(-batch // work.round_lines)
         kept = min(max(kept, _BATCHES * rounds_of_batch), _MOST_BURSTS // bursts)
         kept = max(kept, _FEWEST_BATCHES * rounds_of_batch)
-        if min(kept, rounds.count) * bursts > _LAST_BURSTS:
+        if min(kept, count) * bursts > _LAST_BURSTS:
             raise ValueError(
                 f"t_refi must be smaller, or the blocks larger, to predict so long a run: with "
                 f"t_refi {t_refi} and blocks of {config.block_bytes} bytes what repeats is "
                 f"seen only after {kept * bursts} bursts, more than {_LAST_BURSTS}"
             )
-    period = _rounds_of_banks(config)
-    return max(0, rounds.count - kept) // period * period
+    period = _rounds_of_banks(config, work)
+    return max(0, count - kept) // period * period
 
 
-def _repetition(config: ModuleConfig, run: _Run) -> tuple[Mark, Mark]:
+def _repetition(config: ModuleConfig, work: _Pass, run: _Run) -> tuple[Mark, Mark]:
     """Two moments between which the run does what it does again and again."""
     # The last batch may come when the last rounds are no longer loaded, or stored.
     steady = run.round_marks[-1 - config.buffer_blocks].cycle
     batches = [mark for mark in run.batches[_FIRST_STEADY_BATCH:] if mark.cycle < steady]
     if len(batches) > 2:
         return batches[0], batches[-1]
-    period = _rounds_of_banks(config)
+    period = _rounds_of_banks(config, work)
     rounds = run.round_marks[2 * config.buffer_blocks : -1 - config.buffer_blocks]
     if len(rounds) > period:
         return rounds[(len(rounds) - 1) % period], rounds[-1]
