@@ -162,7 +162,7 @@ def _print(
             " ".join(row["inputs"]),
             " ".join([*row["outputs"], *(f"sum:{name}" for name in row["sums"])]),
             " ".join(row["hyperparameters"]),
-            str(row["bytes_per_parameter"]),
+            f"{row['bytes_per_parameter']:g}",
             str(row["latency_fabric_cycles"]),
             f"{row['ceiling_mparams_per_s']:.2f}",
             f"{row['mparams_per_s']:.2f}",

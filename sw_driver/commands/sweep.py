@@ -68,9 +68,10 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     are written. The exit status is 1 if a point failed or was not bit-exact.
 
     Keys are all options of the configuration (rules, lanes, block_bytes, queue_depth, refresh,
-    t_rfc, bank_groups, ...; a wrong one is answered with a list), preset, count, and stagger:
-    whether the driver spreads the tensors over the banks. Values are integers, such as 4096, 1e6 or
-    4KiB, true or false, and names. In a file given with --config a list is an axis.
+    t_rfc, bank_groups, ...; a wrong one is answered with a list), preset, count, stagger:
+    whether the driver spreads the tensors over the banks, and formats of the tensors, with the
+    preset axdimm_narrow: fp32, bf16_g, bf16_g_8bit, bf16_gp_8bit. Values are integers, such as
+    4096, 1e6 or 4KiB, true or false, and names. In a file given with --config a list is an axis.
     """
     from sw_driver.experiments.sweep.grid import Grid
     from sw_driver.experiments.sweep.plots import write_plots
@@ -155,10 +156,13 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
     )
     names = {"row": "rows", "turn_around": "turns"}
     times = ("refresh", "row", "turn_around", "starved")
-    for name in (*grid.axes, "MP/s", "share", *(names.get(time, time) for time in times)):
+    # Rows of several ceilings have them, in the place of what seldom differs then.
+    several = len({row["bytes_per_parameter"] for row in rows if not row["error"]}) > 1
+    ceilings = ("bytes", "ceiling") if several else ()
+    headings = (*grid.axes, *ceilings, "MP/s", "share", *(names.get(time, time) for time in times))
+    for name in headings if several else (*headings, "on-chip KiB"):
         table.add_column(name, justify="right")
     resources = [name for name in RESOURCES if rows and name in rows[0]]
-    table.add_column("on-chip KiB", justify="right")
     for name in resources:
         table.add_column(name.replace("_", " "), justify="right")
     compared = any(row["bit_exact"] is not None for row in rows)
@@ -172,10 +176,12 @@ def _table(grid: Grid, rows: list[dict[str, Any]]) -> Table:
         total = sum(row[f"{time}_tck"] or 0 for time in DRAM_TIMES)
         table.add_row(
             *cells,
+            *([f"{row['bytes_per_parameter']:.4g}"] if several else []),
+            *([f"{row['ceiling_mparams_per_s']:.1f}"] if several else []),
             _text(row["mparams_per_s"], "{:.2f}"),
             _text(row["efficiency"], "{:.2%}"),
             *(_text(total and row[f"{time}_tck"] / total, "{:.1%}") for time in times),
-            f"{row['onchip_bytes'] / 1024:,.1f}",
+            *([] if several else [f"{row['onchip_bytes'] / 1024:,.1f}"]),
             *(f"{row[name]:,}" for name in resources),
             *([{True: "yes", False: "NO", None: ""}[row["bit_exact"]]] if compared else []),
         )

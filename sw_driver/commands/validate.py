@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from . import FLAT, Failure, OutputOptions, integer, progress_console
@@ -35,10 +35,10 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     """Compare the cycle model with the RTL.
 
     Draws random configurations (update rule, lanes, block size, buffers, DRAM part and timing,
-    controller, placement of the tensors, count, refresh), runs each in RTL and asks the cycle model
-    for the same. Prints both and the errors. Every eight configurations share a build of the
-    simulator, which takes some twenty seconds. The exit status is 1 if the model is off by 1 % or
-    more.
+    controller, placement of the tensors, their formats, count, refresh), runs each in RTL and asks
+    the cycle model for the same. Prints both and the errors. Every eight configurations share a
+    build of the simulator, which takes some twenty seconds. The exit status is 1 if the model is
+    off by 1 % or more.
     """
     from rich.progress import track
 
@@ -90,6 +90,7 @@ def _described(comparison: Comparison) -> dict[str, Any]:
         "preset": group.preset,
         **group.settings,
         "placement": trial.placement,
+        "formats": asdict(trial.formats),
         "addresses": trial.addresses,
         "count": trial.count,
         "rest_fabric_cycles": trial.rest_fabric_cycles,

@@ -52,7 +52,7 @@ def gb_per_s(nbytes: int, fabric_cycles: int, fabric_mhz: float) -> float:
 def ceiling_mparams_per_s(
     channels: int,
     fabric_mhz: float = PAPER_FABRIC_MHZ,
-    bytes_per_parameter: int = BYTES_PER_PARAMETER,
+    bytes_per_parameter: float = BYTES_PER_PARAMETER,
 ) -> float:
     """What the DRAM's peak bandwidth allows, in 10^6 parameters a second.
 

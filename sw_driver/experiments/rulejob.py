@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from golden.rules import reference
+from golden.narrow import encode, packed, step
+from golden.rules import Reference, reference
+from hw.narrow.formats import FP32_FORMATS, Formats
 from hw.rules import rule as rule_of
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm
-from sw_driver.axdimm.runs import PARAMETER_BYTES, KernelRun, RunResult
+from sw_driver.axdimm.runs import KernelRun, RunResult
 from sw_driver.device.memory import AxdimmPointer
 from sw_driver.experiments.figures import mparams_per_s
 
@@ -41,39 +42,56 @@ class RuleJob:
     """``parameters`` random parameters in each channel of ``device``, for its first rule.
 
     Tensors are written through the backdoor; without ``fill`` they are left as they are, for jobs
-    of which only the time matters. The channels are left in acceleration mode. Raises what the
-    driver raises, ``OutOfMemoryError`` if a channel is too small.
+    of which only the time matters. Tensors are in ``formats``, which takes kernels that have them.
+    The channels are left in acceleration mode. Raises what the driver raises, ``OutOfMemoryError``
+    if a channel is too small.
     """
 
-    def __init__(self, device: Axdimm, parameters: int, *, fill: bool = True) -> None:
+    def __init__(
+        self,
+        device: Axdimm,
+        parameters: int,
+        *,
+        fill: bool = True,
+        formats: Formats = FP32_FORMATS,
+    ) -> None:
         self.device = device
         self.parameters = parameters
+        self.formats = formats
         self.rule = rule_of(device.rules(0)[0])
         rng = np.random.default_rng(1)
-        self._tensors: list[dict[str, AxdimmPointer]] = []
-        self._start: list[dict[str, NDArray[np.float32]]] = []
+        self.tensors: list[dict[str, AxdimmPointer]] = []
+        """Where they are in each channel, by name."""
+        self._start: list[dict[str, Any]] = []
         self._results: list[RunResult] = []
         for channel in range(device.channels):
-            pointers, values = {}, {}
-            for name in self.rule.tensors:
-                nbytes = PARAMETER_BYTES * parameters
-                pointers[name] = device.MallocAxdimm(nbytes, channel)
-                if fill:
-                    values[name] = rng.random(parameters, dtype=np.float32)
-                    device.MemcpyHost2Axdimm(pointers[name], values[name], nbytes, backdoor=True)
+            pointers = {
+                name: device.MallocAxdimm(self._bytes(name), channel)
+                for name in formats.tensors(self.rule)
+            }
+            values: dict[str, Any] = {}
+            for name, form in formats.forms(self.rule).items() if fill else ():
+                random = rng.random(parameters, dtype=np.float32)
+                values[name] = encode(random, form, device.transport.subnormals)
+            for name, held in packed(values).items():
+                device.MemcpyHost2Axdimm(pointers[name], held, held.nbytes, backdoor=True)
             device.SetArbiterAcc(channel)
-            self._tensors.append(pointers)
+            self.tensors.append(pointers)
             self._start.append(values)
+
+    def _bytes(self, name: str) -> int:
+        return self.formats.tensor_bytes(self.rule, name, self.parameters)
 
     def start(self, channel: int, t: int) -> KernelRun:
         """Queues step ``t`` of one channel in its stream."""
         return self.device.RunOnAxdimmAsync(
             self.rule.name,
-            self._tensors[channel],
+            self.tensors[channel],
             self.parameters,
             hyperparameters_of(self.rule, t),
             channel,
             stream=self.device.stream(channel),
+            formats=self.formats,
         )
 
     def step(self, t: int) -> list[RunResult]:
@@ -95,21 +113,39 @@ class RuleJob:
         """
         golden = reference(self.rule.name, self.device.transport.subnormals)
         constants = golden.constants(**hyperparameters_of(self.rule, 1))
-        nbytes = PARAMETER_BYTES * self.parameters
-        for pointers, start, result in zip(self._tensors, self._start, self._results, strict=True):
-            expected = golden.step(start, constants)
-            found: dict[str, Any] = {name: np.float32(value) for name, value in result.sums.items()}
-            for name in self.rule.outputs:
-                found[name] = np.empty(self.parameters, np.float32)
-                self.device.MemcpyAxdimm2Host(found[name], pointers[name], nbytes, backdoor=True)
-            for name, wanted in expected.items():
-                if not np.array_equal(found[name].view(np.uint32), wanted.view(np.uint32)):
-                    return False
+        for pointers, start, result in zip(self.tensors, self._start, self._results, strict=True):
+            expected = self._expected(golden, start, constants)
+            found: dict[str, bytes] = {
+                name: np.float32(value).tobytes() for name, value in result.sums.items()
+            }
+            for name in self.formats.stores(self.rule):
+                held = np.empty(self._bytes(name), np.uint8)
+                self.device.MemcpyAxdimm2Host(held, pointers[name], held.nbytes, backdoor=True)
+                found[name] = held.tobytes()
+            if found != {name: wanted.tobytes() for name, wanted in expected.items()}:
+                return False
         return True
+
+    def _expected(
+        self, golden: Reference, start: dict[str, Any], constants: dict[str, np.float32]
+    ) -> dict[str, Any]:
+        formats = self.formats
+        if formats.usual:
+            return golden.step(start, constants)
+        results, _ = step(
+            golden,
+            start,
+            constants,
+            formats.forms(self.rule),
+            t=1,
+            copy=formats.copy,
+            skip_not_finite=formats.skip_not_finite,
+        )
+        return packed(results)
 
     def release(self) -> None:
         """Frees the tensors and leaves the channels in normal mode."""
-        for channel, pointers in enumerate(self._tensors):
+        for channel, pointers in enumerate(self.tensors):
             self.device.SetArbiterNormal(channel)
             for pointer in pointers.values():
                 self.device.FreeAxdimm(pointer)

@@ -20,6 +20,7 @@ from hw.dram.presets import PARTS, DramPart
 from hw.dram.timing import DramTiming
 from hw.kernel.config import SUBNORMALS
 from hw.logic.clocking import CLOCKINGS
+from hw.narrow.formats import MIXTURES
 from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig, ThermalWeights
 from hw.pim.config import OPTIONS as PIM_OPTIONS
 from hw.pim.config import configure as configure_pim
@@ -76,9 +77,9 @@ MODULE_KEYS = _keys(
 )
 """The keys of a module's configuration."""
 
-KEYS: Keys = {**MODULE_KEYS, "count": int, "stagger": bool}
-"""The keys of a sweep's points: also ``count`` (parameters of each channel) and ``stagger`` (the
-driver's placement)."""
+KEYS: Keys = {**MODULE_KEYS, "count": int, "stagger": bool, "formats": MIXTURES}
+"""The keys of a sweep's points: also ``count`` (parameters of each channel), ``stagger`` (the
+driver's placement) and ``formats`` (of the tensors, in a kernel with narrow formats)."""
 
 PIM_KEYS = _keys(
     PIM_OPTIONS,

@@ -10,14 +10,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import log2
 from typing import TYPE_CHECKING, Any
 
+from hw.kernel.config import NARROW_RULES
+from hw.narrow.formats import BLOCK_PARAMETERS, CHOICES, FP32_FORMATS, Formats
 from hw.rules import RULES
 from sw_driver.axdimm.registers import arbiter_registers, kernel_registers
-from sw_driver.axdimm.runs import ACTIVITY_REGISTERS, DRAM_TIMES, PARAMETER_BYTES
+from sw_driver.axdimm.runs import ACTIVITY_REGISTERS, DRAM_TIMES
 from sw_driver.axdimm.transport import LINE_BYTES, Transport, kernel_window
 from sw_driver.device.transport import DeviceTimeout
 
@@ -33,14 +35,15 @@ MOST_FABRIC_CYCLES = 400_000
 """Fabric cycles, about, that a run may take: fewer parameters if there are few lanes."""
 
 _DEALT: dict[str, Sequence[Any]] = {
-    "preset": ("axdimm", "axdimm_8gbit_x16", "axdimm_ddr4_2400", "tiny"),
+    "preset": ("axdimm", "axdimm_8gbit_x16", "axdimm_ddr4_2400", "tiny", "axdimm_narrow"),
     "lanes": (1, 2, 4, 8, 16),
     "block_bytes": tuple(1024 << power for power in range(7)),
     "buffer_blocks": (1, 2, 3, 4),
     "refresh": (True, True, True, False),
     "rules": tuple(RULES),
 }
-"""Values of the settings that a module always has; few modules see all of them."""
+"""Values of the settings that a module always has; few modules see all of them. With narrow formats
+some are changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +51,11 @@ class Trial:
     """One run: a placement of the tensors and a count."""
 
     placement: str
-    """How the tensors were placed, for the reader."""
+    """How the tensors were placed, and their formats if not FP32, for the reader."""
     addresses: dict[str, int]
     """Byte addresses of the tensors of the module's rule, by their registers."""
     count: int
+    formats: Formats = FP32_FORMATS
     rest_fabric_cycles: int
     """Fabric cycles that are let pass before START."""
 
@@ -119,6 +123,9 @@ def _draw_group(rng: random.Random, runs: int, dealt: dict[str, Any]) -> Group:
 
     preset = dealt.pop("preset")
     settings: dict[str, Any] = {"channels": 1, "capacity_bytes": CAPACITY_BYTES, **dealt}
+    if preset == "axdimm_narrow":
+        settings["rules"] = rng.choice(NARROW_RULES)
+        settings["block_bytes"] = max(settings["block_bytes"], 8192)
     # Not all at once: a machine with one unusual setting is worth a look, too.
     unusual = {
         "queue_depth": lambda: 8 << rng.randrange(4),
@@ -150,12 +157,19 @@ def _draw_group(rng: random.Random, runs: int, dealt: dict[str, Any]) -> Group:
 def _draw_trial(rng: random.Random, config: ModuleConfig) -> Trial | None:
     most = min(MOST_PARAMETERS, MOST_FABRIC_CYCLES * min(config.lanes, 2) // 2)
     count = rng.randint(1, 600) if rng.random() < 0.25 else int(2 ** rng.uniform(6, log2(most)))
-    nbytes = -(-PARAMETER_BYTES * count // LINE_BYTES) * LINE_BYTES
+    formats = FP32_FORMATS
+    if config.narrow:
+        formats = Formats(**{name: rng.choice(known) for name, known in CHOICES.items()})
+    if formats.narrow:
+        count = -(-count // BLOCK_PARAMETERS) * BLOCK_PARAMETERS
     top = kernel_window(config.capacity_bytes)
     (rule,) = config.kernel.update_rules
-    apart = rng.random() < 0.3 and not {*rule.inputs}.isdisjoint(rule.outputs)
-    outputs = [name for name in rule.outputs if apart or name not in rule.inputs]
-    registers = [*(f"{name}_in" for name in rule.inputs), *(f"{name}_out" for name in outputs)]
+    loads, stores = formats.loads(rule), formats.stores(rule)
+    # Any tensor may come to any place.
+    nbytes = LINE_BYTES * max(formats.tensor_lines(rule, name, count) for name in loads + stores)
+    apart = rng.random() < 0.3 and not {*loads}.isdisjoint(stores)
+    outputs = [name for name in stores if apart or name not in loads]
+    registers = [*(f"{name}_in" for name in loads), *(f"{name}_out" for name in outputs)]
     tensors = len(registers)
     geometry = config.part.geometry
     all_banks = geometry.banks * geometry.row_bytes
@@ -175,13 +189,16 @@ def _draw_trial(rng: random.Random, config: ModuleConfig) -> Trial | None:
         return None
     rng.shuffle(starts)
     addresses = dict(zip(registers, starts, strict=True))
-    in_place = [name for name in rule.outputs if name not in outputs]
+    in_place = [name for name in stores if name not in outputs]
     addresses |= {f"{name}_out": addresses[f"{name}_in"] for name in in_place}
     interval = config.part.timing.t_refi // 4
+    told = [f"{name} {value}" for name, value in asdict(formats).items()
+            if value != getattr(FP32_FORMATS, name)]  # fmt: skip
     return Trial(
-        placement=f"{placement}, outputs apart" if apart else placement,
+        placement=", ".join([placement, *(["outputs apart"] if apart else []), *told]),
         addresses=addresses,
         count=count,
+        formats=formats,
         rest_fabric_cycles=10 * interval + rng.randrange(interval),
     )
 
@@ -192,7 +209,10 @@ def measure(transport: Transport, trials: tuple[Trial, ...]) -> Iterator[dict[st
     arbiter.write("mode", arbiter["mode"]["mode"].code("acceleration"))
     arbiter.poll("status", {"mode": 1, "draining": 0}, interval=8, timeout=100_000)
     for trial in trials:
-        kernel.write_many({"count": trial.count, **trial.addresses})
+        settings = {"count": trial.count, **trial.addresses}
+        if any(register.name == "formats" for register in kernel.registers):
+            settings["formats"] = trial.formats.code()
+        kernel.write_many(settings)
         _rest(transport, trial.rest_fabric_cycles)
         kernel.write("control", kernel["control"]["start"].mask)
         kernel.poll("status", {"busy": 0, "done": 1, "error": 0}, interval=256, timeout=10**7)

@@ -13,12 +13,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from golden import narrow
 from golden.rules import reference
+from hw.narrow.formats import MIXTURES, Formats
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, module_config
@@ -97,6 +100,8 @@ def test_values_are_read_by_the_kind_of_their_key(name: str, text: str, value: o
         (["--count", "100", "--axis", "queue_depth=8,9"], ["queue_depth=9", "power of two"]),
         (["--count", "10,99999"], ["count=99999", "399,996 bytes", "1,048,576"]),
         (["--count", "100", "--backend", "fpga"], ["fpga", "rtl", "cycles"]),
+        (["--count", "256", "--set", "formats=bf16_g"], ["formats=bf16_g", "axdimm_narrow"]),
+        (["--count", "100", "--set", "formats=bf16"], ["'bf16'", "bf16_gp_8bit"]),
         (["--count", "100", "--jobs", "0"], ["'0'", "from 1"]),
         (["--count", "100", "--jobs", "2", "--dask", "tcp://x"], ["exclusive", "--jobs", "--dask"]),
     ],
@@ -245,6 +250,45 @@ def test_a_sweep_of_one_point_ends_well_whatever_its_rule(
     (row,) = table_of(tmp_path)
     assert row["rule"] == name
     assert float(row["mparams_per_s"]) > 0
+
+
+def test_each_of_several_formats_has_its_own_ceiling(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--config", "axdimm_narrow", "--axis", f"formats={','.join(MIXTURES)}"]
+    arguments = ["sweep", "--out", str(tmp_path), "--backend", "cycles", *options]
+    assert main([*arguments, "--count", "262144", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["formats"] for row in rows] == [*MIXTURES]
+    assert [row["bytes_per_parameter"] for row in rows] == [28, 26, 14.0625, 10.0625]
+    for row in rows:
+        assert row["ceiling_mparams_per_s"] == 2 * 200 * 64 / row["bytes_per_parameter"]
+        assert 0.91 < row["efficiency"] == row["mparams_per_s"] / row["ceiling_mparams_per_s"]
+        moved = 64 * (row["beats_read"] + row["beats_written"])
+        assert moved == 2 * 262144 * row["bytes_per_parameter"]
+    assert main([*arguments, "--count", "262144"]) == 0
+    out = capsys.readouterr().out
+    assert all(text in out for text in ("bytes", "14.06", "ceiling", "2544.1"))
+    assert main([*arguments, "--count", "100"]) == 2
+    assert "multiple of 256" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["p", "v", "scales", "p_copy"])
+def test_a_wrong_bit_in_any_format_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    formats = Formats(gradients="bf16", parameters="bf16", states="dynamic", copy="fp32")
+    options = BackendOptions(preset="axdimm_narrow", settings={"capacity_bytes": 1 << 20})
+
+    def wrong(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        held = narrow.packed(tensors)
+        if "p_copy" in tensors:
+            held[name].view("u1")[-1] ^= 1
+        return held
+
+    with Axdimm("golden", options=options) as device:
+        measured = partial(measure_step, device, module_config(options), 512, formats=formats)
+        assert measured()["bit_exact"] is True
+        monkeypatch.setattr(rulejob, "packed", wrong)
+        assert measured()["bit_exact"] is False
 
 
 def test_a_device_can_be_measured_again_and_again() -> None:

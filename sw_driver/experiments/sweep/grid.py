@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
+from hw.narrow.formats import BLOCK_PARAMETERS, MIXTURES, Formats
 from sw_driver.axdimm import backends
 from sw_driver.axdimm.allocator import BANK_BLOCK_BYTES, BANK_PAIRS, ChannelAllocator
 from sw_driver.axdimm.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, module_config
@@ -30,14 +31,9 @@ GOLDEN_ARRAYS = 8
 SUSTAINED = 4_194_304
 """Parameters of each channel on which refresh takes its share, as in the long run."""
 
-_NOT_OPTIONS = ("preset", "count", "stagger")
+_NOT_OPTIONS = ("preset", "count", "stagger", "formats")
 
 _MEASURE = "sw_driver.experiments.sweep.measure"
-
-
-def _tensors(config: ModuleConfig) -> int:
-    """Number of the tensors of the rule that is measured, the kernel's first."""
-    return len(config.kernel.update_rules[0].tensors)
 
 
 @lru_cache
@@ -76,6 +72,11 @@ class Point:
         return bool(self.settings["stagger"])
 
     @property
+    def formats(self) -> Formats:
+        """Those of the tensors."""
+        return MIXTURES[str(self.settings.get("formats", "fp32"))]
+
+    @property
     def label(self) -> str:
         """The point in words."""
         return ", ".join(f"{name}={plain(value)}" for name, value in self.settings.items())
@@ -104,11 +105,17 @@ class Point:
         turn_bytes = BANK_PAIRS * BANK_BLOCK_BYTES
         config = configure(preset, **settings)
         whole = config.capacity_bytes
-        needed = _tensors(config) * (self.count * PARAMETER_BYTES + turn_bytes)
+        needed = sum(nbytes + turn_bytes for nbytes in self._tensor_bytes(config))
         capacity = min(whole, SIMULATED_CAPACITY_BYTES)
         while capacity < min(needed, whole):
             capacity *= 2
         return capacity
+
+    def _tensor_bytes(self, config: ModuleConfig) -> list[int]:
+        """Bytes of the tensors of the rule that is measured, the kernel's first."""
+        rule = config.kernel.update_rules[0]
+        names = self.formats.tensors(rule)
+        return [self.formats.tensor_bytes(rule, name, self.count) for name in names]
 
     def config(self) -> ModuleConfig:
         """The module to be measured.
@@ -127,14 +134,24 @@ class Point:
         memory = ChannelAllocator(
             limit_bytes=kernel_window(config.capacity_bytes), stagger=self.stagger
         )
-        tensors = _tensors(config)
+        if not self.formats.usual and not config.narrow:
+            raise InvalidArgumentError(
+                f"the point {self.label} is impossible: its kernel has no narrow formats; take "
+                "the preset axdimm_narrow"
+            )
+        if self.formats.narrow and self.count % BLOCK_PARAMETERS:
+            raise InvalidArgumentError(
+                f"the point {self.label} is impossible: with its formats count must be a multiple "
+                f"of {BLOCK_PARAMETERS}"
+            )
+        sizes = self._tensor_bytes(config)
         try:
-            for _ in range(tensors):
-                memory.allocate(self.count * PARAMETER_BYTES)
+            for nbytes in sizes:
+                memory.allocate(nbytes)
         except OutOfMemoryError as error:
             raise InvalidArgumentError(
-                f"the point {self.label} is impossible: {tensors} tensors of "
-                f"{self.count * PARAMETER_BYTES:,} bytes do not fit into a channel of "
+                f"the point {self.label} is impossible: {len(sizes)} tensors of up "
+                f"to {max(sizes):,} bytes do not fit into a channel of "
                 f"{config.capacity_bytes:,} bytes; take a smaller count or a larger capacity_bytes"
             ) from error
         return config
@@ -145,8 +162,8 @@ class Point:
         if self.backend == "cycles":
             return 0
         config = self.config()
-        arrays = _tensors(config) * config.channels + GOLDEN_ARRAYS
-        return self.count * PARAMETER_BYTES * arrays
+        golden = self.count * PARAMETER_BYTES * GOLDEN_ARRAYS
+        return sum(self._tensor_bytes(config)) * config.channels + golden
 
     def key(self) -> str:
         """Names what is measured: the same however the point was described, another whenever the
@@ -158,6 +175,7 @@ class Point:
                 str(self.arithmetic),
                 str(self.count),
                 str(self.stagger),
+                str(self.formats),
                 json.dumps(config.describe(), sort_keys=True),
                 # What the operators of a unit take, which the models know by its sum alone.
                 str([each.latency for each in config.kernel.update_rules]),

@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from hw.narrow.formats import FP32_FORMATS, Formats
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.runs import DRAM_TIMES, DramActivity
 from sw_driver.experiments.figures import ceiling_mparams_per_s
@@ -49,7 +50,12 @@ FIGURES = (
 
 
 def measure_step(
-    device: Axdimm, config: ModuleConfig, count: int, *, check: bool = True
+    device: Axdimm,
+    config: ModuleConfig,
+    count: int,
+    *,
+    check: bool = True,
+    formats: Formats = FP32_FORMATS,
 ) -> dict[str, Any]:
     """The figures of one step of the kernel's first rule on ``count`` parameters of each channel.
 
@@ -71,7 +77,7 @@ def measure_step(
 
     What needs a clock is None on an untimed backend. Raises what the driver raises.
     """
-    job = RuleJob(device, count, fill=check)
+    job = RuleJob(device, count, fill=check, formats=formats)
     start = time.perf_counter()
     results = job.step(1)
     host_seconds = time.perf_counter() - start
@@ -81,7 +87,7 @@ def measure_step(
     timed = device.transport.timed
     cycles = max(result.fabric_cycles for result in results)
     speed = job.mparams_per_s(results) if timed else None
-    moved = job.rule.bytes_per_parameter
+    moved = formats.bytes_per_parameter(job.rule)
     ceiling = ceiling_mparams_per_s(device.channels, config.fabric_mhz, moved)
     figures: dict[str, Any] = {
         **dict.fromkeys(FIGURES),
@@ -116,7 +122,7 @@ def measure_point(point: Point) -> dict[str, Any]:
         with Axdimm(point.backend, stagger=point.stagger, options=point.options()) as device:
             # The golden model need not be compared with itself.
             check = point.backend == "rtl" and point.arithmetic
-            return measure_step(device, config, point.count, check=check)
+            return measure_step(device, config, point.count, check=check, formats=point.formats)
     except Exception as error:  # one point must not end the sweep, whatever it is
         return failed(f"{type(error).__name__}: {error}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 
 from golden import narrow
 from golden.rules import reference
+from hw.narrow.formats import FP32_FORMATS, Formats
+from hw.rules import rule as rule_of
 
 from .data import CLASSES, PIXELS, load_library_text, load_split_digits
 from .mlp import Mlp
@@ -24,15 +27,14 @@ __all__ = ["FORMATS", "NarrowOptimizer", "train_digits", "train_gpt"]
 
 Array = NDArray[np.float32]
 
-_DYNAMIC = {"m": "dynamic_signed", "v": "dynamic_unsigned"}
-_LINEAR = {"m": "linear_signed", "v": "linear_unsigned"}
-FORMATS: dict[str, dict[str, str]] = {
-    "FP32": {},
-    "BF16 gradients": {"g": "bf16"},
-    "BF16 gradients, dynamic 8-bit states": {"g": "bf16", **_DYNAMIC},
-    "BF16 gradients, linear 8-bit states": {"g": "bf16", **_LINEAR},
-    "BF16 gradients and parameters": {"g": "bf16", "p": "bf16"},
-    "BF16 gradients and parameters, dynamic 8-bit states": {"g": "bf16", "p": "bf16", **_DYNAMIC},
+_BF16 = Formats(gradients="bf16", parameters="bf16")
+FORMATS = {
+    "FP32": FP32_FORMATS,
+    "BF16 gradients": Formats(gradients="bf16"),
+    "BF16 gradients, dynamic 8-bit states": Formats(gradients="bf16", states="dynamic"),
+    "BF16 gradients, linear 8-bit states": Formats(gradients="bf16", states="linear"),
+    "BF16 gradients and parameters": _BF16,
+    "BF16 gradients and parameters, dynamic 8-bit states": replace(_BF16, states="dynamic"),
 }
 """The formats of tensors, by the names of the table that is printed."""
 
@@ -41,11 +43,11 @@ class NarrowOptimizer:
     """Takes golden steps with tensors as memory would hold them, each filled up to whole blocks."""
 
     def __init__(
-        self, rule: str, values: Iterable[Array], formats: dict[str, str], seed: int,
+        self, rule: str, values: Iterable[Array], formats: Formats, seed: int,
         **hyperparameters: float,
     ) -> None:  # fmt: skip
         self._model = reference(rule)
-        self._formats = formats
+        self._forms = formats.forms(rule_of(rule))
         self._seed = seed
         self._hyperparameters = hyperparameters
         self._t = 0
@@ -57,17 +59,13 @@ class NarrowOptimizer:
             self._tensors.append({name: self._encoded(name, start[name]) for name in start})
 
     def _encoded(self, name: str, values: Array) -> Any:
-        form = self._formats.get(name, "fp32")
         filled = np.append(values.ravel(), np.zeros(-values.size % narrow.BLOCK, np.float32))
-        if form == "fp32":
-            return filled
-        return narrow.to_bf16(filled) if form == "bf16" else narrow.quantize(filled, form)
+        return narrow.encode(filled, self._forms[name])
 
     def values(self) -> Iterator[Array]:
         """The parameters of each tensor, flat, as the network is to use them."""
-        form = self._formats.get("p", "fp32")
         for size, tensors in zip(self._sizes, self._tensors, strict=True):
-            yield narrow.decode(tensors["p"], form)[:size]
+            yield narrow.decode(tensors["p"], self._forms["p"])[:size]
 
     def step(self, gradients: Iterable[Array]) -> None:
         """Updates all tensors."""
@@ -76,12 +74,12 @@ class NarrowOptimizer:
         for number, gradient in enumerate(gradients):
             tensors = {"g": self._encoded("g", gradient), **self._tensors[number]}
             self._tensors[number], _ = narrow.step(
-                self._model, tensors, constants, self._formats,
+                self._model, tensors, constants, self._forms,
                 t=self._t, seed=self._seed << 32 | number,
             )  # fmt: skip
 
 
-def train_digits(formats: dict[str, str], seed: int, steps: int = 100) -> float:
+def train_digits(formats: Formats, seed: int, steps: int = 100) -> float:
     """The mean loss of all training images after the last step."""
     digits = load_split_digits()
     rng = np.random.default_rng(seed)
@@ -98,7 +96,7 @@ def train_digits(formats: dict[str, str], seed: int, steps: int = 100) -> float:
     return network.loss_and_gradient(parameters, digits.train_images, digits.train_labels)[0]
 
 
-def train_gpt(formats: dict[str, str], seed: int, steps: int = 200) -> float:
+def train_gpt(formats: Formats, seed: int, steps: int = 200) -> float:
     """The mean loss of the test text after the last step."""
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -133,13 +131,13 @@ def train_gpt(formats: dict[str, str], seed: int, steps: int = 200) -> float:
         return model.loss(tested).item()
 
 
-def compare(train: Callable[[dict[str, str], int], float], seeds: range) -> None:
+def compare(train: Callable[[Formats, int], float], seeds: range) -> None:
     """Prints a line for each format: the mean loss, and its mean difference from FP32's with the
     same seed, its standard deviation and its extremes, in percent of FP32's loss."""
-    plain = np.array([train({}, seed) for seed in seeds])
+    plain = np.array([train(FP32_FORMATS, seed) for seed in seeds])
     print(f"FP32: loss {plain.mean():.4f}, standard deviation {100 * _spread(plain):.2f} %")
     for name, formats in FORMATS.items():
-        if not formats:
+        if formats.usual:
             continue
         losses = np.array([train(formats, seed) for seed in seeds])
         percent = 100 * (losses / plain - 1)
