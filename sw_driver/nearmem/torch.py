@@ -6,7 +6,18 @@ An optimizer takes the arguments of the one in :mod:`torch.optim` and, as ``devi
 
 from sw_driver.system.memferry.shadow import MemFerry
 from sw_driver.system.sentinel.training import Sentinel
-from sw_driver.torch import SGD, Adagrad, Adam, AdamW, Lion, RMSprop, StepHandle, StepReport
+from sw_driver.torch import (
+    SGD,
+    Adagrad,
+    Adam,
+    Adam8bit,
+    AdamW,
+    AdamW8bit,
+    Lion,
+    RMSprop,
+    StepHandle,
+    StepReport,
+)
 from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
 from sw_driver.torch.overlay import MemoryOverlay
 
@@ -14,7 +25,9 @@ __all__ = [
     "SGD",
     "Adagrad",
     "Adam",
+    "Adam8bit",
     "AdamW",
+    "AdamW8bit",
     "DeviceMemory",
     "Lion",
     "MemFerry",

@@ -10,14 +10,16 @@ except ImportError as error:
     raise ImportError("PyTorch is not installed: pip install -e '.[torch]'") from error
 
 from .optimizer import ModuleOptimizer
-from .rules import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
+from .rules import SGD, Adagrad, Adam, Adam8bit, AdamW, AdamW8bit, Lion, RMSprop
 from .step import StepHandle, StepReport
 
 __all__ = [
     "SGD",
     "Adagrad",
     "Adam",
+    "Adam8bit",
     "AdamW",
+    "AdamW8bit",
     "Lion",
     "ModuleOptimizer",
     "RMSprop",

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, groupby, product
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
+from hw.kernel.config import NARROW_RULES
+from hw.narrow.formats import BLOCK_PARAMETERS
 from hw.rules import rule
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, BackendOptions
@@ -29,14 +31,19 @@ from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_const
 from sw_driver.axdimm.transport import WINDOW_BYTES
 from sw_driver.device.errors import InvalidArgumentError
 
+from .formats import chosen_formats, entries_of, in_format, strangers
 from .parameters import ParameterChecks
-from .shards import VALUE_BYTES, Shard, Slot, Span, common, merged, padded
+from .shards import Shard, Slot, Span, common, merged, padded, unit_of
 from .state import ModuleState
 from .step import Interrupts, Operations, StepHandle, StepReport, untraced
 
 __all__ = ["ModuleOptimizer"]
 
 NORM_RULE = "sum_squares"
+_ARRAYS = {4: np.float32, 2: np.uint16, 1: np.uint8}
+"""What NumPy has for the module's numbers, by their bytes."""
+VALUE_BYTES = 4
+"""Bytes of a value in the widest format."""
 CHOICES = {"foreach", "fused", "capturable", "differentiable"}
 """Options of how PyTorch is to compute, which mean nothing here."""
 OPTIONAL = {*CHOICES, "maximize", "amsgrad", "nesterov", "centered", "decoupled_weight_decay"}
@@ -69,6 +76,8 @@ class _Update:
     hyperparameters: dict[str, float]
     constants: tuple[tuple[str, float], ...]
     t: int
+    seed: int
+    """Of the parameter's first block of 256, for random words; others have the next ones."""
     before: tuple[Any, Tensor]
     """What the parameter was when the step began, see :func:`_mark`."""
 
@@ -87,19 +96,28 @@ class ModuleOptimizer(torch.optim.Optimizer):
     args, options: PyTorch's arguments of the optimizer.
     device: an opened module; or a backend's name, then one is opened that has the update rules
         needed, and closed with the optimizer.
+    gradient_dtype, parameter_dtype: of what is on the module, ``torch.float32`` or
+        ``torch.bfloat16``.
+    states: the format of states on the module: ``"fp32"``, ``"dynamic"`` or ``"linear"``; None:
+        what is usual for the class.
+    skip_not_finite: a step with infinite or NaN gradients, as the module would load them, changes
+        nothing.
+    seed: of the random words that round parameters to BF16, from 0 to below 2**32.
 
     Raises
     ------
     ValueError: an option that no update rule has, parameters that share memory, and what PyTorch's
         optimizer refuses.
     TypeError: a parameter that is not of real floating-point numbers.
-    InvalidArgumentError: the opened module lacks the update rule.
+    InvalidArgumentError: the opened module lacks the update rule, or narrow formats.
     """
 
     state_keys: ClassVar[dict[str, str]]
     """What PyTorch calls the rule's tensors in the state of a parameter."""
     counts_steps: ClassVar[bool] = True
     """Whether PyTorch keeps a parameter's number of steps in its state."""
+    usual_states: ClassVar[str] = "fp32"
+    """The format of states unless another is asked for."""
 
     last_step: StepReport | None = None
     """What the last step took; None before the first."""
@@ -107,12 +125,32 @@ class ModuleOptimizer(torch.optim.Optimizer):
     """What all steps took, in simulated nanoseconds; None before the first and without a clock."""
 
     def __init__(
-        self, params: Any, *args: Any, device: Axdimm | str = "golden", **options: Any
+        self,
+        params: Any,
+        *args: Any,
+        device: Axdimm | str = "golden",
+        gradient_dtype: torch.dtype = torch.float32,
+        parameter_dtype: torch.dtype = torch.float32,
+        states: str | None = None,
+        skip_not_finite: bool = False,
+        seed: int = 0,
+        **options: Any,
     ) -> None:
+        self._formats = chosen_formats(
+            gradient_dtype, parameter_dtype, self.usual_states if states is None else states
+        )
+        if not isinstance(skip_not_finite, bool):
+            raise ValueError(f"skip_not_finite is {skip_not_finite!r}: expected a bool")
+        if not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+            raise ValueError(f"seed is {seed!r}: expected an integer from 0 to below 2**32")
+        self._gradient_dtype, self._skips, self._seed = gradient_dtype, skip_not_finite, seed
+        self._entries = entries_of(self.state_keys, self._formats)
+        self._strangers = strangers(self.state_keys, self._formats)
+        self._unit = unit_of(self._formats)
         self._device: Axdimm | None = None
         self._slots: dict[Tensor, Slot] = {}
         self._streams = []
-        self._parameters = ParameterChecks()
+        self._parameters = ParameterChecks(parameter_dtype)
         self._pending: Callable[[], None] | None = None
         self._failure: BaseException | None = None
         super().__init__(params, *args, **options)
@@ -256,17 +294,18 @@ class ModuleOptimizer(torch.optim.Optimizer):
         return torch.tensor(norm, dtype=torch.float32, device="cpu")
 
     @untraced
-    def inspect(self, parameter: Tensor, tensor: str) -> list[tuple[int, int, NDArray[np.float32]]]:
+    def inspect(self, parameter: Tensor, tensor: str) -> list[tuple[int, int, NDArray[Any]]]:
         """A tensor of the rule, such as ``"m"``, as the module has it for a parameter.
 
-        Each piece with its channel and its first element. It is read through the backdoor: that
-        takes no simulated time and changes nothing. Raises ``KeyError`` before the parameter's
-        first step, and what the driver raises.
+        Each piece with its channel and its first element; BF16 is ``uint16``, codes are ``uint8``,
+        ``"scales"`` are pairs, also of what fills up. It is read through the backdoor: that takes
+        no simulated time and changes nothing. Raises ``KeyError`` before the parameter's first
+        step, and what the driver raises.
         """
         self._settle()
         slot = self._slots[parameter]
         return [
-            (channel, first, values[: slot.count - first])
+            (channel, first, values if tensor == "scales" else values[: slot.count - first])
             for channel, first, values in self._read(slot, tensor, backdoor=True)
         ]
 
@@ -310,7 +349,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
     @untraced
     def state_dict(self) -> dict[str, Any]:
         """The state dict as PyTorch has it, with its names and layout; tensors are copies, in
-        FP32."""
+        FP32, or codes and scales, see ``docs/pytorch.md``."""
         self._settle()
         held, self.state = self.state, defaultdict(dict)
         try:
@@ -325,11 +364,25 @@ class ModuleOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes a state dict of this class or of PyTorch's, and gives up a step that is under way.
 
-        Tensors of parameters in other formats stay in FP32; PyTorch would round them. Raises
-        ``ValueError`` for one that does not fit; then nothing has changed.
+        Tensors of parameters in other formats stay in FP32; PyTorch would round them. States in
+        FP32 become codes, and codes FP32, if they are so here. Raises ``ValueError`` for one that
+        does not fit; then nothing has changed.
         """
         loaded: dict[str, Any] = {}
-        hook = self.register_load_state_dict_pre_hook(lambda _, last: loaded.update(last))
+
+        def convert(_: Any, last: dict[str, Any]) -> dict[str, Any]:
+            numbers = (number for group in last["param_groups"] for number in group["params"])
+            named = dict(zip(numbers, self._named_parameters(), strict=False))  # PyTorch counts
+            states = dict(last["state"])
+            for number in states.keys() & named.keys():
+                name, parameter = named[number]
+                states[number] = in_format(
+                    states[number], self.state_keys, self._formats, name, parameter.shape
+                )
+            loaded.update({**last, "state": states})
+            return loaded
+
+        hook = self.register_load_state_dict_pre_hook(convert)
         try:
             super().load_state_dict(state_dict)
         finally:
@@ -337,8 +390,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
         numbers = (number for group in loaded["param_groups"] for number in group["params"])
         for number, (_, parameter) in zip(numbers, self._named_parameters(), strict=True):
             for key, value in loaded["state"].get(number, {}).items():
-                if key in self.state_keys.values() and value is not None:
-                    self.state[parameter][key] = value.to(torch.float32)
+                if key in self._entries and value is not None:
+                    self.state[parameter][key] = value.to(self._entries[key].dtype)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         groups = state["param_groups"]
@@ -365,20 +418,18 @@ class ModuleOptimizer(torch.optim.Optimizer):
         self, name: str, parameter: Tensor, state: Mapping[str, Any], rule: UpdateRule
     ) -> None:
         """Raises ``ValueError`` if ``state`` is not what this optimizer has for the parameter."""
-        known = {*self.state_keys.values()} | ({"step"} if self.counts_steps else set())
+        known = {*self._entries} | ({"step"} if self.counts_steps else set())
         for key, value in state.items():
             if key not in known:
                 raise ValueError(
                     f"the state dict has {key!r} for {name}: {type(self).__name__} has "
                     f"{', '.join(sorted(known))}"
                 )
-            if key != "step" and value is not None and value.shape != parameter.shape:
-                raise ValueError(
-                    f"{key} of {name} has the shape {tuple(value.shape)} in the state dict: "
-                    f"expected {tuple(parameter.shape)}"
-                )
-        for tensor, key in [("step", "step"), *self.state_keys.items()]:
-            if state and key in known - state.keys() and tensor in {"step", *rule.tensors}:
+            if key != "step" and value is not None:
+                self._entries[key].check(f"{key} of {name}", value, parameter.shape)
+        needed = self._keys(rule) | {"step"}
+        for key in ("step", *self._entries):
+            if state and key in (known & needed) - state.keys():
                 raise ValueError(f"the state dict has no {key} for {name}: save a whole one")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -392,6 +443,11 @@ class ModuleOptimizer(torch.optim.Optimizer):
     def _rule_of(self, group: dict[str, Any]) -> UpdateRule:
         """The group's rule, which the module has if it is open."""
         name = self.rule_name(group)
+        if self._formats.narrow and name not in NARROW_RULES:
+            raise ValueError(
+                f"the rule {name} has no narrow formats, as {' and '.join(NARROW_RULES)} have: "
+                "leave gradient_dtype, parameter_dtype and states out"
+            )
         for channel in range(0 if self._device is None else self.device.channels):
             there = self.device.rules(channel)
             if name not in there:
@@ -404,7 +460,19 @@ class ModuleOptimizer(torch.optim.Optimizer):
                     channel=channel,
                     rules=there,
                 )
+            if self._formats.narrow and not self.device.narrow(channel):
+                raise InvalidArgumentError(
+                    f"{type(self).__name__} needs narrow formats, which the kernel of channel "
+                    f"{channel} lacks: open the device with "
+                    f"BackendOptions(settings={{'rules': {(name,)}, 'narrow': True}})",
+                    channel=channel,
+                )
         return rule(name)
+
+    def _keys(self, rule: UpdateRule) -> set[str]:
+        """The names that a state has with ``rule`` of what is on the module."""
+        tensors = self._formats.tensors(rule)
+        return {key for key, entry in self._entries.items() if entry.tensor in tensors}
 
     def _checked(self, rule: UpdateRule, values: Mapping[str, Any], t: int) -> dict[str, float]:
         """The rule's hyper-parameters in step ``t``, out of ``values``."""
@@ -479,6 +547,10 @@ class ModuleOptimizer(torch.optim.Optimizer):
             interrupts.kept = False
             updates = self._plan()
             operations = Operations(device=self.device, streams=self._streams)
+            if self._skips:
+                operations.not_finite = sum(map(self._not_finite, updates))
+            if operations.not_finite:
+                updates = []
             finish = self._finisher(operations, updates, hooks=hooks)
             interrupts.kept = True
             try:
@@ -492,16 +564,26 @@ class ModuleOptimizer(torch.optim.Optimizer):
             self._opt_called = True  # or PyTorch's schedulers say that they come before the step
         return StepHandle(operations, finish)
 
+    def _not_finite(self, update: _Update) -> int:
+        """How many gradients are infinite or NaN as the module would load them."""
+        values = update.gradient.to(torch.float32).to(self._gradient_dtype)
+        return values.numel() - int(values.isfinite().sum())
+
     def _opened(self, name: str) -> Axdimm:
         """A module with the rules of all groups and as much memory as the parameters need."""
-        rules = list(dict.fromkeys(self.rule_name(group) for group in self.param_groups))
-        settings: dict[str, Any] = {"rules": (*rules, NORM_RULE)}
+        rules = tuple(dict.fromkeys(self.rule_name(group) for group in self.param_groups))
         _, preset = parse_device(name)
+        config = module_config(BackendOptions(preset=preset))
+        narrow = config.narrow or self._formats.narrow
+        settings: dict[str, Any] = {"rules": rules if narrow else (*rules, NORM_RULE)}
+        settings |= {"narrow": True} if narrow else {}
         config = module_config(BackendOptions(preset=preset, settings=settings))
-        values = sum(padded(each.numel()) for _, each in self._named_parameters())
-        tensors = max(len(rule(each).tensors) for each in rules)
-        # A tensor of a channel may lack a part of a block to the next.
-        share = VALUE_BYTES * -(-values // config.channels) + 2 * config.block_bytes
+        sizes = [self._padded(each) for _, each in self._named_parameters()]
+        tensors = max(len(self._formats.tensors(rule(each))) for each in rules)
+        # A tensor of a channel may lack a part of a unit and of a block to the next.
+        lack = 2 * config.block_bytes + VALUE_BYTES * self._unit
+        share = VALUE_BYTES * -(-sum(sizes) // config.channels)
+        share += lack * (len(sizes) if self._stochastic else 1)
         needed = 2 * WINDOW_BYTES + tensors * share
         if needed > config.capacity_bytes:
             settings["capacity_bytes"] = 1 << (needed - 1).bit_length()
@@ -517,6 +599,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         updates = []
         owners: dict[int, str] = {}
         names = iter(self._named_parameters())
+        next_seed = self._seed << 32
         for group in self.param_groups:
             chosen = self._rule_of(group)
             values = self.hyperparameters(group)
@@ -524,6 +607,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
             for parameter in group["params"]:
                 name, _ = next(names)
                 gradient = parameter.grad
+                seed, next_seed = next_seed, next_seed + -(-parameter.numel() // BLOCK_PARAMETERS)
                 if gradient is None:
                     continue
                 if gradient.layout is not torch.strided:
@@ -540,12 +624,17 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 if isinstance(state, ModuleState) and state.slot.shape != parameter.shape:
                     state.come_home()
                 here = state.here if isinstance(state, ModuleState) else state
-                for key in self.state_keys.values():
-                    if here.get(key) is not None and here[key].shape != parameter.shape:
-                        raise ValueError(
-                            f"{key} in the state of {name} has the shape {tuple(here[key].shape)}: "
-                            f"expected {tuple(parameter.shape)}"
-                        )
+                touched = self._formats.codes and here.keys() & self._entries.keys()
+                if touched and isinstance(state, ModuleState):
+                    state.come_home()  # the scales of both moments are copied at once
+                for key in sorted(self._strangers & here.keys()):
+                    raise ValueError(
+                        f"the state of {name} has {key}, of another format: give it to "
+                        "load_state_dict(), which converts it"
+                    )
+                for key, entry in self._entries.items():
+                    if here.get(key) is not None:
+                        entry.check(f"{key} in the state of {name}", here[key], parameter.shape)
                 taken = int(state.get("step", 0)) if self.counts_steps else int(bool(state))
                 t = taken + 1
                 if t not in of_step:
@@ -562,6 +651,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
                         hyperparameters=checked,
                         constants=constants,
                         t=t,
+                        seed=seed,
                         before=_mark(parameter),
                     )
                 )
@@ -576,23 +666,33 @@ class ModuleOptimizer(torch.optim.Optimizer):
             if update.parameter not in self._slots:
                 new.setdefault(update.kind, []).append(update)
         parameters = [update.parameter for alike in new.values() for update in alike]
-        slots, start = {}, 0
-        if parameters:
-            shard = Shard(self.device, sum(padded(each.numel()) for each in parameters))
-        for parameter in parameters:
-            slots[parameter] = Slot(
-                shard=shard, start=start, shape=parameter.shape, device=parameter.device
-            )
-            start += padded(parameter.numel())
+        # Random words are a run's: each parameter has its own, wherever others are.
+        parts = [[each] for each in parameters] if self._stochastic else [parameters]
+        slots = {}
+        for part in filter(None, parts):
+            start, shard = 0, Shard(self.device, sum(map(self._padded, part)), self._formats)
+            for parameter in part:
+                slots[parameter] = Slot(
+                    shard=shard, start=start, shape=parameter.shape, device=parameter.device
+                )
+                start += self._padded(parameter)
         for update in updates:
             (slots.get(update.parameter) or self._slots[update.parameter]).shard.allocate(
-                update.rule.tensors
+                self._formats.tensors(update.rule)
             )
         self._slots |= slots
         for update in updates:
             state = self.state.get(update.parameter)
             if isinstance(state, ModuleState):
                 state.take_to(self._slots[update.parameter], self._fetch, self._settle)
+
+    @property
+    def _stochastic(self) -> bool:
+        """Whether parameters are rounded by random words."""
+        return self._formats.parameters != "fp32"
+
+    def _padded(self, parameter: Tensor) -> int:
+        return padded(parameter.numel(), self._unit)
 
     def _free_places(self) -> None:
         """Frees the shards of parameters that are gone or have another shape.
@@ -641,7 +741,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         work = []
         for shard, part in self._by_shard(updates):
             changes = [self._changed(shard, part, name) for name in "pg"]
-            changes += [self._state_here(shard, part, *each) for each in self.state_keys.items()]
+            changes += self._state_here(shard, part)
             alike = [list(run) for _, run in groupby(part, key=lambda update: update.kind)]
             work.append((shard, changes, alike, self._spans(part)))
         for shard, changes, alike, spans in work:
@@ -650,7 +750,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
                     operations.copy(shard, name, values, common(changed, now))
                 for run in alike:
                     rule, hyperparameters = run[0].rule, run[0].hyperparameters
-                    operations.run(shard, rule, hyperparameters, common(self._spans(run), now))
+                    spans_now = common(self._spans(run), now)
+                    operations.run(shard, rule, hyperparameters, spans_now, run[0].seed)
                 image = shard.image("p")
                 operations.copy(shard, "p", image, common(spans, now), back=True)
 
@@ -665,23 +766,27 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 spans.append(slot.span)
         return name, shard.image(name), merged(spans)
 
-    def _state_here(self, shard: Shard, part: list[_Update], name: str, key: str) -> Change:
-        """What the host has of a tensor of the state, or the values to begin with."""
-        spans: list[Span] = []
-        values = torch.zeros(0, dtype=torch.float32, device="cpu")
-        for update in part:
+    def _state_here(self, shard: Shard, part: list[_Update]) -> list[Change]:
+        """What the host has of the state's tensors, or the values to begin with."""
+        changes: dict[str, tuple[Tensor, set[Span]]] = {}
+        for (key, entry), update in product(self._entries.items(), part):
             state = self.state.get(update.parameter, {})
             here = state.here if isinstance(state, ModuleState) else state
             on_module = isinstance(state, ModuleState) and key in state.away
-            if name not in update.rule.tensors or on_module:
+            if key not in self._keys(update.rule) or on_module:
                 continue
+            if entry.tensor not in changes:
+                changes[entry.tensor] = shard.zeros(entry.tensor), set()
+            values, spans = changes[entry.tensor]
             slot = self._slots[update.parameter]
-            values = values if len(values) else values.new_zeros(shard.values)
-            view = slot.view(values, update.parameter)
+            values = shard.part(entry.tensor, values, slot.span)
+            entry.part(values).fill_(entry.filling)
+            view = entry.view(values, update.parameter.shape)
             found = here.get(key)
-            view.fill_(self.initial(update.group)) if found is None else view.copy_(found)
-            spans.append(slot.span)
-        return name, values, merged(spans)
+            initial = self.initial(update.group) or entry.filling
+            view.fill_(initial) if found is None else view.copy_(found)
+            spans.add(slot.span)
+        return [(name, values, merged(spans)) for name, (values, spans) in changes.items()]
 
     def _finisher(
         self, operations: Operations, updates: list[_Update], *, hooks: bool
@@ -723,7 +828,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         if same and parameter.shape == slot.shape:
             parameter.copy_(slot.view(slot.shard.image("p"), parameter))
         slot.known.add("p")
-        keys = {key for name, key in self.state_keys.items() if name in update.rule.tensors}
+        keys = self._keys(update.rule)
         if not keys:
             return
         state = slot.state and slot.state()  # also if it is another's meanwhile
@@ -748,16 +853,18 @@ class ModuleOptimizer(torch.optim.Optimizer):
     def _fetch(self, slot: Slot, key: str) -> Tensor:
         """A tensor of a parameter's state, copied from the module."""
         self._settle()
-        name = next(name for name, each in self.state_keys.items() if each == key)
-        pieces = [values for _, _, values in self._read(slot, name, modes="wait")]
-        values = torch.from_numpy(np.concatenate([np.empty(0, np.float32), *pieces]))
-        return values[: slot.count].view(slot.shape).to(slot.device)
+        entry = self._entries[key]
+        pieces = [values for _, _, values in self._read(slot, entry.tensor, modes="wait")]
+        values = torch.from_numpy(
+            np.concatenate([np.empty(0, _ARRAYS[entry.dtype.itemsize]), *pieces])
+        )
+        return entry.view(values, slot.shape).contiguous().to(slot.device)
 
-    def _read(
-        self, slot: Slot, tensor: str, **how: Any
-    ) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+    def _read(self, slot: Slot, tensor: str, **how: Any) -> Iterator[tuple[int, int, NDArray[Any]]]:
+        size = slot.shard.dtype(tensor).itemsize
         for channel, start, stop in slot.shard.parts([slot.span]):
-            values = np.empty(stop - start, np.float32)
+            count = slot.shard.nbytes(tensor, stop - start) // size
+            values = np.empty(count, _ARRAYS[size])
             there = slot.shard.pointer(tensor, channel, start)
             self.device.MemcpyAxdimm2Host(values, there, values.nbytes, **how)
             yield channel, start - slot.start, values

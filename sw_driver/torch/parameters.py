@@ -21,12 +21,16 @@ class ParameterChecks:
     """Refuses parameters that cannot be converted, and those that share memory.
 
     What was found to be apart is not looked at again while it lies where it did.
+
+    Parameters
+    ----------
+    dtype: the format on the module; the program is warned of others that are not FP32.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: torch.dtype) -> None:
         self._apart: list[Any] = []
-        self._converted: set[torch.dtype] = set()
-        """Formats of which the program has been warned."""
+        self._known = {torch.float32, dtype}
+        """Formats of which the program need not be warned, or has been."""
 
     def check(self, named: Iterable[tuple[str, Any]]) -> None:
         """Looks at all parameters of an optimizer, with their names.
@@ -67,8 +71,8 @@ class ParameterChecks:
                 f"{name} is {parameter.dtype}, {parameter.layout}: expected real floating-point "
                 "numbers in a dense tensor"
             )
-        if parameter.dtype not in self._converted | {torch.float32}:
-            self._converted.add(parameter.dtype)
+        if parameter.dtype not in self._known:
+            self._known.add(parameter.dtype)
             warnings.warn(
                 f"{name} is {parameter.dtype}: the module computes in FP32, so such parameters and "
                 "their gradients are converted, and results rounded",

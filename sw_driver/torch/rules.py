@@ -12,7 +12,18 @@ from sw_driver.axdimm import Axdimm
 
 from .optimizer import ModuleOptimizer
 
-__all__ = ["SGD", "Adagrad", "Adam", "AdamW", "How", "Lion", "RMSprop"]
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "Adam8bit",
+    "AdamW",
+    "AdamW8bit",
+    "How",
+    "Lion",
+    "Precision",
+    "RMSprop",
+]
 
 
 Parameters: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
@@ -26,6 +37,16 @@ class How(TypedDict, total=False):
     fused: bool | None
     capturable: bool
     differentiable: bool
+
+
+class Precision(How, total=False):
+    """In which formats the module has tensors; see :class:`ModuleOptimizer`."""
+
+    gradient_dtype: torch.dtype
+    parameter_dtype: torch.dtype
+    states: str
+    skip_not_finite: bool
+    seed: int
 
 
 class Adam(ModuleOptimizer, torch.optim.Adam):
@@ -45,7 +66,7 @@ class Adam(ModuleOptimizer, torch.optim.Adam):
         maximize: bool = False,
         decoupled_weight_decay: bool = False,
         device: Axdimm | str = "golden",
-        **how: Unpack[How],
+        **how: Unpack[Precision],
     ) -> None:
         super().__init__(
             params,
@@ -89,7 +110,7 @@ class AdamW(Adam, torch.optim.AdamW):
         *,
         maximize: bool = False,
         device: Axdimm | str = "golden",
-        **how: Unpack[How],
+        **how: Unpack[Precision],
     ) -> None:
         options = {"amsgrad": amsgrad, "maximize": maximize, "device": device, **how}
         ModuleOptimizer.__init__(self, params, lr, betas, eps, weight_decay, **options)
@@ -100,6 +121,18 @@ class AdamW(Adam, torch.optim.AdamW):
             raise ValueError(
                 "the state dict is of Adam, whose weight decay is another: expected one of AdamW"
             )
+
+
+class Adam8bit(Adam):
+    """:class:`Adam` with its states in codes of eight bits on the module."""
+
+    usual_states: ClassVar = "dynamic"
+
+
+class AdamW8bit(AdamW):
+    """:class:`AdamW` with its states in codes of eight bits on the module."""
+
+    usual_states: ClassVar = "dynamic"
 
 
 class SGD(ModuleOptimizer, torch.optim.SGD):

@@ -11,15 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sw_driver.axdimm import Axdimm, AxdimmPointer
+from hw.narrow.formats import BLOCK_PARAMETERS
+from sw_driver.axdimm import Axdimm, AxdimmPointer, Formats
 from sw_driver.axdimm.transport import LINE_BYTES
 from sw_driver.device.errors import BusyError, ClosedError
 
-__all__ = ["VALUE_BYTES", "Shard", "Slot", "Span", "common", "merged", "padded"]
+from .formats import NARROW
 
-VALUE_BYTES = 4
-"""Bytes of a value, which is in FP32, as all that is on the module."""
-LINE_VALUES = LINE_BYTES // VALUE_BYTES
+__all__ = ["Shard", "Slot", "Span", "common", "merged", "padded", "unit_of"]
+
+_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+"""Of numbers by their formats; those without one are codes."""
 
 ROUND_VALUES = 1 << 16
 """Values of a channel that are copied in, updated and copied back at once, at most."""
@@ -28,12 +30,12 @@ _IN_USE: weakref.WeakKeyDictionary[Axdimm, list[AxdimmPointer]] = weakref.WeakKe
 """Memory of optimizers that are gone with a step under way, which is freed at its end."""
 
 Span = tuple[int, int]
-"""Values of a shard, from the first to before the second, both at lines."""
+"""Values of a shard, from the first to before the second, both at whole units."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Slot:
-    """Values of a shard that are a parameter's, filled up to a whole line."""
+    """Values of a shard that are a parameter's, filled up to a whole unit."""
 
     shard: Shard
     start: int
@@ -54,7 +56,7 @@ class Slot:
     @property
     def span(self) -> Span:
         """The slot's values in the shard, the filling included."""
-        return self.start, self.start + padded(self.count)
+        return self.start, self.start + padded(self.count, self.shard.unit)
 
     def view(self, values: Tensor, parameter: Tensor) -> Tensor:
         """The parameter's part of ``values`` of the whole shard, in its shape."""
@@ -64,14 +66,16 @@ class Slot:
         self, name: str, tensor: Tensor, parameter: Tensor, *, negate: bool = False
     ) -> bool:
         """Brings the image up to date; whether the module then still needs it."""
-        view = self.view(self.shard.image(name), parameter)
+        image = self.shard.image(name)
+        view = self.view(image, parameter)
         values = tensor.detach().to("cpu", torch.float32).resolve_neg()
-        values = -values if negate else values
-        known = name in self.known
-        if known and torch.equal(view.view(torch.int32), values.view(torch.int32)):
+        values = (-values if negate else values).to(view.dtype)
+        bits = torch.int32 if view.dtype == torch.float32 else torch.int16
+        if name in self.known and torch.equal(view.view(bits), values.view(bits)):
             return False
         self.known.discard(name)
         view.copy_(values)
+        image[self.start + self.count : self.span[1]] = 0  # a NaN in a block makes all of it NaN
         return True
 
 
@@ -79,13 +83,13 @@ class Shard:
     """Parameters that were placed together: of each tensor, a piece on every channel.
 
     It keeps images of the parameters and gradients in the host's memory, which copies go from and
-    to. What no parameter fills is zero.
+    to. What no parameter fills is zero. All that is cut, is at whole units.
     """
 
-    def __init__(self, device: Axdimm, values: int) -> None:
-        self.values = values
-        lines, channels = values // LINE_VALUES, device.channels
-        self.cuts = [LINE_VALUES * (lines * each // channels) for each in range(channels + 1)]
+    def __init__(self, device: Axdimm, values: int, formats: Formats) -> None:
+        self.values, self.formats, self.unit = values, formats, unit_of(formats)
+        units, channels = values // self.unit, device.channels
+        self.cuts = [self.unit * (units * each // channels) for each in range(channels + 1)]
         self._device = device
         self._pointers: dict[str, dict[int, AxdimmPointer]] = {}
         self.free = weakref.finalize(self, _free, device, self._pointers)
@@ -96,8 +100,26 @@ class Shard:
     def image(self, name: str) -> Tensor:
         """The host's image of a tensor."""
         if name not in self._images:
-            self._images[name] = torch.zeros(self.values, dtype=torch.float32, device="cpu")
+            self._images[name] = self.zeros(name)
         return self._images[name]
+
+    def dtype(self, name: str) -> torch.dtype:
+        """Of a tensor's numbers."""
+        return _TYPES.get(self.formats.form(NARROW, name), torch.uint8)
+
+    def zeros(self, name: str) -> Tensor:
+        """Zeros for the whole of a tensor."""
+        count = self.nbytes(name, self.values) // self.dtype(name).itemsize
+        return torch.zeros(count, dtype=self.dtype(name), device="cpu")
+
+    def part(self, name: str, values: Tensor, span: Span) -> Tensor:
+        """What a span has of the whole of a tensor."""
+        first, last = (self.nbytes(name, each) // values.itemsize for each in span)
+        return values[first:last]
+
+    def nbytes(self, name: str, values: int) -> int:
+        """Bytes that so many values have of a tensor."""
+        return self.formats.tensor_bytes(NARROW, name, values)
 
     def allocate(self, names: Iterable[str]) -> None:
         """Makes sure of the module's memory for these tensors. Raises ``OutOfMemoryError``."""
@@ -107,7 +129,7 @@ class Shard:
         try:
             for channel, start, stop in self.parts([(0, self.values)]):
                 for name in missing:  # one after the other on a channel: each in other banks
-                    size = VALUE_BYTES * (stop - start)
+                    size = self.nbytes(name, stop - start)
                     made[name][channel] = self._device.MallocAxdimm(size, channel)
         except BaseException:
             _free(self._device, made)
@@ -125,10 +147,10 @@ class Shard:
         """Spans to update one after the other: a channel's kernel runs beside the other's copies.
 
         Each channel is ahead of the next by a part of a round, or all would copy at once. Without a
-        clock there is one round.
+        clock there is one round, unless the results depend on it: random words are a run's.
         """
         channels = list(pairwise(self.cuts))
-        if not self._device.transport.timed:
+        if not self._device.transport.timed and self.formats.parameters == "fp32":
             yield channels
             return
         shift = ROUND_VALUES // len(channels)
@@ -142,7 +164,7 @@ class Shard:
 
     def pointer(self, name: str, channel: int, start: int) -> AxdimmPointer:
         """Pointer to value ``start`` of a tensor, which is on channel ``channel``."""
-        return self._pointers[name][channel] + VALUE_BYTES * (start - self.cuts[channel])
+        return self._pointers[name][channel] + self.nbytes(name, start - self.cuts[channel])
 
 
 def _free(device: Axdimm, pointers: dict[str, dict[int, AxdimmPointer]]) -> None:
@@ -158,9 +180,15 @@ def _free(device: Axdimm, pointers: dict[str, dict[int, AxdimmPointer]]) -> None
             return
 
 
-def padded(count: int) -> int:
-    """``count`` filled up to a whole line."""
-    return -(-count // LINE_VALUES) * LINE_VALUES
+def unit_of(formats: Formats) -> int:
+    """The values that fill a line of every tensor, and whole blocks if one is not in FP32."""
+    least_bits = min(formats.block_bits(NARROW, name) for name in formats.tensors(NARROW))
+    return max(8 * LINE_BYTES * BLOCK_PARAMETERS // least_bits, BLOCK_PARAMETERS * formats.narrow)
+
+
+def padded(count: int, unit: int) -> int:
+    """``count`` filled up to a whole unit."""
+    return -(-count // unit) * unit
 
 
 def common(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:

@@ -14,6 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from hw.narrow.formats import BLOCK_PARAMETERS
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, KernelRun, RunResult
 from sw_driver.device.streams import Handle, Stream
@@ -106,6 +107,9 @@ class StepReport:
     """Nanoseconds in the kernel, from START to DONE, on the channel with the most."""
     results: tuple[tuple[int, RunResult], ...] = field(default=(), repr=False)
     """Results of the kernels' runs, with their channels."""
+    not_finite: int = 0
+    """Infinite and NaN gradients, as the module loads them, where kernels with narrow formats or
+    ``skip_not_finite`` count them."""
 
     def __str__(self) -> str:
         text = f"{self.parameters:,} parameters in {self.runs} runs"
@@ -126,13 +130,16 @@ class Operations:
     """Handles of what is queued, with their channels, in their order."""
     to_module: int = 0
     to_host: int = 0
+    not_finite: int = 0
+    """Gradients because of which there is no step."""
 
     def copy(
         self, shard: Shard, name: str, values: Tensor, spans: list[Span], *, back: bool = False
     ) -> None:
         """Queues copies of these parts of a shard's tensor to the module, or ``back`` from it."""
         for channel, start, stop in shard.parts(spans):
-            there, here = shard.pointer(name, channel, start), values[start:stop].numpy()
+            there = shard.pointer(name, channel, start)
+            here = shard.part(name, values, (start, stop)).view(torch.uint8).numpy()
             device, how = self.device, self._how(channel)
             if back:
                 handle = device.MemcpyAxdimm2Host(here, there, here.nbytes, **how)
@@ -143,13 +150,22 @@ class Operations:
             self.queued.append((channel, handle))
 
     def run(
-        self, shard: Shard, rule: UpdateRule, hyperparameters: dict[str, float], spans: list[Span]
+        self,
+        shard: Shard,
+        rule: UpdateRule,
+        hyperparameters: dict[str, float],
+        spans: list[Span],
+        seed: int = 0,
     ) -> None:
-        """Queues runs of ``rule`` over these parts of a shard."""
+        """Queues runs of ``rule`` over these parts of a shard; ``seed`` is that of its first."""
         for channel, start, stop in shard.parts(spans):
-            tensors = {name: shard.pointer(name, channel, start) for name in rule.tensors}
+            names = shard.formats.tensors(rule)
+            tensors = {name: shard.pointer(name, channel, start) for name in names}
+            how = self._how(channel) | {
+                "formats": shard.formats, "seed": seed + start // BLOCK_PARAMETERS
+            }  # fmt: skip
             run = self.device.RunOnAxdimmAsync(
-                rule.name, tensors, stop - start, hyperparameters, channel, **self._how(channel)
+                rule.name, tensors, stop - start, hyperparameters, channel, **how
             )
             self.queued.append((channel, run))
 
@@ -216,6 +232,7 @@ class Operations:
             copy_ns=ns(max(copies.values(), default=0)),
             kernel_ns=ns(max(kernels.values(), default=0)),
             results=results,
+            not_finite=self.not_finite or sum(result.not_finite for _, result in results),
         )
 
 

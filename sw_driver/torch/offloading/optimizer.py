@@ -46,6 +46,12 @@ class OffloadedOptimizer(ModuleOptimizer):
         come."""
         self._scale = 1.0
         super().__init__(params, *args, device=device, **options)
+        if self._formats.narrow or self._skips:
+            raise ValueError(
+                f"the optimizer is {type(self).__name__} with {self._formats}: a store has "
+                "everything in FP32 and updates each gradient as it comes; use Adam or AdamW, "
+                "without options of precision"
+            )
         self.state = defaultdict(dict)  # PyTorch's Adagrad has put something there
 
     def _attach(self, device: Any) -> None:

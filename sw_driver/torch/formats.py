@@ -1,0 +1,154 @@
+"""In which formats the module has an optimizer's tensors, and what a parameter's state has of them.
+
+Where states are codes, the state has two tensors for each that PyTorch names, such as ``exp_avg``:
+the codes, under a name that tells what they stand for, ``exp_avg_dynamic`` or ``exp_avg_linear``,
+and the scales of their blocks, ``exp_avg_scales``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from golden.narrow import Quantized, code_of_zero, dequantize, quantize
+from hw.kernel.config import NARROW_RULES
+from hw.narrow.formats import BLOCK_PARAMETERS, CODES, Formats
+from hw.rules import rule
+
+__all__ = ["NARROW", "Entry", "chosen_formats", "entries_of", "in_format", "strangers"]
+
+NARROW = rule(NARROW_RULES[0])
+"""A rule with narrow formats; the others have the same tensors."""
+_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A tensor of a parameter's state, which is one on the module or a part of it."""
+
+    tensor: str
+    """Its name on the module."""
+    dtype: torch.dtype = torch.float32
+    place: int | None = None
+    """Which of each pair of scales is meant."""
+    filling: int = 0
+    """What stands for zero."""
+
+    def shape(self, parameter: torch.Size) -> torch.Size:
+        """Its shape, for a parameter's."""
+        blocks = -(-parameter.numel() // BLOCK_PARAMETERS)
+        return parameter if self.place is None else torch.Size([blocks])
+
+    def part(self, values: Tensor) -> Tensor:
+        """Its own ones of a parameter's values on the module."""
+        return values if self.place is None else values[self.place :: len(NARROW.states)]
+
+    def view(self, values: Tensor, parameter: torch.Size) -> Tensor:
+        """Its own ones without what fills up, in its shape."""
+        shape = self.shape(parameter)
+        return self.part(values)[: shape.numel()].view(shape)
+
+    def check(self, name: str, value: Any, parameter: torch.Size) -> None:
+        """Raises ``ValueError`` for a ``value`` that has not its shape."""
+        wanted = self.shape(parameter)
+        if value.shape != wanted:
+            raise ValueError(f"{name} has the shape {tuple(value.shape)}: expected {tuple(wanted)}")
+
+
+def chosen_formats(
+    gradient_dtype: torch.dtype, parameter_dtype: torch.dtype, states: str
+) -> Formats:
+    """The formats that an optimizer's options stand for. Raises ``ValueError`` for others."""
+    for what, dtype in (("gradient", gradient_dtype), ("parameter", parameter_dtype)):
+        if dtype not in _NAMES:
+            raise ValueError(f"{what}_dtype is {dtype!r}: expected torch.float32 or torch.bfloat16")
+    return Formats(
+        gradients=_NAMES[gradient_dtype], parameters=_NAMES[parameter_dtype], states=states
+    )
+
+
+def entries_of(keys: Mapping[str, str], formats: Formats) -> dict[str, Entry]:
+    """What a state has by its names; ``keys`` are PyTorch's, by the rule's tensors."""
+    if not formats.codes:
+        return {key: Entry(tensor=tensor) for tensor, key in keys.items()}
+    entries = {}
+    for place, tensor in enumerate(NARROW.states):
+        if tensor not in keys:
+            continue
+        zero = code_of_zero(formats.form(NARROW, tensor))
+        codes = Entry(tensor=tensor, dtype=torch.uint8, filling=zero)
+        entries[f"{keys[tensor]}_{formats.states}"] = codes
+        entries[f"{keys[tensor]}_scales"] = Entry(tensor="scales", place=place)
+    return entries
+
+
+def strangers(keys: Mapping[str, str], formats: Formats) -> set[str]:
+    """The names that a state has in other formats only."""
+    endings = ["", "_scales", *(f"_{states}" for states in CODES)]
+    names = {key + ending for key in keys.values() for ending in endings}
+    return names - entries_of(keys, formats).keys()
+
+
+def in_format(
+    state: Mapping[str, Any],
+    keys: Mapping[str, str],
+    formats: Formats,
+    name: str,
+    parameter: torch.Size,
+) -> dict[str, Any]:
+    """A state of a state dict, FP32's as codes or codes as FP32 where ``formats`` have that.
+
+    Raises ``ValueError`` for codes and scales that are not those of the parameter ``name``, and for
+    scales, also those that FP32 states would have, that are not finite.
+    """
+    result = dict(state)
+    for tensor in NARROW.states:
+        if (key := keys.get(tensor)) is None:
+            continue
+        scales = f"{key}_scales"
+        codes_here = f"{key}_{formats.states}"
+        if formats.codes and state.get(key) is not None and codes_here not in state:
+            Entry(tensor=tensor).check(f"{key} of {name}", state[key], parameter)
+            values = result.pop(key).detach().to("cpu", torch.float32).contiguous().view(-1)
+            made = quantize(_filled(values), formats.form(NARROW, tensor))
+            codes = torch.from_numpy(made.codes)[: parameter.numel()]
+            result[codes_here] = codes.view(parameter)
+            result[scales] = torch.from_numpy(made.scales)
+        for states in CODES:
+            codes_key = f"{key}_{states}"
+            if codes_key not in result:
+                continue
+            if scales not in result:
+                raise ValueError(f"the state dict has no {scales} for {name}: save a whole one")
+            form = Formats(states=states)
+            entries = entries_of(keys, form)
+            for each in (codes_key, scales):
+                entries[each].check(f"{each} of {name}", result[each], parameter)
+            if result[codes_key].dtype != torch.uint8:
+                raise ValueError(
+                    f"{codes_key} of {name} is {result[codes_key].dtype}: expected torch.uint8"
+                )
+            found = result[scales]
+            for block in (~(found.isfinite() & (found >= 0))).nonzero().view(-1).tolist():
+                raise ValueError(
+                    f"{scales} of {name} has {found[block]} for block {block}: expected finite "
+                    "numbers from 0 on"
+                )
+            if not formats.codes and key not in result:
+                stored = Quantized(
+                    codes=_filled(result.pop(codes_key).cpu().contiguous().view(-1)),
+                    scales=result.pop(scales).detach().to("cpu", torch.float32).numpy(),
+                )
+                read = torch.from_numpy(dequantize(stored, form.form(NARROW, tensor)))
+                result[key] = read[: parameter.numel()].view(parameter)
+    return result
+
+
+def _filled(values: Tensor) -> Any:
+    """Values in whole blocks."""
+    return np.pad(values.numpy(), (0, -len(values) % BLOCK_PARAMETERS))
