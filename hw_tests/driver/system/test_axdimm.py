@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from hw.narrow.formats import Formats
 from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.system.axdimm.calibration import ROWS, deviations, steps
 from sw_driver.system.axdimm.framework import Framework
+from sw_driver.system.axdimm.narrow import formats
 from sw_driver.system.axdimm.paper import MODELS, TABLE_6
 from sw_driver.system.axdimm.platform import (
     PAPER_RATES,
@@ -27,6 +29,7 @@ from sw_driver.system.axdimm.platform import (
     open_framework,
     with_channels,
 )
+from sw_driver.system.axdimm.runs import BY_BYTES, Variant, own_mparams_per_s, run
 from sw_driver.system.axdimm.settings import FrameworkSettings
 from sw_driver.system.axdimm.tables import table5, table6
 from sw_driver.system.axdimm.tensors import least_gpu_bytes
@@ -373,16 +376,33 @@ def test_no_parameter_is_updated_before_its_last_use() -> None:
     assert kernel.begin_ns > ends[2]
 
 
-def test_narrow_gradients_and_states_are_moved_so() -> None:
+@pytest.mark.parametrize(
+    ("formats", "gradient", "fetched", "kept"),
+    [
+        # Four blocks of 256 parameters: 1024 codes with four scales.
+        ({"gradients": "bf16"}, 2048, 4000, {"p": 4096, "s0": 4096, "s1": 4096}),
+        ({"states": "dynamic"}, 4000, 4000, {"p": 4096, "s0": 1040, "s1": 1040}),
+        (
+            {"gradients": "bf16", "parameters": "bf16", "states": "linear"},
+            *(2048, 2048, {"p": 2048, "s0": 1040, "s1": 1040}),
+        ),
+        ({"copy": "bf16"}, 4000, 2048, {"p": 4096, "p_copy": 2048, "s0": 4096, "s1": 4096}),
+        ({"copy": "fp32"}, 4000, 4000, {"p": 4000, "p_copy": 4000, "s0": 4000, "s1": 4000}),
+    ],
+)
+def test_narrow_tensors_are_kept_and_moved_so(
+    formats: dict[str, Any], gradient: int, fetched: int, kept: dict[str, int]
+) -> None:
+    """A parameter of 1000 elements, that the GPU has in FP32."""
     trace = _trace([4000], [("forward", [0], []), ("backward", [0], [0])])
-    framework = _open(trace, replace(PAPER, gradient_bits=16, state_bits=8))
+    framework = _open(trace, replace(PAPER, formats=Formats(**formats)))
     result = framework.step()
-    assert result.moved_bytes["gradient"] == 2000
-    assert framework.engine.memory("module0").held == {
-        (0, "p"): 4000,
-        (0, "s0"): 1000,
-        (0, "s1"): 1000,
-    }
+    framework.engine.check()
+    assert result.moved_bytes == {"fetch": fetched, "gradient": gradient}
+    held = {(0, name): nbytes for name, nbytes in kept.items()}
+    assert framework.engine.memory("module0").held == held
+    on_gpu = [each.nbytes for each in _log(framework).held if each.memory == "gpu"]
+    assert {abs(each) for each in on_gpu} == {4000}
 
 
 # What cannot be.
@@ -394,14 +414,19 @@ def test_narrow_gradients_and_states_are_moved_so() -> None:
         ("updater", "gpu", "module, cpu"),
         ("placement", "random", "round_robin, by_bytes"),
         ("eviction", "fifo", "updated_first, lru"),
-        ("gradient_bits", 4, "8, 16, 32"),
-        ("state_bits", 64, "8, 16, 32"),
         ("ahead_ops", -1, "of 0 or more"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(name: str, value: object, said: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is {value!r}: expected .*{said}"):
         FrameworkSettings(**{name: value})  # type: ignore[arg-type]
+
+
+def test_formats_that_cannot_be_are_refused() -> None:
+    narrow = Formats(gradients="bf16")
+    for updater, of in (("cpu", narrow), ("module", replace(narrow, skip_not_finite=True))):
+        with pytest.raises(ValueError, match=r"formats is .*bf16.*: expected FP32 for the updater"):
+            FrameworkSettings(updater=updater, formats=of)
 
 
 def test_memories_that_are_too_small_are_refused() -> None:
@@ -532,13 +557,56 @@ def _cells(experiment: Experiment, column: str) -> list[Any]:
     return [row[column] for row in experiment.rows]
 
 
-def test_the_page_has_the_figures_of_the_command(table_6: Experiment) -> None:
+@pytest.fixture(scope="module")
+def of_formats() -> Experiment:
+    return formats({}, lambda _: None)
+
+
+def test_fewer_bytes_make_steps_faster(
+    of_formats: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: dict[str, list[Any]] = {}
+    for row in of_formats.rows:
+        name, *cells = row.values()
+        rows[str(name)] = [each.ours if isinstance(each, Claim) else each for each in cells]
+    # p, g, m, v are loaded, p, m, v and a copy stored; 8 bytes are two scales each way.
+    moved = [28, 26, 2 + 8 + 4 + 2 * 8 / 256, 2 + 8 + 4 + 2 + 2 * 8 / 256, 2 + 4 + 4 + 2 * 8 / 256]
+    assert rows["a kernel moves, bytes a parameter"] == moved
+    speeds = [own_mparams_per_s() * 28 / each for each in moved]
+    assert rows["kernels of both channels, MP/s"] == pytest.approx(speeds)
+    kept = [12, 12, 6 + 8 / 256, 8 + 8 / 256, 4 + 8 / 256]
+    assert rows["the module keeps, bytes a parameter"] == kept
+    room = [(16 << 30) / each / 1e9 for each in kept]
+    assert rows["and so has room for, billions of parameters"] == pytest.approx(room)
+    for model in ("gpt3-large", "gpt3-2.7b", "gpt3-13b"):
+        spread = Variant(model=model, own_rate=True, settings=BY_BYTES)
+        steps = rows[f"{model}: step, s"]
+        assert steps[0] == run(spread, lambda _: None).total_ns / 1e9
+        without_copy = [*steps[:3], steps[4]]
+        assert without_copy == sorted(without_copy, reverse=True)
+        parts = [name for name in rows if name.startswith(model) and name.endswith(", s")][1:]
+        for column, step in enumerate(steps):
+            seconds = {name: rows[name][column] for name in parts}
+            most = f"{model}: {rows[f'{model}: most'][column]}, s"
+            assert step > seconds[most] == max(seconds.values())
+        gradients = rows[f"{model}: gradients, s"]
+        nbytes = sum(each.nbytes for each in load_trace(model).tensors if each.kind == "gradient")
+        assert gradients[0] == pytest.approx(nbytes / 5.14e9)
+        assert gradients[1:] == pytest.approx([gradients[0] / 2] * 4, rel=1e-3)
+    monkeypatch.setattr("sw_driver.system.axdimm.narrow._MODELS", MODELS[:1])
+    slower = formats({"pcie.read_gb_per_s": "1"}, lambda _: None)
+    assert slower.rows[4]["FP32"].ours > rows["gpt3-large: step, s"][0]  # type: ignore[union-attr]
+
+
+def test_the_page_has_the_figures_of_the_command(
+    table_6: Experiment, of_formats: Experiment
+) -> None:
     path = Path(__file__).parents[3] / "docs" / "papers" / "axdimm.md"
     kept = path.read_text().splitlines()
-    tables = {"table5": table5({}, lambda _: None), "table6": table_6}
+    tables = {"table5": table5({}, lambda _: None), "table6": table_6, "formats": of_formats}
     made = page("", tables, {}).splitlines()
     rows = [line for line in made if line.startswith("|")]
-    assert len(rows) == 4 + 7 + 13
+    assert len(rows) == 4 + 7 + 13 + 27
     for row in rows:
         assert row in kept, f"{row}: run `make reproduce PAPER=axdimm ARGS='--out docs/papers'`"
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ..reproduction import Changes, Experiment, Progress
 from .choices import calibration, choices
+from .narrow import formats
 from .tables import figure4, table4, table5, table6
 from .variants import ablations, further, gpudirect, today
 
@@ -49,6 +50,7 @@ EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
         gpudirect,
         ablations,
         further,
+        formats,
         today,
         choices,
         calibration,

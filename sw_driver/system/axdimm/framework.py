@@ -195,9 +195,9 @@ class Framework(Policy):
         if isinstance(key, int):
             return self.trace.tensors[key].nbytes
         parameter = self._parameters[key[0]]
-        if key[1] == "g" and place != "gpu":
-            return parameter.gradient_bytes
-        return parameter.sizes["p" if key[1] == "g" else key[1]]
+        if place == "gpu":
+            return parameter.nbytes
+        return parameter.gradient_bytes if key[1] == "g" else parameter.sizes[key[1]]
 
     def _leaves(self, place: str) -> list[tuple[Key, str]]:
         """Gradients stay; what was used longest ago leaves first, or what is updated."""
@@ -209,7 +209,8 @@ class Framework(Policy):
     # Moving
 
     def _transfer(self, key: Any, source: str, target: str) -> Steps:
-        """Moves a tensor, when its channel, if that takes part, and the runtime are free to."""
+        """Moves a tensor, when its channel, if that takes part, and the runtime are free to. The
+        GPU converts it, so that its narrower format is what is moved."""
         channel = self._channels[self._parameters[key[0]].channel]
         takes_part = channel.memory.name in (source, target)
         if target == "gpu":
@@ -220,7 +221,7 @@ class Framework(Policy):
         locks = [lock for lock in wanted if lock is not None]
         for lock in locks:
             yield lock.acquire()
-        nbytes = self._size(key, target)
+        nbytes = min(self._size(key, source), self._size(key, target))
         yield self.engine.transfer(nbytes, source, target, what)
         for lock in locks:
             lock.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from hw.rules import PAPER_RULES
+from hw.rules import PAPER_RULES, rule
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.experiments.sweep.grid import Point
 from sw_driver.experiments.sweep.measure import measure_point
@@ -71,8 +71,8 @@ def run(variant: Variant) -> StepResult:
     """The step, once there were others before it."""
     settings = variant.settings
     rate = (own_mparams_per_s() if variant.own_rate else PAPER_MPARAMS_PER_S) / CHANNELS
-    # A kernel is as fast as its memory: parameters 4 bytes each way, states, too, gradients one.
-    moved = 8 + settings.gradient_bits / 8 + 2 * 2 * settings.state_bits / 8
+    # A kernel is as fast as its memory.
+    moved = settings.formats.bytes_per_parameter(rule(PAPER_RULES[0]))
     return measure(
         with_channels(machine_of(variant.rates, variant.changes), variant.channels),
         trace_of(variant.model),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hw.narrow.formats import FP32_FORMATS, Formats
 from sw_driver.numbers import check_fields
 
 __all__ = ["CHANNELS", "FrameworkSettings"]
@@ -34,21 +35,24 @@ class FrameworkSettings:
     """Whether updates run beside transfers; if not, all of both take turns."""
     one_transfer: bool = True
     """Whether the runtime makes one transfer after the other, all queues together."""
-    gradient_bits: int = 32
-    state_bits: int = 32
-    """Of a value, as it is moved and kept."""
+    formats: Formats = FP32_FORMATS
+    """Of tensors in the module, on NVMe, and as they are moved. The GPU has all in FP32; it fetches
+    the copy of parameters if there is one. States have their scales with them."""
 
     def __post_init__(self) -> None:
         for name, known in (
             ("updater", ("module", "cpu")),
             ("placement", ("round_robin", "by_bytes")),
             ("eviction", ("updated_first", "lru")),
-            ("gradient_bits", (8, 16, 32)),
-            ("state_bits", (8, 16, 32)),
         ):
             if getattr(self, name) not in known:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}: expected one of "
                     f"{', '.join(map(str, known))}"
                 )
+        if self.formats.skip_not_finite or (self.updater == "cpu" and not self.formats.usual):
+            raise ValueError(
+                f"formats is {self.formats}: expected FP32 for the updater cpu, and no "
+                "skip_not_finite, as gradients are read once here"
+            )
         check_fields(self, "ahead_ops")

@@ -10,14 +10,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from hw.narrow.formats import BLOCK_PARAMETERS, Formats
+from hw.rules import PAPER_RULES, rule
 from sw_driver.workload import Trace
 
 from .settings import FrameworkSettings
 
-__all__ = ["Key", "Parameter", "least_gpu_bytes", "lifetimes", "placed"]
+__all__ = ["Key", "Parameter", "kept_bytes", "least_gpu_bytes", "lifetimes", "placed"]
 
 Key = tuple[int, str]
-"""A parameter's number and which of its tensors: ``p``, a state, or ``g``."""
+"""A parameter's number and which of its tensors: ``p``, ``p_copy``, a state, or ``g``."""
+
+_RULE = rule(PAPER_RULES[0])
 
 
 @dataclass(kw_only=True)
@@ -26,17 +30,23 @@ class Parameter:
 
     number: int
     name: str
-    count: int
+    nbytes: int
+    """On the GPU."""
     channel: int
     sizes: Mapping[str, int]
-    """Bytes of what is kept of it: itself, ``p``, and its states."""
+    """Bytes of what is kept of it: itself, ``p``, a copy if there is one, and its states."""
     gradient_bytes: int
     """0 if it has none."""
     updated: bool = False
 
     @property
+    def count(self) -> int:
+        return self.nbytes // 4
+
+    @property
     def key(self) -> Key:
-        return self.number, "p"
+        """Of what the GPU fetches."""
+        return self.number, "p_copy" if "p_copy" in self.sizes else "p"
 
     @property
     def kept(self) -> list[Key]:
@@ -49,11 +59,12 @@ class Parameter:
 
 def placed(trace: Trace, settings: FrameworkSettings, channels: int) -> dict[int, Parameter]:
     """The parameters, spread over the channels in the order in which they were made."""
+    formats, state = settings.formats, next(iter(_RULE.states))
     states: dict[int, list[int]] = {}
     for tensor in trace.tensors:
         if tensor.kind == "optimizer_state" and tensor.parameter is not None:
             states.setdefault(tensor.parameter, []).append(
-                tensor.nbytes * settings.state_bits // 32
+                kept_bytes(formats, state, tensor.nbytes)
             )
     trained = {each.parameter for each in trace.tensors if each.kind == "gradient"}
     loads = [0] * channels
@@ -64,20 +75,31 @@ def placed(trace: Trace, settings: FrameworkSettings, channels: int) -> dict[int
         number = len(found) % channels
         if settings.placement == "by_bytes":
             number = loads.index(min(loads))
-        sizes = {"p": tensor.nbytes} | {
+        names = ("p",) if formats.copy == "none" else ("p", "p_copy")
+        sizes = {name: kept_bytes(formats, name, tensor.nbytes) for name in names} | {
             f"s{index}": nbytes for index, nbytes in enumerate(states.get(tensor.id, ()))
         }
         loads[number] += sum(sizes.values())
-        gradient_bytes = tensor.nbytes * settings.gradient_bits // 32
         found[tensor.id] = Parameter(
             number=tensor.id,
             name=tensor.name,
-            count=tensor.nbytes // 4,
+            nbytes=tensor.nbytes,
             channel=number,
             sizes=sizes,
-            gradient_bytes=gradient_bytes if tensor.id in trained else 0,
+            gradient_bytes=(kept_bytes(formats, "g", tensor.nbytes) if tensor.id in trained else 0),
         )
     return found
+
+
+def kept_bytes(formats: Formats, name: str, nbytes: int) -> int:
+    """Of a tensor that has ``nbytes`` in FP32; of a state with its share of scales."""
+    if not formats.narrow:
+        return nbytes
+    count = -(-nbytes // (4 * BLOCK_PARAMETERS)) * BLOCK_PARAMETERS
+    made = formats.tensor_bytes(_RULE, name, count)
+    if formats.codes and name in _RULE.states:
+        made += formats.tensor_bytes(_RULE, "scales", count) // len(_RULE.states)
+    return made
 
 
 def lifetimes(

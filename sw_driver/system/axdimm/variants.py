@@ -79,8 +79,6 @@ def _further() -> dict[str, Variant]:
         "and all 32 GB of the module": replace(spread, changes=_WHOLE),
         "and 32 GB in 4 channels": replace(spread, changes=_WHOLE, channels=4),
         "and 32 GB in 8 channels": replace(spread, changes=_WHOLE, channels=8),
-        "and BF16 gradients": replace(spread, settings=replace(BY_BYTES, gradient_bits=16)),
-        "and 8-bit states": replace(spread, settings=replace(BY_BYTES, state_bits=8)),
         "and PCIe 4": replace(spread, changes=_times(2, _FASTER_PCIE)),
         "and PCIe 5": replace(spread, changes=_times(4, _FASTER_PCIE)),
         "and 4 times the drives": replace(spread, changes=drives),

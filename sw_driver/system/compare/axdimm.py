@@ -4,8 +4,10 @@ what has no room there; the module updates them."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from hw.narrow.formats import MIXTURES
 from sw_driver.device.errors import DeadlockError
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.machine import Machine
@@ -14,11 +16,13 @@ from sw_driver.workload.summary import alive_bytes
 
 from ..axdimm.platform import PAPER_RATES, open_framework
 from ..axdimm.runs import MODULE, own_mparams_per_s
-from ..axdimm.settings import CHANNELS
-from ..axdimm.tensors import least_gpu_bytes, placed
+from ..axdimm.settings import CHANNELS, FrameworkSettings
+from ..axdimm.tensors import Parameter, least_gpu_bytes, placed
 from .system import PLACES, CannotRunError, Need, Needs, Outcome, System
 
 __all__ = ["SYSTEMS", "update_bytes"]
+
+_FEWER_BYTES = replace(MODULE, formats=MIXTURES["bf16_g_8bit"])
 
 
 def update_bytes(trace: Trace) -> int:
@@ -30,14 +34,27 @@ def update_bytes(trace: Trace) -> int:
     return nbytes
 
 
-def _needs(trace: Trace, machine: Machine) -> Needs:
+def _trained(trace: Trace, settings: FrameworkSettings) -> list[Parameter]:
+    return [each for each in placed(trace, settings, CHANNELS).values() if each.gradient_bytes]
+
+
+def _moved_bytes(trace: Trace, settings: FrameworkSettings) -> float:
+    """What all updates read and write in the formats of ``settings``."""
+    fp32, narrow = (
+        sum(each.gradient_bytes + 2 * each.kept_bytes for each in _trained(trace, of))
+        for of in (MODULE, settings)
+    )
+    return update_bytes(trace) * (narrow / fp32 if fp32 else 1)
+
+
+def _needs(settings: FrameworkSettings, trace: Trace, machine: Machine) -> Needs:
     """In a channel the largest update beside a gradient; on the drives what its channel has no room
     for when the largest gradient is there, and of a larger model all that it has more."""
-    nbytes, op = least_gpu_bytes(trace, MODULE.ahead_ops)
+    nbytes, op = least_gpu_bytes(trace, settings.ahead_ops)
     growing = min(alive_bytes(trace, "activation")[op], nbytes)
     channels: list[tuple[int, int]] = []
     kept = left = 0
-    parameters = placed(trace, MODULE, CHANNELS).values()
+    parameters = placed(trace, settings, CHANNELS).values()
     for number, name in enumerate(PLACES["module"]):
         capacity = int(machine.memory(name).capacity_bytes.value)
         own = [each for each in parameters if each.channel == number]
@@ -57,12 +74,17 @@ def _needs(trace: Trace, machine: Machine) -> Needs:
     }
 
 
-def _run(adam_mparams_per_s: Callable[[], float], trace: Trace, machine: Machine) -> Outcome:
+def _run(
+    adam_mparams_per_s: Callable[[], float],
+    settings: FrameworkSettings,
+    trace: Trace,
+    machine: Machine,
+) -> Outcome:
     """The third step, which those after it are like. Both channels have the rate together."""
-    parameters = placed(trace, MODULE, CHANNELS).values()
-    updated = sum(each.count for each in parameters if each.gradient_bytes)
-    rate = adam_mparams_per_s() * BYTES_PER_PARAMETER * updated / update_bytes(trace)
-    framework = open_framework(machine, trace, MODULE, channel_mparams_per_s=rate / CHANNELS)
+    updated = sum(each.count for each in _trained(trace, settings))
+    moved = _moved_bytes(trace, settings)
+    rate = adam_mparams_per_s() * BYTES_PER_PARAMETER * updated / moved
+    framework = open_framework(machine, trace, settings, channel_mparams_per_s=rate / CHANNELS)
     try:
         *_, step = (framework.step() for _ in range(3))
     except DeadlockError as error:  # whose first line says what is too small
@@ -88,16 +110,23 @@ _ASSUMPTIONS = (
     f"within {MODULE.ahead_ops} operations.",
 )
 
+_FEWER = (
+    "Gradients leave the GPU, which computes in FP32, in BF16. States have 8 bits a value and a "
+    "scale for each 256. Parameters are in FP32.",
+    "The kernel moves as many bytes a second in these formats.",
+)
+
 SYSTEMS = tuple(
     System(
         name=name,
         mark="calibrated",
-        assumptions=_ASSUMPTIONS,
-        needs=_needs,
-        run=partial(_run, rate),
+        assumptions=assumptions,
+        needs=partial(_needs, settings),
+        run=partial(_run, rate, settings),
     )
-    for name, rate in (
-        ("AXDIMM, the paper's rate", lambda: PAPER_MPARAMS_PER_S),
-        ("AXDIMM, our RTL's rate", own_mparams_per_s),
+    for name, rate, settings, assumptions in (
+        ("AXDIMM, the paper's rate", lambda: PAPER_MPARAMS_PER_S, MODULE, _ASSUMPTIONS),
+        ("AXDIMM, our RTL's rate", own_mparams_per_s, MODULE, _ASSUMPTIONS),
+        ("AXDIMM, fewer bytes", own_mparams_per_s, _FEWER_BYTES, (*_ASSUMPTIONS, *_FEWER)),
     )
 )
