@@ -20,7 +20,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE.parent / "pictures", metavar="DIR")
     parser.add_argument("--diagrams", action="store_true", help="only the block diagrams")
     parser.add_argument(
-        "--measure", action="store_true", help="measure again what takes minutes (RTL, synthesis)"
+        "--measure",
+        nargs="*",
+        metavar="WHAT",
+        help="measure again what takes minutes: what is named of measured.json, or all of it",
     )
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -29,9 +32,13 @@ def main() -> None:
         path.write_text(str(draw()))
         print(path)
     if not arguments.diagrams:
-        from plots import write_plots
+        from plots import MEASURED, write_plots
 
-        for path in write_plots(arguments.out, HERE / "measured.json", measure=arguments.measure):
+        measure = arguments.measure
+        if measure is not None and not {*measure} <= {*MEASURED}:
+            parser.error(f"--measure {' '.join(measure)}: expected some of {' '.join(MEASURED)}")
+        measure = [*MEASURED] if measure == [] else measure or []
+        for path in write_plots(arguments.out, HERE / "measured.json", measure=measure):
             print(path)
 
 

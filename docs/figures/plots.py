@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import runpy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from hw.narrow.formats import MIXTURES
 from sw_driver.experiments.figures import PAPER_CPU_MPARAMS_PER_S, PAPER_MPARAMS_PER_S
 from sw_driver.experiments.sweep import plots
 from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.run import run_sweep
+from sw_driver.experiments.training.precision import train_digits, train_gpt
 from sw_driver.fpga.synthesis import RESOURCES
 from sw_driver.simulator.buildcache import build_root
 
@@ -29,18 +32,19 @@ EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "double_buffering.p
 Rows = list[dict[str, Any]]
 
 
-def write_plots(folder: Path, measured: Path, *, measure: bool) -> Iterator[Path]:
+def write_plots(folder: Path, measured: Path, *, measure: Sequence[str]) -> Iterator[Path]:
     """Draws all plots into ``folder``; yields each file when it is there.
 
-    ``measured`` has what takes minutes to find; with ``measure`` it is measured and written.
+    ``measured`` has what takes minutes to find; what ``measure`` names is measured and written.
     """
-    if measure:
-        found = {"sustained": _sustained(), "resources": _resources()}
-        measured.write_text(json.dumps(found, indent=2) + "\n")
-        yield measured
     stored = json.loads(measured.read_text())
+    if measure:
+        stored |= {name: MEASURED[name]() for name in measure}
+        measured.write_text(json.dumps(stored, indent=2) + "\n")
+        yield measured
 
     yield _save(_result(stored["sustained"]), folder / "result.svg")
+    yield _save(_precision(stored["formats"], stored["losses"]), folder / "precision.svg")
     grid, rows = _sweep(
         f"count={1 << 20}",
         "block_bytes=1KiB,2KiB,4KiB,8KiB,16KiB,32KiB,64KiB",
@@ -56,8 +60,14 @@ def write_plots(folder: Path, measured: Path, *, measure: bool) -> Iterator[Path
     yield path
 
 
-def _sweep(fixed: str, *axes: str, backend: str = "cycles", resources: bool = False) -> Any:
-    grid = Grid.parse(backend=backend, config=None, counts=None, fixed=[fixed], axes=axes)
+def _sweep(
+    fixed: str,
+    *axes: str,
+    backend: str = "cycles",
+    config: str | None = None,
+    resources: bool = False,
+) -> Any:
+    grid = Grid.parse(backend=backend, config=config, counts=None, fixed=[fixed], axes=axes)
     folder = build_root() / "figures"
     progress = Console(stderr=True, highlight=False)
     return grid, run_sweep(grid, folder, resources=resources, progress=progress)
@@ -76,6 +86,40 @@ def _sustained() -> dict[str, Any]:
 def _resources() -> dict[str, dict[str, int]]:
     _, rows = _sweep(f"count={SUSTAINED}", LANES, resources=True)
     return {str(row["lanes"]): {name: row[name] for name in RESOURCES} for row in rows}
+
+
+def _formats() -> dict[str, dict[str, Any]]:
+    """What both channels reach in RTL in each mixture of formats, with 1 Mi parameters each."""
+    axis = f"formats={','.join(MIXTURES)}"
+    _, rows = _sweep(f"count={1 << 20}", axis, backend="rtl", config="axdimm_narrow")
+    wanted = ("bytes_per_parameter", "ceiling_mparams_per_s", "mparams_per_s", "bit_exact")
+    return {row["formats"]: {name: row[name] for name in wanted} for row in rows}
+
+
+def _losses() -> dict[str, dict[str, list[float]]]:
+    """The differences to FP32's loss in %, their mean and standard deviation over seeds, by what is
+    trained and mixture. PyTorch has to be installed."""
+    found = {}
+    for name, train, seeds in (("digits", train_digits, 8), ("GPT", train_gpt, 5)):
+        losses = {
+            mixture: np.array([train(formats, seed) for seed in range(1, seeds + 1)])
+            for mixture, formats in MIXTURES.items()
+        }
+        percent = {mixture: 100 * (each / losses["fp32"] - 1) for mixture, each in losses.items()}
+        found[name] = {
+            mixture: [float(each.mean()), float(each.std(ddof=1))]
+            for mixture, each in percent.items()
+        }
+    return found
+
+
+MEASURED = {
+    "sustained": _sustained,
+    "resources": _resources,
+    "formats": _formats,
+    "losses": _losses,
+}
+"""What is stored, by its name, and who measures it."""
 
 
 def _result(sustained: dict[str, Any]) -> Figure:
@@ -98,6 +142,35 @@ def _result(sustained: dict[str, Any]) -> Figure:
     axes.set_xlim(0, 1000)
     axes.set_xlabel("Adam, million parameters a second (MP/s), two channels; the CPU has 6.4 GB/s")
     axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+_TITLES = {
+    "fp32": "FP32",
+    "bf16_g": "BF16 g",
+    "bf16_g_8bit": "BF16 g, 8-bit m, v",
+    "bf16_gp_8bit": "BF16 g, p, 8-bit m, v",
+}
+
+
+def _precision(formats: dict[str, Any], losses: dict[str, Any]) -> Figure:
+    """Throughput over the difference of the loss, of what is trained in a panel each."""
+    figure = Figure(figsize=(8.6, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(losses), sharey=True)
+    for axes, (trained, percent) in zip(panels, losses.items(), strict=True):
+        axes.axvline(0, color="#d5dbe1", zorder=0)
+        for mixture, row in formats.items():
+            mean, deviation = percent[mixture]
+            speed = row["mparams_per_s"]
+            axes.errorbar(mean, speed, xerr=deviation, fmt="o", color="#4c78a8", capsize=3)
+            label = f"{_TITLES[mixture]}: {row['bytes_per_parameter']:.4g} bytes"
+            place = 0, -16 if mixture == "fp32" else 8
+            axes.annotate(label, (mean, speed), place, textcoords="offset points", ha="center")
+        axes.set_xlabel(f"{trained}: difference to FP32's loss, %")
+        axes.margins(x=0.6, y=0.2)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylabel("Adam, MP/s, two channels")
     return figure
 
 

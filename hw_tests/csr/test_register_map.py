@@ -66,14 +66,17 @@ def test_unknown_names_are_told() -> None:
         registers["status"]["nonsense"]
 
 
-def test_headers_compile_and_agree(tmp_path: Path) -> None:
-    assert main(["registers", "--out", str(tmp_path)]) == 0
+@pytest.mark.parametrize("narrow", [False, True])
+def test_headers_compile_and_agree(tmp_path: Path, narrow: bool) -> None:
+    more = ["--narrow"] if narrow else []
+    assert main(["registers", *more, "--out", str(tmp_path)]) == 0
     document = (tmp_path / "registers.md").read_text()
     lines = ["#include <cstddef>"]
     for name in MAPS:
-        own = f"nearmem__{name}"
+        own = f"nearmem_narrow__{name}" if narrow else f"nearmem__{name}"
         lines.append(f'#include "{own}.h"')
-        for register in load_map(name).registers:
+        kernel = name == "axdimm_kernel"
+        for register in (kernel_map(narrow=narrow) if kernel else load_map(name)).registers:
             assert register.name in document
             for field in register.fields:
                 prefix = f"{own}__{register.name}__{field.name}".upper()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 import shlex
@@ -116,6 +117,15 @@ def test_text_of_diagrams_ends_inside_its_box(tmp_path: Path) -> None:
             assert not ends or x + extent.xmax <= min(ends) - 2, f"{picture}: {text}"
             found += bool(ends)
     assert found > 50
+
+
+def test_what_precision_buys_is_what_was_measured() -> None:
+    measured = json.loads((ROOT / "docs" / "figures" / "measured.json").read_text())
+    guide = (ROOT / "docs" / "what-precision-buys.md").read_text()
+    for row in measured["formats"].values():
+        speed, ceiling = row["mparams_per_s"], row["ceiling_mparams_per_s"]
+        cells = f"| {row['bytes_per_parameter']:.4g} | {speed:,.0f} | {speed / ceiling:.1%} |"
+        assert cells.replace("%", " %") in guide, f"{cells}: write it into the guide"
 
 
 def test_every_picture_is_shown() -> None:
