@@ -28,7 +28,7 @@ __all__ = ["TEST_SECONDS", "bench_parameters", "run_bench"]
 _PARAMETERS = "NEARMEM_BENCH_PARAMETERS"
 _TEST_SECONDS = "NEARMEM_BENCH_TEST_SECONDS"
 
-TEST_SECONDS = 30
+TEST_SECONDS = 90
 """Processor time that a cocotb test may take: several times that of the longest."""
 
 

@@ -273,6 +273,22 @@ async def parts_of_lines(dut: Any, stalls: str) -> None:
         await bench.run_in(FP32 | {"copy": "fp32"}, count)
 
 
+@cocotb.test(timeout_time=100, timeout_unit="ms")
+async def every_number_of_bf16(dut: Any) -> None:
+    """As gradients and, in another order, as parameters."""
+    bench = await make_bench(dut)
+    bench.choose(FP32 | {"gradients": "bf16", "parameters": "bf16"})
+    every = np.arange(1 << 16, dtype=np.uint16)
+    for gradients, parameters in (
+        bench.numbers.permuted([every, every], axis=1).reshape(2, 4, -1).swapaxes(0, 1)
+    ):
+        addresses = bench.place(len(gradients), in_place=True)
+        bench.fill(len(gradients), addresses)
+        bench.array("g", len(gradients), addresses)[:] = gradients
+        bench.array("p", len(gradients), addresses)[:] = parameters
+        await bench.run_filled(len(gradients), addresses)
+
+
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 @cocotb.parametrize(stalls=["none", "random"], habit=HABITS[1:])
 async def memories_of_every_habit(dut: Any, stalls: str, habit: str) -> None:

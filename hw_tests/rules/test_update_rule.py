@@ -11,7 +11,6 @@ import pytest
 from amaranth.hdl import UnusedElaboratable
 
 from hw.dataflow.flow import FlowError, FlowValue
-from hw.float.format import FloatFormat
 from hw.rules import register, rule
 from hw.rules.update_rule import UpdateRule
 
@@ -56,8 +55,6 @@ GOOD: dict[str, Any] = {
     "constants": {"lr": "lr"},
     "formula": plain,
 }
-TF32 = FloatFormat(exponent_bits=8, fraction_bits=10)
-BF16 = FloatFormat(exponent_bits=8, fraction_bits=7)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +72,9 @@ BF16 = FloatFormat(exponent_bits=8, fraction_bits=7)
         ({"constants": {"lr": "1 -"}}, "constant 'lr' is '1 -', expected a Python expression"),
         ({"constants": {"lr": "max(lr, 1)"}}, "more than numbers, names and arithmetic"),
         ({"constants": {"lr": "lr * 'x'"}}, "more than numbers, names and arithmetic"),
-        ({"formats": {"g": TF32}}, "of whose 19 bits no whole number fits in a beat of 512 bits"),
-        ({"formats": {"g": BF16}}, "is in float_e8m7, but the units compute in fp32 only"),
-        ({"formats": {"q": BF16}}, "tensor 'q' is in float_e8m7, but the rule has"),
+        ({"states": {"g": "signed"}}, "state 'g' must be loaded and stored, but the rule loads"),
+        ({"states": {"q": "signed"}}, "state 'q' must be loaded and stored, but the rule loads"),
+        ({"states": {"p": "both"}}, "state 'p' is 'both', expected 'signed' or 'unsigned'"),
     ],
 )
 def test_refusals(changes: dict[str, Any], message: str) -> None:
