@@ -42,6 +42,9 @@ NARROW_RULES = tuple(name for name, each in RULES.items() if each.states)
 
 _LANES = (1, 2, 4, 8, 16)
 _LEAST_NARROW_BLOCK = 8192
+_NARROW_BYTES_A_LANE = 1 << 34
+"""Memory in which no run has more parameters than the random words have numbers: 2^32 a lane, of
+which each takes four bytes at least, for ``p``, ``m`` and ``v``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +120,12 @@ class KernelConfig:
             raise ValueError(
                 f"memory_bytes must be a multiple of {LINE_BYTES} up to "
                 f"2**address_width = {1 << self.address_width}, got {self.memory_bytes!r}"
+            )
+        most = _NARROW_BYTES_A_LANE * self.lanes
+        if self.narrow and self.memory_bytes > most:
+            raise ValueError(
+                f"memory_bytes must be up to {most} with narrow formats, 2**34 a lane, got "
+                f"{self.memory_bytes!r}; take more lanes"
             )
 
     @property

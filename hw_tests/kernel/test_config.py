@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hw.axdimm.config import MODULE_PRESETS
-from hw.kernel.config import KernelConfig
+from hw.kernel.config import NARROW_RULES, KernelConfig
+from hw.kernel.narrow_lanes import NarrowLanes
 
 
 def test_defaults_are_the_papers_machine() -> None:
@@ -33,6 +35,12 @@ def test_four_lanes_take_four_cycles() -> None:
         *(({"clocking": way}, "clocking") for way in ("latched", "", None)),
         *(({"subnormals": way}, "subnormals") for way in ("dropped", True)),
         *(({"memory_bytes": size}, "memory_bytes") for size in (0, 100, (1 << 34) + 64)),
+        *(({"narrow": way}, "narrow") for way in (1, "yes")),
+        ({"narrow": True, "block_bytes": 4096}, "block_bytes"),
+        (
+            {"narrow": True, "lanes": 2, "address_width": 36, "memory_bytes": (2 << 34) + 64},
+            "memory_bytes",
+        ),
     ],
     ids=str,
 )
@@ -40,6 +48,19 @@ def test_refuses(changes: dict[str, Any], name: str) -> None:
     value = changes[name]
     with pytest.raises(ValueError, match=f"{name} must be .*, got {value!r}"):
         KernelConfig(**changes)
+
+
+def test_narrow_kernels_have_rules_with_states() -> None:
+    assert NARROW_RULES == ("adam", "adamw")
+    with pytest.raises(ValueError, match=r"rules must be of adam, adamw .*, got 'sgd'"):
+        KernelConfig(narrow=True, rules=("adam", "sgd"))
+
+
+def test_narrow_kernels_wait_for_random_words() -> None:
+    config = KernelConfig(narrow=True)
+    quick = SimpleNamespace(latency=20)
+    with pytest.raises(ValueError, match=r"units must take more than \d+ cycles .*, got \[20\]"):
+        NarrowLanes(config, units=[quick])
 
 
 def test_refuses_unknown_names() -> None:
