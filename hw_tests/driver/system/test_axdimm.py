@@ -573,7 +573,8 @@ def test_fewer_bytes_make_steps_faster(
     moved = [28, 26, 2 + 8 + 4 + 2 * 8 / 256, 2 + 8 + 4 + 2 + 2 * 8 / 256, 2 + 4 + 4 + 2 * 8 / 256]
     assert rows["a kernel moves, bytes a parameter"] == moved
     speeds = [own_mparams_per_s() * 28 / each for each in moved]
-    assert rows["kernels of both channels, MP/s"] == pytest.approx(speeds)
+    # Shares of the DRAM's bandwidth differ a little.
+    assert rows["kernels of both channels, MP/s"] == pytest.approx(speeds, rel=0.02)
     kept = [12, 12, 6 + 8 / 256, 8 + 8 / 256, 4 + 8 / 256]
     assert rows["the module keeps, bytes a parameter"] == kept
     room = [(16 << 30) / each / 1e9 for each in kept]

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from hw.narrow.formats import BLOCK_PARAMETERS, MIXTURES, Formats
 from hw.rules import PAPER_RULES, rule
-from sw_driver.experiments.figures import BYTES_PER_PARAMETER
 
 from ..reproduction import Changes, Claim, Experiment, Progress, given, predicted
 from .framework import StepResult
@@ -58,10 +57,9 @@ def formats(changes: Changes, progress: Progress) -> Experiment:
             "and back, a channel's kernels on average, with the runtime's overhead, and the passes "
             "on the GPU, which computes in FP32. The runtime makes one transfer after the other; "
             "kernels and the GPU work beside them.",
-            "[Formats](../formats.md): a kernel has the same share of its DRAM's bandwidth in all "
-            "of them; states have their scales with them. The GPU converts what it sends and "
-            "fetches, and fetches the copy if there is one, which is gathered for an update as "
-            "states are.",
+            "[Formats](../formats.md): states have their scales with them. The GPU converts what "
+            "it sends and fetches, and fetches the copy if there is one, which is gathered for an "
+            "update as states are.",
         ],
     )
 
@@ -69,15 +67,13 @@ def formats(changes: Changes, progress: Progress) -> Experiment:
 def _of_all_models(of: Formats, changes: Changes) -> dict[str, Claim | str]:
     """What depends on no model."""
     adam, machine = rule(PAPER_RULES[0]), machine_of(changes=changes)
-    moved, block = of.bytes_per_parameter(adam), 4 * BLOCK_PARAMETERS
+    block = 4 * BLOCK_PARAMETERS
     tensors = ["p", *adam.states, *([] if of.copy == "none" else ["p_copy"])]
     kept = sum(kept_bytes(of, tensor, block) for tensor in tensors) / BLOCK_PARAMETERS
     held = sum(machine.memory(f"module{each}").capacity_bytes.value for each in range(CHANNELS))
     return {
-        "a kernel moves, bytes a parameter": given(moved),
-        "kernels of both channels, MP/s": predicted(
-            own_mparams_per_s() * BYTES_PER_PARAMETER / moved, digits=0
-        ),
+        "a kernel moves, bytes a parameter": given(of.bytes_per_parameter(adam)),
+        "kernels of both channels, MP/s": predicted(own_mparams_per_s(of), digits=0),
         "the module keeps, bytes a parameter": given(kept),
         "and so has room for, billions of parameters": given(held / kept / 1e9),
     }

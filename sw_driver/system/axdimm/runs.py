@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+from hw.narrow.formats import FP32_FORMATS, Formats
 from hw.rules import PAPER_RULES, rule
+from sw_driver.axdimm.backends import BackendOptions, module_config
+from sw_driver.axdimm.device import Axdimm
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
-from sw_driver.experiments.sweep.grid import Point
-from sw_driver.experiments.sweep.measure import measure_point
+from sw_driver.experiments.sweep.measure import measure_step
 from sw_driver.numbers import check_fields
 
 from ..once import once
@@ -35,15 +37,21 @@ BY_BYTES = replace(MODULE, placement="by_bytes")
 COUNT = 1 << 22
 """Parameters of each channel for the kernel's own rate: what refresh leaves in the long run."""
 
+_CAPACITY_BYTES = 32 * COUNT
+"""Of a channel, enough for all tensors."""
+
 
 @cache
-def own_mparams_per_s() -> float:
-    """Of the module here, both channels, by the model of its cycles."""
-    settings = {"preset": "axdimm", "rules": PAPER_RULES[0], "count": COUNT, "stagger": True}
-    figures = measure_point(Point(backend="cycles", settings=settings, arithmetic=False))
-    if figures["error"]:
-        raise RuntimeError(figures["error"])
-    return figures["mparams_per_s"]
+def own_mparams_per_s(formats: Formats = FP32_FORMATS) -> float:
+    """Of Adam on the module here, both channels, by the model of its cycles."""
+    options = BackendOptions(
+        preset="axdimm" if formats.usual else "axdimm_narrow",
+        settings={"rules": PAPER_RULES[0], "capacity_bytes": _CAPACITY_BYTES},
+        arithmetic=False,
+    )
+    with Axdimm("cycles", options=options) as device:
+        config = module_config(options)
+        return measure_step(device, config, COUNT, check=False, formats=formats)["mparams_per_s"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +78,16 @@ class Variant:
 def run(variant: Variant) -> StepResult:
     """The step, once there were others before it."""
     settings = variant.settings
-    rate = (own_mparams_per_s() if variant.own_rate else PAPER_MPARAMS_PER_S) / CHANNELS
-    # A kernel is as fast as its memory.
-    moved = settings.formats.bytes_per_parameter(rule(PAPER_RULES[0]))
+    formats = settings.formats
+    if variant.own_rate:
+        rate = own_mparams_per_s(formats)
+    else:  # as many bytes a second in all formats
+        moved = formats.bytes_per_parameter(rule(PAPER_RULES[0]))
+        rate = PAPER_MPARAMS_PER_S * BYTES_PER_PARAMETER / moved
     return measure(
         with_channels(machine_of(variant.rates, variant.changes), variant.channels),
         trace_of(variant.model),
         settings,
-        channel_mparams_per_s=rate * BYTES_PER_PARAMETER / moved,
+        channel_mparams_per_s=rate / CHANNELS,
         overhead_us=variant.rates.update_overhead_us,
     )

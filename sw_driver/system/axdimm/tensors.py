@@ -31,7 +31,7 @@ class Parameter:
     number: int
     name: str
     nbytes: int
-    """On the GPU."""
+    """In FP32, as the GPU has it."""
     channel: int
     sizes: Mapping[str, int]
     """Bytes of what is kept of it: itself, ``p``, a copy if there is one, and its states."""
@@ -41,6 +41,7 @@ class Parameter:
 
     @property
     def count(self) -> int:
+        """Its numbers."""
         return self.nbytes // 4
 
     @property

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from hw.kernel.config import NARROW_RULES
 from hw.narrow.formats import MIXTURES
 from sw_driver.device.errors import DeadlockError
 from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
@@ -17,7 +18,7 @@ from sw_driver.workload.summary import alive_bytes
 from ..axdimm.platform import PAPER_RATES, open_framework
 from ..axdimm.runs import MODULE, own_mparams_per_s
 from ..axdimm.settings import CHANNELS, FrameworkSettings
-from ..axdimm.tensors import Parameter, least_gpu_bytes, placed
+from ..axdimm.tensors import least_gpu_bytes, placed
 from .system import PLACES, CannotRunError, Need, Needs, Outcome, System
 
 __all__ = ["SYSTEMS", "update_bytes"]
@@ -34,22 +35,15 @@ def update_bytes(trace: Trace) -> int:
     return nbytes
 
 
-def _trained(trace: Trace, settings: FrameworkSettings) -> list[Parameter]:
-    return [each for each in placed(trace, settings, CHANNELS).values() if each.gradient_bytes]
-
-
-def _moved_bytes(trace: Trace, settings: FrameworkSettings) -> float:
-    """What all updates read and write in the formats of ``settings``."""
-    fp32, narrow = (
-        sum(each.gradient_bytes + 2 * each.kept_bytes for each in _trained(trace, of))
-        for of in (MODULE, settings)
-    )
-    return update_bytes(trace) * (narrow / fp32 if fp32 else 1)
-
-
 def _needs(settings: FrameworkSettings, trace: Trace, machine: Machine) -> Needs:
     """In a channel the largest update beside a gradient; on the drives what its channel has no room
     for when the largest gradient is there, and of a larger model all that it has more."""
+    for each in trace.ops if settings.formats.narrow else ():
+        if each.phase == "update" and each.kind not in NARROW_RULES:
+            raise CannotRunError(
+                f"{trace.name} is updated by {each.kind}; kernels with such formats have "
+                f"{' and '.join(NARROW_RULES)}"
+            )
     nbytes, op = least_gpu_bytes(trace, settings.ahead_ops)
     growing = min(alive_bytes(trace, "activation")[op], nbytes)
     channels: list[tuple[int, int]] = []
@@ -81,9 +75,11 @@ def _run(
     machine: Machine,
 ) -> Outcome:
     """The third step, which those after it are like. Both channels have the rate together."""
-    updated = sum(each.count for each in _trained(trace, settings))
-    moved = _moved_bytes(trace, settings)
-    rate = adam_mparams_per_s() * BYTES_PER_PARAMETER * updated / moved
+    moved, rate = update_bytes(trace), adam_mparams_per_s()
+    if settings.formats.usual:
+        parameters = placed(trace, settings, CHANNELS).values()
+        updated = sum(each.count for each in parameters if each.gradient_bytes)
+        rate *= BYTES_PER_PARAMETER * updated / moved
     framework = open_framework(machine, trace, settings, channel_mparams_per_s=rate / CHANNELS)
     try:
         *_, step = (framework.step() for _ in range(3))
@@ -113,7 +109,6 @@ _ASSUMPTIONS = (
 _FEWER = (
     "Gradients leave the GPU, which computes in FP32, in BF16. States have 8 bits a value and a "
     "scale for each 256. Parameters are in FP32.",
-    "The kernel moves as many bytes a second in these formats.",
 )
 
 SYSTEMS = tuple(
@@ -127,6 +122,11 @@ SYSTEMS = tuple(
     for name, rate, settings, assumptions in (
         ("AXDIMM, the paper's rate", lambda: PAPER_MPARAMS_PER_S, MODULE, _ASSUMPTIONS),
         ("AXDIMM, our RTL's rate", own_mparams_per_s, MODULE, _ASSUMPTIONS),
-        ("AXDIMM, fewer bytes", own_mparams_per_s, _FEWER_BYTES, (*_ASSUMPTIONS, *_FEWER)),
+        (
+            "AXDIMM, fewer bytes",
+            partial(own_mparams_per_s, _FEWER_BYTES.formats),
+            _FEWER_BYTES,
+            (*_ASSUMPTIONS, *_FEWER),
+        ),
     )
 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hw.narrow.formats import Formats
+from hw.narrow.formats import MIXTURES
 from hw_tests.driver.system.compare.bases import both_ways
 from sw_driver.machine.axdimm_platform import TRAINING_LIMITS
 from sw_driver.system.axdimm.runs import MODULE, Variant, own_mparams_per_s, run
@@ -19,7 +19,7 @@ from sw_driver.workload import Trace, load_trace
 
 BASE = BASES["v100"]
 ROOMY = {"gpu.capacity_bytes": "1e12"}
-FEWER = replace(MODULE, formats=Formats(gradients="bf16", states="dynamic"))
+FEWER = replace(MODULE, formats=MIXTURES["bf16_g_8bit"])
 
 
 def rows(
@@ -30,11 +30,18 @@ def rows(
     return compare(trace, BASE.override(changes), systems, lambda _: None)
 
 
-def row(trace: str, changes: Mapping[str, str], system: System = SYSTEMS[0]) -> Row:
+def called_adam(network: str) -> Trace:
+    """Where formats are narrow, only Adam and AdamW can be."""
+    trace = load_trace(network)
+    ops = (replace(op, kind="adam") if op.phase == "update" else op for op in trace.ops)
+    return replace(trace, ops=tuple(ops))
+
+
+def row(trace: Trace | str, changes: Mapping[str, str], system: System = SYSTEMS[0]) -> Row:
     return rows(trace, changes, [system])[0]
 
 
-def ran(trace: str, changes: Mapping[str, str], system: System = SYSTEMS[0]) -> Outcome:
+def ran(trace: Trace | str, changes: Mapping[str, str], system: System = SYSTEMS[0]) -> Outcome:
     found = row(trace, changes, system)
     assert found.outcome, found.reason
     return found.outcome
@@ -61,15 +68,16 @@ def test_steps_are_those_of_the_reproduction() -> None:
     "network", ["gpt-tiny", "gpt3-large", "bert-base", "alexnet", "lstm-ptb", "word2vec", "rnn-gru"]
 )
 def test_what_is_needed_is_enough_and_no_byte_less_is(network: str, system: System) -> None:
-    roomy = row(network, ROOMY, system)
+    trace = called_adam(network)
+    roomy = row(trace, ROOMY, system)
     assert roomy.outcome
     for place, need in roomy.needs.items():
         assert 0 <= need.nbytes <= roomy.outcome.memory_bytes[place]
     least = roomy.needs["gpu"].nbytes
-    tight = ran(network, {"gpu.capacity_bytes": str(least)}, system)
+    tight = ran(trace, {"gpu.capacity_bytes": str(least)}, system)
     assert tight.memory_bytes["gpu"] == least
     assert tight.step_ns >= roomy.outcome.step_ns
-    short = row(network, {"gpu.capacity_bytes": str(least - 1)}, system)
+    short = row(trace, {"gpu.capacity_bytes": str(least - 1)}, system)
     assert short.needs["gpu"].nbytes == least
     assert "takes at least" in short.reason
 
@@ -87,21 +95,21 @@ def test_what_is_needed_is_enough_and_no_byte_less_is(network: str, system: Syst
 def test_a_channel_holds_an_update_and_a_gradient(
     system: System, kept: tuple[int, int], gradient: float
 ) -> None:
-    # Of alexnet, by SGD. The first channel has the weights, of which the largest has 150,994,944
-    # bytes; the second the biases, and 16,384. Drives have the others.
-    largest = (150_994_944, 16_384)
+    # Of alexnet, without states. The first channel has the weights, of which the largest has
+    # 150,994,944 bytes; the second the biases, and 16,384. Drives have the others.
+    alexnet, largest = called_adam("alexnet"), (150_994_944, 16_384)
     least = tuple(int(each * (1 + gradient)) for each in largest)
-    tight = row("alexnet", ROOMY | module(*least), system)
+    tight = row(alexnet, ROOMY | module(*least), system)
     assert tight.outcome
     assert tight.needs["module"].nbytes == sum(least) == tight.outcome.memory_bytes["module"]
     others = sum(kept) - sum(largest)
     assert tight.needs["nvme"].nbytes == others <= tight.outcome.memory_bytes["nvme"]
     for short in ((least[0] - 1, least[1]), (1 << 30, least[1] - 1)):
-        found = row("alexnet", ROOMY | module(*short), system)
+        found = row(alexnet, ROOMY | module(*short), system)
         assert found.needs["module"].nbytes == sum(short) + 1
         assert found.reason.startswith("takes at least")
     drives = ROOMY | module(*least) | {"nvme.capacity_bytes": str(others - 1)}
-    assert "of nvme, which has" in row("alexnet", drives, system).reason
+    assert "of nvme, which has" in row(alexnet, drives, system).reason
 
 
 @pytest.mark.parametrize("least", [(2 * 150_994_944, 2 * 16_384), ("1GiB", "1GiB")])
@@ -143,16 +151,24 @@ def test_faster_parts_and_more_room_make_no_step_slower() -> None:
 
 
 def test_updating_is_what_is_left_when_all_gradients_are_there() -> None:
-    """One tensor, updated by SGD with 12 bytes a parameter, or 10, where the rate is for Adam's
-    28."""
-    own = own_mparams_per_s()
-    for row, mparams_per_s, nbytes in zip(
-        rows("rnn-gemv", {}), (789.38, own, own), (12, 12, 10), strict=True
-    ):
+    """One tensor, updated by SGD with 12 bytes a parameter, where the rate is for Adam's 28; with
+    fewer bytes by Adam."""
+    fp32, narrow = (own_mparams_per_s(MIXTURES[name]) for name in ("fp32", "bf16_g_8bit"))
+    sgd, adam = rows("rnn-gemv", {})[:2], rows(called_adam("rnn-gemv"), {})[2]
+    speeds = (789.38 * 28 / 12, fp32 * 28 / 12, narrow)
+    for row, mparams_per_s in zip((*sgd, adam), speeds, strict=True):
         assert row.outcome
-        kernel_us = 26_214_400 / 4 / (mparams_per_s / 2 * 28 / nbytes)
+        kernel_us = 26_214_400 / 4 / (mparams_per_s / 2)
         updating_us = row.outcome.all_parts_ns["updating"] / 1000
         assert updating_us == pytest.approx(4900 + kernel_us, abs=0.01)
+
+
+def test_fewer_bytes_are_refused_to_a_rule_that_no_narrow_kernel_has() -> None:
+    found = row("resnet32", ROOMY, SYSTEMS[-1])
+    assert found.reason == (
+        "resnet32 is updated by momentum; kernels with such formats have adam and adamw"
+    )
+    assert not found.needs
 
 
 def test_who_is_not_trained_makes_no_update_faster() -> None:
