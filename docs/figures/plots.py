@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -18,7 +17,7 @@ from sw_driver.experiments.figures import PAPER_CPU_MPARAMS_PER_S, PAPER_MPARAMS
 from sw_driver.experiments.sweep import plots
 from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.run import run_sweep
-from sw_driver.experiments.training.precision import train_digits, train_gpt
+from sw_driver.experiments.training.precision import beside_fp32, train_digits, train_gpt
 from sw_driver.fpga.synthesis import RESOURCES
 from sw_driver.simulator.buildcache import build_root
 
@@ -101,14 +100,9 @@ def _losses() -> dict[str, dict[str, list[float]]]:
     trained and mixture. PyTorch has to be installed."""
     found = {}
     for name, train, seeds in (("digits", train_digits, 8), ("GPT", train_gpt, 5)):
-        losses = {
-            mixture: np.array([train(formats, seed) for seed in range(1, seeds + 1)])
-            for mixture, formats in MIXTURES.items()
-        }
-        percent = {mixture: 100 * (each / losses["fp32"] - 1) for mixture, each in losses.items()}
         found[name] = {
-            mixture: [float(each.mean()), float(each.std(ddof=1))]
-            for mixture, each in percent.items()
+            mixture: [float(percent.mean()), float(percent.std(ddof=1))]
+            for mixture, _, percent in beside_fp32(train, MIXTURES, range(1, seeds + 1))
         }
     return found
 

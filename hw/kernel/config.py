@@ -108,8 +108,12 @@ class KernelConfig:
             raise ValueError(
                 f"subnormals must be one of {', '.join(SUBNORMALS)}, got {self.subnormals!r}"
             )
-        least = _LEAST_NARROW_BLOCK if self.narrow else 2 * LINE_BYTES
-        check_int("block_bytes", self.block_bytes, least, 65536, power_of_two=True)
+        check_int("block_bytes", self.block_bytes, 2 * LINE_BYTES, 65536, power_of_two=True)
+        if self.narrow and self.block_bytes < _LEAST_NARROW_BLOCK:
+            raise ValueError(
+                f"block_bytes must be at least {_LEAST_NARROW_BLOCK} with narrow formats, got "
+                f"{self.block_bytes}"
+            )
         check_int("buffer_blocks", self.buffer_blocks, 1, 16)
         check_int("address_width", self.address_width, 16, COUNT_WIDTH)
         if (

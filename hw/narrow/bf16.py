@@ -11,10 +11,9 @@ from amaranth.lib.wiring import In, Out
 from hw.float.format import FP32, FloatFormat
 from hw.float.parts import Unpacked, cat, delayed_pulse, register
 
-__all__ = ["BF16", "ToBf16"]
+__all__ = ["ToBf16"]
 
-BF16 = FloatFormat(exponent_bits=8, fraction_bits=7)
-"""The format whose numbers are the upper halves of FP32's."""
+_CANONICAL_NAN = FloatFormat(exponent_bits=8, fraction_bits=7).canonical_nan
 
 
 class ToBf16(wiring.Component):
@@ -57,7 +56,7 @@ class ToBf16(wiring.Component):
         # addend carries out of an infinity, or beyond it.
         to_nearest = 0x7FFF + self.i_a[16]
         magnitude = (a.magnitude + Mux(self.stochastic, self.i_random, to_nearest))[16:31]
-        y = Mux(a.nan, C(BF16.canonical_nan, 16), cat(magnitude, a.sign))
+        y = Mux(a.nan, C(_CANONICAL_NAN, 16), cat(magnitude, a.sign))
         m.d.comb += [
             self.o_y.eq(register(m, y, "y")),
             self.o_valid.eq(delayed_pulse(m, self.i_valid, 1, "valid")),

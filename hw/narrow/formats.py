@@ -82,12 +82,14 @@ class Formats:
 
     @property
     def narrow(self) -> bool:
-        """Whether a tensor is not in FP32."""
+        """Whether a tensor is not in FP32. Less than what only a kernel with narrow formats does,
+        which is all that is not :attr:`usual`."""
         return self.codes or "bf16" in (self.gradients, self.parameters, self.copy)
 
     @property
     def usual(self) -> bool:
-        """Whether a kernel without narrow formats does the same."""
+        """Whether a kernel without narrow formats does the same: no copy and no ``skip_not_finite``
+        either."""
         return self == FP32_FORMATS
 
     def loads(self, rule: UpdateRule) -> tuple[str, ...]:
@@ -125,7 +127,7 @@ class Formats:
         return _BITS.get(self.form(rule, tensor), _CODE_BITS) * BLOCK_PARAMETERS
 
     def tensor_bytes(self, rule: UpdateRule, tensor: str, count: int) -> int:
-        """Bytes of a tensor of ``count`` parameters."""
+        """Bytes of a tensor of ``count`` parameters, which are whole blocks if :attr:`narrow`."""
         return count * self.block_bits(rule, tensor) // (8 * BLOCK_PARAMETERS)
 
     def tensor_lines(self, rule: UpdateRule, tensor: str, count: int) -> int:

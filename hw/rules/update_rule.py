@@ -14,6 +14,10 @@ from hw.dataflow.flow import Flow, Formula, build_flow
 __all__ = ["UpdateRule"]
 
 
+_WITH_STATES = (("p", "g", "m", "v"), ("p", "m", "v"), {"m": "signed", "v": "unsigned"})
+"""Inputs, outputs and states of a rule that has states."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class UpdateRule:
     """What a kernel computes for each parameter, and which tensors it reads and writes.
@@ -45,7 +49,9 @@ class UpdateRule:
     states
         Those of the inputs that a run may have as codes of eight bits, each with whether it has
         negative numbers, ``"signed"`` or ``"unsigned"``. With them gradients ``g`` and parameters
-        ``p`` may be in BF16, see :mod:`hw.narrow.formats`.
+        ``p`` may be in BF16, see :mod:`hw.narrow.formats`. Kernels have the tensors of Adam for
+        it: a rule with states loads ``p, g, m, v`` and stores ``p, m, v``, with ``m`` signed and
+        ``v`` unsigned.
     """
 
     name: str
@@ -82,21 +88,15 @@ class UpdateRule:
                     f"rule {self.name!r} has {twice[0]!r} twice among its {kind}s; give each its "
                     f"own name"
                 )
-        for name, signs in self.states.items():
-            self._check_state(name, signs)
+        if self.states and (self.inputs, self.outputs, dict(self.states)) != _WITH_STATES:
+            inputs, outputs, states = _WITH_STATES
+            raise ValueError(
+                f"rule {self.name!r} has the states {dict(self.states)}, inputs {self.inputs} and "
+                f"outputs {self.outputs}: rules with states have {states}, {inputs} and {outputs}; "
+                "leave states out"
+            )
         object.__setattr__(self, "_expressions", self._compiled())
         object.__setattr__(self, "_latency", self.flow().latency)
-
-    def _check_state(self, name: str, signs: str) -> None:
-        if name not in self.inputs or name not in self.outputs:
-            raise ValueError(
-                f"rule {self.name!r}: state {name!r} must be loaded and stored, but the rule loads "
-                f"{list(self.inputs)} and stores {list(self.outputs)}"
-            )
-        if signs not in ("signed", "unsigned"):
-            raise ValueError(
-                f"rule {self.name!r}: state {name!r} is {signs!r}, expected 'signed' or 'unsigned'"
-            )
 
     def _compiled(self) -> dict[str, CodeType]:
         codes = {}

@@ -11,6 +11,8 @@ import pytest
 from hw.axdimm.config import MODULE_PRESETS
 from hw.kernel.config import NARROW_RULES, KernelConfig
 from hw.kernel.narrow_lanes import NarrowLanes
+from hw.kernel.registers import kernel_map
+from hw.narrow.formats import CHOICES, Formats
 
 
 def test_defaults_are_the_papers_machine() -> None:
@@ -54,6 +56,15 @@ def test_narrow_kernels_have_rules_with_states() -> None:
     assert NARROW_RULES == ("adam", "adamw")
     with pytest.raises(ValueError, match=r"rules must be of adam, adamw .*, got 'sgd'"):
         KernelConfig(narrow=True, rules=("adam", "sgd"))
+
+
+def test_registers_name_the_formats_as_runs_do() -> None:
+    fields = kernel_map(narrow=True)["formats"].fields
+    assert [each.name for each in fields] == [*CHOICES, "skip_not_finite"]
+    for each, choice in zip(fields, CHOICES, strict=False):
+        codes = {Formats(**{choice: name}).code(): name for name in CHOICES[choice]}
+        assert codes == {code << each.lsb: name for name, code in each.encoding}
+    assert Formats(skip_not_finite=True).code() == fields[-1].mask
 
 
 def test_narrow_kernels_wait_for_random_words() -> None:

@@ -72,9 +72,16 @@ GOOD: dict[str, Any] = {
         ({"constants": {"lr": "1 -"}}, "constant 'lr' is '1 -', expected a Python expression"),
         ({"constants": {"lr": "max(lr, 1)"}}, "more than numbers, names and arithmetic"),
         ({"constants": {"lr": "lr * 'x'"}}, "more than numbers, names and arithmetic"),
-        ({"states": {"g": "signed"}}, "state 'g' must be loaded and stored, but the rule loads"),
-        ({"states": {"q": "signed"}}, "state 'q' must be loaded and stored, but the rule loads"),
-        ({"states": {"p": "both"}}, "state 'p' is 'both', expected 'signed' or 'unsigned'"),
+        ({"states": {"p": "signed"}}, r"has the states \{'p': 'signed'\}, inputs \('p', 'g'\)"),
+        (
+            {
+                "tensors": dict.fromkeys("pgmv", "a tensor"),
+                "inputs": ("p", "g", "m", "v"),
+                "outputs": ("p", "m", "v"),
+                "states": {"m": "signed", "v": "signed"},
+            },
+            "rules with states have .*'v': 'unsigned'.*leave states out",
+        ),
     ],
 )
 def test_refusals(changes: dict[str, Any], message: str) -> None:

@@ -397,8 +397,8 @@ class Axdimm(Copies):
             :func:`~sw_driver.axdimm.hyperparameters.checked_hyperparameters`.
         formats: those of the tensors, see ``docs/formats.md``; others than FP32 need a kernel that
             has them, see :meth:`narrow`.
-        seed: 64 bits, of the random words that round ``p`` to BF16; runs of one step need seeds of
-            their own.
+        seed: 64 bits, of the random words that round ``p`` to BF16, and without a meaning if it is
+            in FP32; runs of one step need seeds of their own.
         timeout_fabric_cycles: when to give the kernel up; the default is ample.
         stream: where to queue the run.
         modes: see :class:`~sw_driver.axdimm.channel.ModePolicy`; None is the device's.

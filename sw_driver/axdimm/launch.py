@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import index
 from typing import Any
 
@@ -13,6 +13,7 @@ from hw.kernel.config import NARROW_RULES
 from hw.narrow.formats import BLOCK_PARAMETERS, Formats
 from hw.rules import RULES
 from hw.rules.update_rule import UpdateRule
+from sw_driver.numbers import check_integer
 
 from ..device.clock import Steps
 from ..device.errors import InvalidArgumentError, RangeError
@@ -24,7 +25,7 @@ from .runs import KernelRun
 from .session import Session
 from .transport import LINE_BYTES
 
-__all__ = ["launch"]
+__all__ = ["launch", "options_for"]
 
 TIMEOUT_FABRIC_CYCLES = 100_000
 TIMEOUT_FABRIC_CYCLES_PER_BEAT = 64
@@ -62,7 +63,7 @@ def launch(
                 channel=state.number,
             )
     count = _count_of(nparams, formats)
-    key = _seed_of(seed)
+    key = check_integer("seed", seed, 0, 2**64 - 1)
     checked = checked_hyperparameters(chosen, hyperparameters)
     constants = rule_constants(chosen, checked)
     if timeout_fabric_cycles is not None:
@@ -122,13 +123,24 @@ def launch(
     return run
 
 
+def options_for(name: str, rules: Iterable[str], narrow: bool) -> str:
+    """With which options a kernel has the rule ``name``, and ``rules`` as far as it can have both.
+    ``narrow``: whether it has narrow formats, or is to have them if its rules can."""
+    settings: dict[str, Any] = {"rules": (*dict.fromkeys((*rules, name)),)}
+    if narrow and name in NARROW_RULES:
+        together = tuple(each for each in NARROW_RULES if each in settings["rules"])
+        settings = {"narrow": True, "rules": together}
+    elif narrow:
+        settings = {"narrow": False, "rules": (name,)}
+    return f"BackendOptions(settings={settings})"
+
+
 def _rule_of(state: Channel, name: str) -> UpdateRule:
     if name in state.rules:
         return RULES[name]
     there = f"the kernel of channel {state.number} has {', '.join(state.rules)}"
     if name in tuple(RULES):
-        wanted = (*state.rules, name)
-        what = f"{there}, not {name}: open it with BackendOptions(settings={{'rules': {wanted}}})"
+        what = f"{there}, not {name}: open it with {options_for(name, state.rules, state.narrow)}"
     else:
         what = f"no update rule {name!r}: known are {', '.join(RULES)}; {there}"
     raise InvalidArgumentError(what, rule=name, channel=state.number, rules=state.rules)
@@ -142,8 +154,7 @@ def _check_formats(state: Channel, rule: UpdateRule, formats: Formats) -> None:
         )
     if formats.usual or state.narrow:
         return
-    rules = tuple(name for name in NARROW_RULES if name in (*state.rules, rule.name))
-    how = f"open it with BackendOptions(settings={{'narrow': True, 'rules': {rules}}})"
+    how = f"open it with {options_for(rule.name, state.rules, narrow=True)}"
     if rule.name not in NARROW_RULES:
         how = f"{rule.name} is none of the rules that may have them, {', '.join(NARROW_RULES)}"
     raise InvalidArgumentError(
@@ -236,12 +247,3 @@ def _count_of(nparams: int, formats: Formats) -> int:
             nparams=count,
         )
     return count
-
-
-def _seed_of(seed: int) -> int:
-    key = checked_size("seed", seed)
-    if key >> 64:
-        raise InvalidArgumentError(
-            f"seed is {seed}: expected an integer of 64 bits, below {2**64}", seed=seed
-        )
-    return key

@@ -53,11 +53,12 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
     Parameters
     ----------
     names
-        rules to show (default: all)
+        rules to show (default: all that a kernel of the configuration can have)
     """
     from rich.progress import track
 
     from hw.axdimm.config import configure
+    from hw.kernel.config import NARROW_RULES
     from hw.rules import MISTAKES, RULES, rule
     from sw_driver.experiments.settings import check_rule
     from sw_driver.fpga.synthesis import find_yosys, kernel_resources
@@ -71,9 +72,10 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
         check_rule("the rule", name)
     with turning(BuildError, into=Failure), turning(ValueError, into=Refusal):
         config = configure(**settings)
+        known = NARROW_RULES if config.narrow else RULES
         if options.resources:
             find_yosys()
-        points = {name: _point(name, settings, options.count) for name in names or RULES}
+        points = {name: _point(name, settings, options.count) for name in names or known}
         for name in track(points, description="measuring", console=console):
             row = _row(rule(name), points[name])
             if options.resources:

@@ -20,10 +20,10 @@ from hw.kernel.config import NARROW_RULES
 from hw.narrow.formats import BLOCK_PARAMETERS, CODES, Formats
 from hw.rules import rule
 
-__all__ = ["NARROW", "Entry", "chosen_formats", "entries_of", "in_format", "strangers"]
+__all__ = ["NARROW_RULE", "Entry", "chosen_formats", "entries_of", "in_format", "strangers"]
 
-NARROW = rule(NARROW_RULES[0])
-"""A rule with narrow formats; the others have the same tensors."""
+NARROW_RULE = rule(NARROW_RULES[0])
+"""One with narrow formats; the others have the same tensors."""
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 
@@ -46,7 +46,7 @@ class Entry:
 
     def part(self, values: Tensor) -> Tensor:
         """Its own ones of a parameter's values on the module."""
-        return values if self.place is None else values[self.place :: len(NARROW.states)]
+        return values if self.place is None else values[self.place :: len(NARROW_RULE.states)]
 
     def view(self, values: Tensor, parameter: torch.Size) -> Tensor:
         """Its own ones without what fills up, in its shape."""
@@ -54,10 +54,19 @@ class Entry:
         return self.part(values)[: shape.numel()].view(shape)
 
     def check(self, name: str, value: Any, parameter: torch.Size) -> None:
-        """Raises ``ValueError`` for a ``value`` that has not its shape."""
+        """Raises ``ValueError`` for a ``value`` that has not its shape, for codes that are not
+        bytes, and for scales that are negative or not finite."""
         wanted = self.shape(parameter)
         if value.shape != wanted:
             raise ValueError(f"{name} has the shape {tuple(value.shape)}: expected {tuple(wanted)}")
+        if self.dtype == torch.uint8 != value.dtype:
+            raise ValueError(f"{name} is {value.dtype}: expected torch.uint8")
+        if self.place is not None and not (good := value.isfinite() & (value >= 0)).all():
+            block = int((~good).nonzero()[0])
+            raise ValueError(
+                f"{name} has {value[block].item()} for block {block}: expected finite numbers from "
+                "0 on"
+            )
 
 
 def chosen_formats(
@@ -77,10 +86,10 @@ def entries_of(keys: Mapping[str, str], formats: Formats) -> dict[str, Entry]:
     if not formats.codes:
         return {key: Entry(tensor=tensor) for tensor, key in keys.items()}
     entries = {}
-    for place, tensor in enumerate(NARROW.states):
+    for place, tensor in enumerate(NARROW_RULE.states):
         if tensor not in keys:
             continue
-        zero = code_of_zero(formats.form(NARROW, tensor))
+        zero = code_of_zero(formats.form(NARROW_RULE, tensor))
         codes = Entry(tensor=tensor, dtype=torch.uint8, filling=zero)
         entries[f"{keys[tensor]}_{formats.states}"] = codes
         entries[f"{keys[tensor]}_scales"] = Entry(tensor="scales", place=place)
@@ -107,7 +116,7 @@ def in_format(
     scales, also those that FP32 states would have, that are not finite.
     """
     result = dict(state)
-    for tensor in NARROW.states:
+    for tensor in NARROW_RULE.states:
         if (key := keys.get(tensor)) is None:
             continue
         scales = f"{key}_scales"
@@ -115,7 +124,7 @@ def in_format(
         if formats.codes and state.get(key) is not None and codes_here not in state:
             Entry(tensor=tensor).check(f"{key} of {name}", state[key], parameter)
             values = result.pop(key).detach().to("cpu", torch.float32).contiguous().view(-1)
-            made = quantize(_filled(values), formats.form(NARROW, tensor))
+            made = quantize(_filled(values), formats.form(NARROW_RULE, tensor))
             codes = torch.from_numpy(made.codes)[: parameter.numel()]
             result[codes_here] = codes.view(parameter)
             result[scales] = torch.from_numpy(made.scales)
@@ -129,22 +138,12 @@ def in_format(
             entries = entries_of(keys, form)
             for each in (codes_key, scales):
                 entries[each].check(f"{each} of {name}", result[each], parameter)
-            if result[codes_key].dtype != torch.uint8:
-                raise ValueError(
-                    f"{codes_key} of {name} is {result[codes_key].dtype}: expected torch.uint8"
-                )
-            found = result[scales]
-            for block in (~(found.isfinite() & (found >= 0))).nonzero().view(-1).tolist():
-                raise ValueError(
-                    f"{scales} of {name} has {found[block]} for block {block}: expected finite "
-                    "numbers from 0 on"
-                )
             if not formats.codes and key not in result:
                 stored = Quantized(
                     codes=_filled(result.pop(codes_key).cpu().contiguous().view(-1)),
                     scales=result.pop(scales).detach().to("cpu", torch.float32).numpy(),
                 )
-                read = torch.from_numpy(dequantize(stored, form.form(NARROW, tensor)))
+                read = torch.from_numpy(dequantize(stored, form.form(NARROW_RULE, tensor)))
                 result[key] = read[: parameter.numel()].view(parameter)
     return result
 

@@ -28,8 +28,10 @@ from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import module_config, parse_device
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
+from sw_driver.axdimm.launch import options_for
 from sw_driver.axdimm.transport import WINDOW_BYTES
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_integer
 
 from .formats import chosen_formats, entries_of, in_format, strangers
 from .parameters import ParameterChecks
@@ -141,9 +143,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
         )
         if not isinstance(skip_not_finite, bool):
             raise ValueError(f"skip_not_finite is {skip_not_finite!r}: expected a bool")
-        if not isinstance(seed, int) or not 0 <= seed < 1 << 32:
-            raise ValueError(f"seed is {seed!r}: expected an integer from 0 to below 2**32")
-        self._gradient_dtype, self._skips, self._seed = gradient_dtype, skip_not_finite, seed
+        self._gradient_dtype, self._skips = gradient_dtype, skip_not_finite
+        self._seed = check_integer("seed", seed, 0, 2**32 - 1, error=ValueError)
         self._entries = entries_of(self.state_keys, self._formats)
         self._strangers = strangers(self.state_keys, self._formats)
         self._unit = unit_of(self._formats)
@@ -426,7 +427,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
                     f"{', '.join(sorted(known))}"
                 )
             if key != "step" and value is not None:
-                self._entries[key].check(f"{key} of {name}", value, parameter.shape)
+                entry = self._entries[key]  # PyTorch made codes FP32 that were bytes
+                entry.check(f"{key} of {name}", value.to(entry.dtype), parameter.shape)
         needed = self._keys(rule) | {"step"}
         for key in ("step", *self._entries):
             if state and key in (known & needed) - state.keys():
@@ -446,16 +448,16 @@ class ModuleOptimizer(torch.optim.Optimizer):
         if self._formats.narrow and name not in NARROW_RULES:
             raise ValueError(
                 f"the rule {name} has no narrow formats, as {' and '.join(NARROW_RULES)} have: "
-                "leave gradient_dtype, parameter_dtype and states out"
+                "take a class without 8bit in its name, and leave gradient_dtype, parameter_dtype "
+                "and states out"
             )
         for channel in range(0 if self._device is None else self.device.channels):
             there = self.device.rules(channel)
             if name not in there:
-                wanted = (*there, name)
+                how = options_for(name, there, self._formats.narrow or self.device.narrow(channel))
                 raise InvalidArgumentError(
                     f"{type(self).__name__} needs the rule {name}, the kernel of channel {channel} "
-                    f"has {', '.join(there)}: open the device with "
-                    f"BackendOptions(settings={{'rules': {wanted}}})",
+                    f"has {', '.join(there)}: open the device with {how}",
                     rule=name,
                     channel=channel,
                     rules=there,
@@ -464,7 +466,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 raise InvalidArgumentError(
                     f"{type(self).__name__} needs narrow formats, which the kernel of channel "
                     f"{channel} lacks: open the device with "
-                    f"BackendOptions(settings={{'rules': {(name,)}, 'narrow': True}})",
+                    f"{options_for(name, there, narrow=True)}",
                     channel=channel,
                 )
         return rule(name)
@@ -629,8 +631,9 @@ class ModuleOptimizer(torch.optim.Optimizer):
                     state.come_home()  # the scales of both moments are copied at once
                 for key in sorted(self._strangers & here.keys()):
                     raise ValueError(
-                        f"the state of {name} has {key}, of another format: give it to "
-                        "load_state_dict(), which converts it"
+                        f"the state of {name} has {key}, of another format than "
+                        f"{', '.join(self._entries)}: load_state_dict() converts FP32 to codes and "
+                        "codes to FP32"
                     )
                 for key, entry in self._entries.items():
                     if here.get(key) is not None:

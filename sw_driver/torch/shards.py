@@ -16,7 +16,7 @@ from sw_driver.axdimm import Axdimm, AxdimmPointer, Formats
 from sw_driver.axdimm.transport import LINE_BYTES
 from sw_driver.device.errors import BusyError, ClosedError
 
-from .formats import NARROW
+from .formats import NARROW_RULE
 
 __all__ = ["Shard", "Slot", "Span", "common", "merged", "padded", "unit_of"]
 
@@ -105,7 +105,7 @@ class Shard:
 
     def dtype(self, name: str) -> torch.dtype:
         """Of a tensor's numbers."""
-        return _TYPES.get(self.formats.form(NARROW, name), torch.uint8)
+        return _TYPES.get(self.formats.form(NARROW_RULE, name), torch.uint8)
 
     def zeros(self, name: str) -> Tensor:
         """Zeros for the whole of a tensor."""
@@ -119,7 +119,7 @@ class Shard:
 
     def nbytes(self, name: str, values: int) -> int:
         """Bytes that so many values have of a tensor."""
-        return self.formats.tensor_bytes(NARROW, name, values)
+        return self.formats.tensor_bytes(NARROW_RULE, name, values)
 
     def allocate(self, names: Iterable[str]) -> None:
         """Makes sure of the module's memory for these tensors. Raises ``OutOfMemoryError``."""
@@ -182,7 +182,7 @@ def _free(device: Axdimm, pointers: dict[str, dict[int, AxdimmPointer]]) -> None
 
 def unit_of(formats: Formats) -> int:
     """The values that fill a line of every tensor, and whole blocks if one is not in FP32."""
-    least_bits = min(formats.block_bits(NARROW, name) for name in formats.tensors(NARROW))
+    least_bits = min(formats.block_bits(NARROW_RULE, name) for name in formats.tensors(NARROW_RULE))
     return max(8 * LINE_BYTES * BLOCK_PARAMETERS // least_bits, BLOCK_PARAMETERS * formats.narrow)
 
 

@@ -16,6 +16,7 @@ from golden.rules import reference
 from hw_tests.driver.transports import Bytes, WatchedTransport
 from sw_driver.axdimm import Axdimm, AxdimmPointer, BackendOptions, Formats, KernelRun
 from sw_driver.axdimm.backends import open_backend
+from sw_driver.axdimm.launch import options_for
 from sw_driver.axdimm.registers import ChannelRegisters, arbiter_registers, kernel_registers
 from sw_driver.axdimm.transport import Transport, kernel_window
 from sw_driver.device.errors import InvalidArgumentError, RangeError
@@ -305,7 +306,11 @@ def test_devices_say_whether_they_have_them(device: Axdimm) -> None:
             {"nparams": 256, "tensors": lambda them: them | {"v": them["m"] + 192}},
         ),
         (InvalidArgumentError, "formats is 'bf16': expected a Formats", {"formats": "bf16"}),
-        (InvalidArgumentError, "seed is 18446744073709551616: .*64 bits", {"seed": 2**64}),
+        (
+            InvalidArgumentError,
+            "seed is 18446744073709551616: expected an integer from 0 to",
+            {"seed": 2**64},
+        ),
         (InvalidArgumentError, "seed is -1", {"seed": -1}),
     ],
 )
@@ -345,6 +350,22 @@ def test_kernels_without_them_refuse_formats() -> None:
             device.RunOnAxdimmAsync("adam", {}, 256, HYPERPARAMETERS, 0, formats=formats)
         with pytest.raises(InvalidArgumentError, match=r"sgd is none of the rules .* adam, adamw"):
             device.RunOnAxdimmAsync("sgd", {}, 256, {}, 0, formats=formats)
+
+
+@pytest.mark.parametrize(
+    ("name", "narrow", "settings"),
+    [
+        ("sgd", False, {"rules": ("adam", "sgd")}),
+        ("adamw", True, {"narrow": True, "rules": ("adam", "adamw")}),
+        ("sgd", True, {"narrow": False, "rules": ("sgd",)}),
+    ],
+)
+def test_options_that_are_advised_can_be(name: str, narrow: bool, settings: Any) -> None:
+    """Also on top of those that the kernel has."""
+    assert options_for(name, ["adam"], narrow) == f"BackendOptions(settings={settings})"
+    has = {"rules": ("adam",), "narrow": narrow, "capacity_bytes": 1 << 20}
+    with Axdimm("golden", options=BackendOptions(settings=has | settings)) as device:
+        assert name in device.rules(0)
 
 
 # What the kernel refuses.

@@ -42,6 +42,11 @@ def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert 0.1 < row["efficiency"] < 1
 
 
+def test_narrow_kernels_have_few_rules(capsys: pytest.CaptureFixture[str]) -> None:
+    document = listed(capsys, "--config", "axdimm_narrow")
+    assert [row["name"] for row in document["rules"]] == ["adam", "adamw"]
+
+
 def test_the_throughput_is_that_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     count = 1 << 20  # so many collide in their banks, unless the driver places them
     changes = ["--set", "lanes=4", "--set", "buffer_blocks=3", "--count", str(count)]

@@ -23,9 +23,9 @@ from sw_driver.predict.axdimm import (
 )
 from sw_driver.predict.axdimm import model as cycles_model
 from sw_driver.predict.axdimm.kernel import (
+    CODES_TO_RESULT,
     NARROW_STEP_TO_FREED,
     NARROW_STEP_TO_RESULT,
-    QUANTIZED,
     SUM_DRAIN,
 )
 
@@ -296,7 +296,7 @@ def test_latencies_of_narrow_formats_are_those_of_the_hardware(lanes: int) -> No
     assert operands.latency + 2 == NARROW_STEP_TO_RESULT
     quantizer = Quantizer(lanes=lanes, tables=state_tables(kernel, "m"), format=kernel.format)
     # Numbers take two cycles to their lines, codes one after the cycles of their block.
-    assert quantizer.latency - 2 == QUANTIZED + lanes.bit_length() - 1
+    assert quantizer.latency - 2 == CODES_TO_RESULT + lanes.bit_length() - 1
 
 
 def test_gradients_are_read_first_where_a_run_may_be_skipped() -> None:

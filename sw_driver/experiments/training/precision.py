@@ -8,7 +8,7 @@ with every format.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +23,10 @@ from hw.rules import rule as rule_of
 from .data import CLASSES, PIXELS, load_library_text, load_split_digits
 from .mlp import Mlp
 
-__all__ = ["FORMATS", "NarrowOptimizer", "train_digits", "train_gpt"]
+__all__ = ["FORMATS", "NarrowOptimizer", "beside_fp32", "train_digits", "train_gpt"]
 
 Array = NDArray[np.float32]
+Array64 = NDArray[np.float64]
 
 _BF16 = Formats(gradients="bf16", parameters="bf16")
 FORMATS = {
@@ -131,26 +132,32 @@ def train_gpt(formats: Formats, seed: int, steps: int = 200) -> float:
         return model.loss(tested).item()
 
 
+def beside_fp32(
+    train: Callable[[Formats, int], float], formats: Mapping[str, Formats], seeds: range
+) -> Iterator[tuple[str, Array64, Array64]]:
+    """The name of each of ``formats``, of which the first are all FP32, its loss with each seed,
+    and in percent the differences from FP32's with the same seed."""
+    plain = None
+    for name, each in formats.items():
+        losses = np.array([train(each, seed) for seed in seeds])
+        plain = losses if plain is None else plain
+        yield name, losses, 100 * (losses / plain - 1)
+
+
 def compare(train: Callable[[Formats, int], float], seeds: range) -> None:
     """Prints a line for each format: the mean loss, and its mean difference from FP32's with the
     same seed, its standard deviation and its extremes, in percent of FP32's loss."""
-    plain = np.array([train(FP32_FORMATS, seed) for seed in seeds])
-    print(f"FP32: loss {plain.mean():.4f}, standard deviation {100 * _spread(plain):.2f} %")
-    for name, formats in FORMATS.items():
-        if formats.usual:
+    for name, losses, percent in beside_fp32(train, FORMATS, seeds):
+        if FORMATS[name].usual:
+            spread = 100 * losses.std(ddof=1) / losses.mean()
+            print(f"{name}: loss {losses.mean():.4f}, standard deviation {spread:.2f} %")
             continue
-        losses = np.array([train(formats, seed) for seed in seeds])
-        percent = 100 * (losses / plain - 1)
         print(
             f"{name}: loss {losses.mean():.4f}, difference {percent.mean():+.3f} % "
             f"(standard deviation {percent.std(ddof=1):.3f}, {percent.min():+.3f} to "
             f"{percent.max():+.3f})",
             flush=True,
         )
-
-
-def _spread(values: NDArray[np.float64]) -> float:
-    return float(values.std(ddof=1) / values.mean())
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ from ..dram.controller import Piece
 from ..dram.refresh import NEVER
 
 __all__ = [
+    "CODES_TO_RESULT",
     "COLUMN_TO_ANSWERED",
     "LOADED_TO_BEGIN",
     "NARROW_STEP_TO_RESULT",
-    "QUANTIZED",
     "SCAN_TO_RUN",
     "STEP_TO_COUNTED",
     "STEP_TO_RESULT",
@@ -67,8 +67,9 @@ NARROW_STEP_TO_RESULT = 12
 """The same in a kernel with narrow formats, if states are no codes."""
 NARROW_STEP_TO_FREED = 8
 """From the last step of a round there until its operands have left the input FIFOs."""
-QUANTIZED = 46
-"""More cycles if states are codes, besides those of a block and of the levels of the lanes."""
+CODES_TO_RESULT = 46
+"""How much longer that takes if states are codes, besides a cycle for each line of lanes in a block
+and for each level of the lanes' maximum."""
 STEP_TO_COUNTED = 13
 """From the last step of a round until its gradients that are not finite are counted."""
 SCAN_TO_RUN = 1

@@ -21,10 +21,10 @@ from ..dram.channel import ChannelState
 from ..dram.controller import LOW_LEVEL, Controller, Mark, Piece
 from ..dram.refresh import NEVER
 from .kernel import (
+    CODES_TO_RESULT,
     COLUMN_TO_ANSWERED,
     LOADED_TO_BEGIN,
     NARROW_STEP_TO_RESULT,
-    QUANTIZED,
     SCAN_TO_RUN,
     STEP_TO_COUNTED,
     STEP_TO_RESULT,
@@ -335,7 +335,7 @@ def _narrow_pass(
     latency = NARROW_STEP_TO_RESULT + unit_latency
     if formats.codes:
         levels = kernel.lanes.bit_length() - 1
-        latency += QUANTIZED + levels + BLOCK_PARAMETERS // kernel.lanes
+        latency += CODES_TO_RESULT + levels + BLOCK_PARAMETERS // kernel.lanes
     return _Pass(
         inputs=placed(formats.loads(rule), placement.inputs),
         outputs=placed(formats.stores(rule), placement.outputs),

@@ -48,9 +48,9 @@ class OffloadedOptimizer(ModuleOptimizer):
         super().__init__(params, *args, device=device, **options)
         if self._formats.narrow or self._skips:
             raise ValueError(
-                f"the optimizer is {type(self).__name__} with {self._formats}: a store has "
-                "everything in FP32 and updates each gradient as it comes; use Adam or AdamW, "
-                "without options of precision"
+                f"the optimizer is {type(self).__name__} with {self._formats} and skip_not_finite="
+                f"{self._skips}: a store has everything in FP32 and updates each gradient as it "
+                "comes; use an optimizer without 8bit in its name and without options of precision"
             )
         self.state = defaultdict(dict)  # PyTorch's Adagrad has put something there
 

@@ -20,6 +20,7 @@ from hw.rules import RULES
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm, KernelRun
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
+from sw_driver.axdimm.launch import options_for
 from sw_driver.axdimm.transport import LINE_BYTES
 from sw_driver.device.errors import BusyError, ClosedError, InvalidArgumentError, StreamFailedError
 from sw_driver.device.memory import checked_size
@@ -420,7 +421,8 @@ class TensorStore:
             return RULES[name]
         advice = f"there is no such update rule, known are {', '.join(RULES)}"
         if name in RULES:
-            advice = f"open the device with BackendOptions(settings={{'rules': {(*there, name)}}})"
+            narrow = self._device.narrow(channel)
+            advice = f"open the device with {options_for(name, there, narrow)}"
         raise InvalidArgumentError(
             f"the kernel of channel {channel} has {', '.join(there)}, not {name}: {advice}",
             rule=name,
