@@ -14,8 +14,13 @@ from hw.dataflow.flow import Flow, Formula, build_flow
 __all__ = ["UpdateRule"]
 
 
-_WITH_STATES = (("p", "g", "m", "v"), ("p", "m", "v"), {"m": "signed", "v": "unsigned"})
-"""Inputs, outputs and states of a rule that has states."""
+_WITH_STATES = {
+    "inputs": ("p", "g", "m", "v"),
+    "outputs": ("p", "m", "v"),
+    "sums": (),
+    "states": {"m": "signed", "v": "unsigned"},
+}
+"""What a rule has that has states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +55,8 @@ class UpdateRule:
         Those of the inputs that a run may have as codes of eight bits, each with whether it has
         negative numbers, ``"signed"`` or ``"unsigned"``. With them gradients ``g`` and parameters
         ``p`` may be in BF16, see :mod:`hw.narrow.formats`. Kernels have the tensors of Adam for
-        it: a rule with states loads ``p, g, m, v`` and stores ``p, m, v``, with ``m`` signed and
-        ``v`` unsigned.
+        it: a rule with states loads ``p, g, m, v``, stores ``p, m, v`` and has no sums; ``m`` is
+        signed, ``v`` unsigned.
     """
 
     name: str
@@ -88,13 +93,12 @@ class UpdateRule:
                     f"rule {self.name!r} has {twice[0]!r} twice among its {kind}s; give each its "
                     f"own name"
                 )
-        if self.states and (self.inputs, self.outputs, dict(self.states)) != _WITH_STATES:
-            inputs, outputs, states = _WITH_STATES
-            raise ValueError(
-                f"rule {self.name!r} has the states {dict(self.states)}, inputs {self.inputs} and "
-                f"outputs {self.outputs}: rules with states have {states}, {inputs} and {outputs}; "
-                "leave states out"
-            )
+        for which, expected in _WITH_STATES.items() if self.states else ():
+            if (given := getattr(self, which)) != expected:
+                raise ValueError(
+                    f"rule {self.name!r} has states and the {which} {given}: rules with states "
+                    f"have {expected}; leave states out"
+                )
         object.__setattr__(self, "_expressions", self._compiled())
         object.__setattr__(self, "_latency", self.flow().latency)
 

@@ -57,6 +57,15 @@ GOOD: dict[str, Any] = {
 }
 
 
+ADAMS: dict[str, Any] = {
+    "tensors": dict.fromkeys("pgmv", "a tensor"),
+    "inputs": ("p", "g", "m", "v"),
+    "outputs": ("p", "m", "v"),
+    "states": {"m": "signed", "v": "unsigned"},
+}
+"""What a rule with states has beside :data:`GOOD`."""
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -72,15 +81,15 @@ GOOD: dict[str, Any] = {
         ({"constants": {"lr": "1 -"}}, "constant 'lr' is '1 -', expected a Python expression"),
         ({"constants": {"lr": "max(lr, 1)"}}, "more than numbers, names and arithmetic"),
         ({"constants": {"lr": "lr * 'x'"}}, "more than numbers, names and arithmetic"),
-        ({"states": {"p": "signed"}}, r"has the states \{'p': 'signed'\}, inputs \('p', 'g'\)"),
         (
-            {
-                "tensors": dict.fromkeys("pgmv", "a tensor"),
-                "inputs": ("p", "g", "m", "v"),
-                "outputs": ("p", "m", "v"),
-                "states": {"m": "signed", "v": "signed"},
-            },
-            "rules with states have .*'v': 'unsigned'.*leave states out",
+            {"states": {"p": "signed"}},
+            r"has states and the inputs \('p', 'g'\): .* have \('p', 'g', 'm', 'v'\)",
+        ),
+        (ADAMS | {"outputs": ("m", "p", "v")}, r"the outputs \('m', 'p', 'v'\)"),
+        (ADAMS | {"sums": ("q",)}, r"the sums \('q',\): rules with states have \(\)"),
+        (
+            ADAMS | {"states": {"m": "signed", "v": "signed"}},
+            "the states .* have .*'v': 'unsigned'.*leave states out",
         ),
     ],
 )

@@ -38,7 +38,7 @@ def update_bytes(trace: Trace) -> int:
 def _needs(settings: FrameworkSettings, trace: Trace, machine: Machine) -> Needs:
     """In a channel the largest update beside a gradient; on the drives what its channel has no room
     for when the largest gradient is there, and of a larger model all that it has more."""
-    for each in trace.ops if settings.formats.narrow else ():
+    for each in () if settings.formats.usual else trace.ops:
         if each.phase == "update" and each.kind not in NARROW_RULES:
             raise CannotRunError(
                 f"{trace.name} is updated by {each.kind}; kernels with such formats have "
