@@ -13,7 +13,6 @@ from hw.kernel.config import NARROW_RULES
 from hw.narrow.formats import BLOCK_PARAMETERS, Formats
 from hw.rules import RULES
 from hw.rules.update_rule import UpdateRule
-from sw_driver.numbers import check_integer
 
 from ..device.clock import Steps
 from ..device.errors import InvalidArgumentError, RangeError
@@ -63,7 +62,11 @@ def launch(
                 channel=state.number,
             )
     count = _count_of(nparams, formats)
-    key = check_integer("seed", seed, 0, 2**64 - 1)
+    key = checked_size("seed", seed)
+    if key >> 64:
+        raise InvalidArgumentError(
+            f"seed is {seed}: expected an integer from 0 to {2**64 - 1}", seed=seed
+        )
     checked = checked_hyperparameters(chosen, hyperparameters)
     constants = rule_constants(chosen, checked)
     if timeout_fabric_cycles is not None:
