@@ -151,6 +151,7 @@ class PoolControl(wiring.Component):
                 core.number.eq(number),
                 *([core.core_clk.eq(self.core_clk)] if config.has_core_clock else []),
                 core.overfilled.eq(filled > 1 << ring.size),
+                core.resting.eq(rings.resting[number + 1]),
                 core.control.eq(getattr(registers, f"core_{number}_control")),
                 getattr(registers, f"core_{number}_status").eq(core.status),
             ]

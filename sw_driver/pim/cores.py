@@ -34,6 +34,8 @@ _PENDING = core_map()["tail"]["pending"].mask
 _WINDOWS_START, _UNCACHED = 0x4000_0000, 0x8000_0000
 _TROUBLES = {1: "it has no such kernel", 2: "its arguments are another number of words"}
 _REFUSED = 3
+_RING_REASON = 0x80
+"""The firmware's reason for a stop after a kernel that wrote its ring's registers."""
 
 
 class Kernel(NamedTuple):
@@ -144,7 +146,11 @@ class Core:
         cause, reason, address = self._registers.read_fields("status", *names)
         count = self._registers.read_field("tail", "count")
         while (self.ended - self._first) % _COUNTS != count:
-            self._end(self.ended)
+            if not self._end(self.ended):
+                # A kernel wrote the core's own registers: whatever it says is worth nothing.
+                self._registers.write("control", 0)
+                self._stopped("tail", 0, count)
+                return
         if cause:
             self._stopped(name_of(core_map()["status"]["cause"], cause), reason, address)
 
@@ -189,18 +195,21 @@ class Core:
         data = values if isinstance(values, np.ndarray) else np.array(values, "<u4").view("u1")
         self._transport.write_memory(address, data)
 
-    def _end(self, number: int) -> None:
-        """What the core says of a kernel that has ended."""
+    def _end(self, number: int) -> bool:
+        """Note what the core says of a kernel that has ended; return whether it has."""
         place = self._slot(number) + SLOT_BYTES - BEAT_BYTES
-        cause = int(self._transport.read_memory(place, BEAT_BYTES).view("<u4")[-1])
+        completion, cause = self._transport.read_memory(place, BEAT_BYTES).view("<u4")[-2:].tolist()
+        if number >= self.offered or completion != (number - self._first + 1) % _COUNTS:
+            return False
         self.ended += 1
         if not cause:
-            return
+            return True
         trouble, name = _TROUBLES.get(cause & 0xFF, f"cause {cause}"), "kernel"
         if cause & 0xFF == _REFUSED:
             name = name_of(ring_map()["tail"]["cause"], cause >> 8)
             trouble = f"the pool refused a work of it: {name}"
         self._fail(number, name, f"failed on {self._name}: {trouble}")
+        return True
 
     def _stopped(self, name: str, reason: int, address: int) -> None:
         """What has not ended does not end any more."""
@@ -209,6 +218,10 @@ class Core:
         what = f"stopped {self._name}: {name}"
         if name == "limit":
             what += f", it took {self._limit_cycles} cycles"
+        elif name == "tail":
+            what += f", a kernel wrote that {address} were done, which is not so"
+        elif name == "stop" and reason == _RING_REASON:
+            what += ", a kernel wrote registers of its ring"
         elif name == "stop":
             what += f", exception {reason} at {address:#x}"
         elif name != "ring":

@@ -7,6 +7,7 @@ from typing import Any
 from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from hw.axi.bus import AXI4LiteSignature, Response
 from hw.csr.bank import CSR_DATA_WIDTH
@@ -33,6 +34,8 @@ _POOL_REGISTERS = 0x8001_0000
 _WINDOWS = 8
 _TAIL, _STOP = 2, 4
 """Those of a core's own registers that do something."""
+_MASTER_BYTES = 0x18
+"""Bytes of a ring's registers that its master writes: base, size and head."""
 
 
 class Core(wiring.Component):
@@ -55,6 +58,8 @@ class Core(wiring.Component):
         What the host says and is told.
     overfilled : In(1)
         There are more descriptors in the core's ring than it has slots.
+    resting : In(1)
+        Nothing of the core's ring is under way. The core does not begin before.
     notice : Out(1)
         A pulse when a kernel is done, and when the core is stopped for a cause.
     request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
@@ -74,6 +79,7 @@ class Core(wiring.Component):
                 "control": In(core_control_layout()),
                 "status": Out(core_status_layout()),
                 "overfilled": In(1),
+                "resting": In(1),
                 "notice": Out(1),
                 "request": Out(stream.Signature(request)),
                 "response": In(stream.Signature(host_response_layout(tag_bits=HOST_TAG_BITS))),
@@ -103,7 +109,9 @@ class Core(wiring.Component):
         line, left = Signal(8 * BEAT_BYTES), Signal(range(_LINE_WORDS))
         address, word, write = asked.address, asked.address[2:5], asked.write
         fault, where, quiet, own_write = Signal(CoreCause), Signal(32), Signal(), Signal()
-        begins = self._live(m, fault, where, quiet)
+        done = Signal()
+        m.d.comb += done.eq(own_write & (address[2:7] == _TAIL))
+        begins = self._live(m, fault, where, quiet, done)
         windows = [(self.control.base, self.control.size)]
         windows += [
             (Signal(32, name=f"base_{n}"), Signal(32, name=f"size_{n}")) for n in range(1, _WINDOWS)
@@ -197,7 +205,8 @@ class Core(wiring.Component):
                     with m.Elif(write):
                         m.d.comb += own_write.eq(1)
                 with m.Elif(address[13:] == _POOL_REGISTERS >> 13):
-                    with m.If(write & ~(in_own_ring & whole)):
+                    master_writes = address[: exact_log2(RING_BYTES)] < _MASTER_BYTES
+                    with m.If(write & ~(in_own_ring & master_writes & whole)):
                         refuse(CoreCause.REGISTER)
                     with m.Else():
                         m.d.sync += [
@@ -228,7 +237,7 @@ class Core(wiring.Component):
                     m.next = "IDLE"
         return m
 
-    def _live(self, m: Any, fault: Any, where: Any, quiet: Any) -> Any:
+    def _live(self, m: Any, fault: Any, where: Any, quiet: Any, done: Any) -> Any:
         """Lets the processor run as the host says, and stops it; whether it begins."""
         control, status = self.control, self.status
         cycles, own, begins = Signal(32), Signal(CoreCause), Signal()
@@ -237,7 +246,8 @@ class Core(wiring.Component):
         with m.Elif(self.overfilled):
             m.d.comb += own.eq(CoreCause.RING)
         cause = Mux(own == CoreCause.NONE, fault, own)
-        m.d.sync += cycles.eq(Mux(status.running & ~status.idle, cycles + 1, 0))
+        # A kernel that says that the core is idle, or has done more, gains nothing.
+        m.d.sync += cycles.eq(Mux(status.running & ~status.idle & ~done, cycles + 1, 0))
         with m.If(~control.run):
             m.d.sync += [status.running.eq(0), status.cause.eq(CoreCause.NONE)]
         with m.Elif(status.running & (cause != CoreCause.NONE.value)):
@@ -247,7 +257,7 @@ class Core(wiring.Component):
                 status.cause.eq(cause),
                 status.address.eq(Mux(own == CoreCause.NONE, where, 0)),
             ]
-        with m.Elif(quiet & ~status.running & (status.cause == CoreCause.NONE)):
+        with m.Elif(quiet & self.resting & ~status.running & (status.cause == CoreCause.NONE)):
             m.d.comb += begins.eq(1)
             m.d.sync += status.running.eq(1)
         return begins
@@ -261,7 +271,9 @@ class Core(wiring.Component):
         found, value, writable = Signal(), Signal(32), Signal()
         time, memory_time = Signal(32), Signal(32)
         m.d.sync += [time.eq(time + 1), memory_time.eq(memory_time + away)]
-        kept = {_TAIL: status.tail, 3: status.idle, _STOP: Signal(), 5: status.reason}
+        waits = Signal()
+        m.d.comb += status.idle.eq(waits & (control.head == status.tail))
+        kept = {_TAIL: status.tail, 3: waits, _STOP: Signal(), 5: status.reason}
         shown = {0: self._config.cores << 8 | self.number, 1: control.head, 6: time, 7: memory_time}
         for number, window in enumerate(windows):
             for which, register in enumerate(window):

@@ -54,6 +54,7 @@ class FasterCore(wiring.Component):
             reset.eq(ResetSignal("sync")),
             core.control.eq(me.control),
             core.overfilled.eq(me.overfilled),
+            core.resting.eq(me.resting),
             # Kept until the pool has seen it.
             noticed.eq(core.notice | (noticed & ~me.notice)),
         ]

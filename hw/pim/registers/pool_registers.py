@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
@@ -43,6 +43,8 @@ RINGS_OFFSET_BYTES = 0x800
 """Byte offset of the registers of ring 0."""
 RING_BYTES = 64
 """Bytes from one ring's registers to those of the next."""
+_HEAD = 0x10
+"""Byte offset of a ring's register ``head``."""
 CORES_OFFSET_BYTES = 0xC00
 """Byte offset of the registers of core 0."""
 CORE_BYTES = 128
@@ -98,6 +100,7 @@ class PoolRegisters(wiring.Component):
     -------
     s_axi : In(AXI4-Lite, ``REGISTERS_ADDR_WIDTH``, 64 bits)
     ring_control : Out(array of :func:`~hw.pim.rings.layouts.ring_control_layout`)
+        The head of a core's ring is its tail unless the core runs and has written it.
     ring_status : In(array of :func:`~hw.pim.rings.layouts.ring_status_layout`)
     core_0_control, core_1_control, ... : Out(:func:`~hw.pim.core.layouts.core_control_layout`)
     core_0_status, core_1_status, ... : In(:func:`~hw.pim.core.layouts.core_status_layout`)
@@ -183,10 +186,19 @@ class PoolRegisters(wiring.Component):
     def _connect_ring(self, m: Any, bank: Any, number: int) -> None:
         control, status = self.ring_control[number], self.ring_status[number]
         field = self._fields(m, bank, f"ring_{number}", "completions", number)
+        # A core's reset empties its ring: until the core writes its head, nothing is in there.
+        is_filled: Any = Const(1)
+        if 1 <= number <= self._config.cores:
+            running = getattr(self, f"core_{number - 1}_status").running
+            written = Signal(name=f"ring_{number}_written")
+            place = RINGS_OFFSET_BYTES + RING_BYTES * number + _HEAD
+            writes = bank.bus.write & (bank.bus.address >> 3 == place >> 3)
+            m.d.sync += written.eq((written | writes) & running)
+            is_filled = written & running
         m.d.comb += [
             control.base.eq(field("base_slot")),
             control.size.eq(field("size_log2")),
-            control.head.eq(field("head_count")),
+            control.head.eq(Mux(is_filled, field("head_count"), status.tail)),
             field("tail_count").eq(status.tail),
             field("tail_cause").eq(status.cause),
             field("tail_id").eq(status.id),

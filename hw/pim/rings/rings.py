@@ -51,6 +51,9 @@ class Rings(wiring.Component):
         What the registers of each ring say, and what they are told.
     notice : Out(config.rings)
         A pulse for each ring: one more completion is on its way into the memory.
+    resting : Out(config.rings)
+        A bit for each ring: none of its descriptors is being fetched or checked, and all that were
+        taken have completions.
     request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     response : In(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         Requests to the memory, and its responses, in any order; always taken.
@@ -69,6 +72,7 @@ class Rings(wiring.Component):
                 "settings": In(data.ArrayLayout(ring_control_layout(), config.rings)),
                 "status": Out(data.ArrayLayout(ring_status_layout(), config.rings)),
                 "notice": Out(config.rings),
+                "resting": Out(config.rings),
                 "request": Out(
                     stream.Signature(memory_request_layout(config, tag_bits=HOST_TAG_BITS))
                 ),
@@ -134,7 +138,14 @@ class Rings(wiring.Component):
             for control, told in zip(self.settings, self.status, strict=True)
         )
         following = next_in_turn(m, fetched.ring, waiting)
-        with m.FSM(name="fetching"):
+        with m.FSM(name="fetching") as fetching:
+            m.d.comb += self.resting.eq(
+                Cat(
+                    (fetching.ongoing("IDLE") | (fetched.ring != number))
+                    & (told.tail == told.completions)
+                    for number, told in enumerate(self.status)
+                )
+            )
             with m.State("IDLE"):
                 m.d.sync += [beat.eq(0), got.eq(0)]
                 with m.If(waiting.any() & (done.level < works)):

@@ -223,11 +223,29 @@ def without_end_of_stack(pim: Pim, memory: StackMemory) -> int:
     return pim.pim_prog(FIRST, "program", (program, 1))
 
 
-def with_a_full_ring(pim: Pim, memory: StackMemory) -> int:
-    """Writes 17 descriptors' count to the head of the core's ring, which has 16 slots."""
-    ring = 0x8001_0000 + RINGS_OFFSET_BYTES + RING_BYTES
-    head = ring + ring_map()["head"].offset_bytes
-    return pim.pim_prog(FIRST, "fill", (head - 0x4000_0000, 1, 17))
+OWN_REGISTERS, RING = 0x8000_0000, 0x8001_0000 + RINGS_OFFSET_BYTES + RING_BYTES
+TAIL, IDLE = OWN_REGISTERS + 8, OWN_REGISTERS + 12
+HEAD = RING + ring_map()["head"].offset_bytes
+
+
+def poke(address: int, value: int) -> tuple[int, int, int]:
+    """Arguments of ``fill`` that write a word anywhere in the core's address space."""
+    return (address - 0x4000_0000) % (1 << 32), 1, value
+
+
+def writes(address: int, value: int) -> Offence:
+    """A kernel that writes a word anywhere."""
+    return lambda pim, memory: pim.pim_prog(FIRST, "fill", poke(address, value))
+
+
+def endless_and_idle(pim: Pim, memory: StackMemory) -> int:
+    """Says that the core is idle, which ended the limit."""
+    program, place = tensors(memory, "program", "barrier")
+    words_at(pim, place, [0] * COUNT)
+    shown = [window_of(each) for each in (program, place)]
+    wait = Command("barrier", (offset_in(place, shown), 2))
+    words_at(pim, program, Firmware.of().program([Command("fill", poke(IDLE, 1)), wait]))
+    return pim.pim_prog(FIRST, "program", (program, 2), windows=shown)
 
 
 def at_another_ring(pim: Pim, memory: StackMemory) -> int:
@@ -235,15 +253,21 @@ def at_another_ring(pim: Pim, memory: StackMemory) -> int:
 
 
 STOPS: dict[Offence, tuple[str, str]] = {
+    endless_and_idle: ("limit", f"it took {LIMIT_CYCLES} cycles"),
+    # More descriptors than the ring has slots, which are those of any kernel before.
+    **{writes(HEAD, head): ("ring", "stopped core 0: ring") for head in (17, 40, 0x8000, 0xFFFF)},
+    writes(HEAD, 1): ("stop", "a kernel wrote registers of its ring"),
+    writes(RING + ring_map()["interrupt"].offset_bytes, 1): ("register", "at 0x80010868"),
+    writes(TAIL, 5): ("tail", "a kernel wrote that 5 were done, which is not so"),
+    writes(TAIL, 0xFFFF): ("tail", "a kernel wrote that 65535 were done"),
     endless: ("limit", f"it took {LIMIT_CYCLES} cycles"),
     past_a_tensor: ("window", r"byte 288 of window 1, which shows 288 bytes from 0x[0-9a-f]+ of"),
     without_end_of_stack: ("unmapped", "at 0xf"),
-    with_a_full_ring: ("ring", "stopped core 0: ring"),
     at_another_ring: ("register", "at 0x80010800"),
 }
 
 
-@pytest.mark.parametrize("offend", STOPS)
+@pytest.mark.parametrize("offend", STOPS, ids=lambda each: "".join(STOPS[each]))
 def test_a_core_that_is_stopped(pim: Pim, memory: StackMemory, offend: Offence) -> None:
     """The host is told why; pool and other cores go on, and the core does with its next kernel."""
     cause, said = STOPS[offend]
@@ -267,6 +291,12 @@ def test_a_core_that_is_stopped(pim: Pim, memory: StackMemory, offend: Offence) 
     assert np.array_equal(pim.read_tensor(z), np.maximum(values(), 0))
     with pytest.raises(KernelError, match=said):
         pim.work_query(bad)
+    # Nothing of it is left, in the ring neither: works of the next kernel are its own.
+    slots = memory.place("slots", (1, 64))
+    sum_of = work_on(Opcode.ADD, a=z, b=x, result=y, units=CONFIG.units)
+    words_at(pim, slots, work_slots([planned(sum_of, CONFIG)]))
+    pim.wait(pim.pim_prog(FIRST, "works", (slots, 1)))
+    assert np.array_equal(pim.read_tensor(y), np.maximum(values(), 0) + values())
 
 
 def test_a_refused_work_fails_its_kernel_alone(pim: Pim, memory: StackMemory) -> None:

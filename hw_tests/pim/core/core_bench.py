@@ -78,7 +78,7 @@ class TB:
         dut.number.value = 1
         for name in ("awready", "wready", "arready", "bvalid", "rvalid", "bresp", "rresp"):
             getattr(dut, f"m_axi_{name}").value = 0
-        dut.overfilled.value = 0
+        dut.overfilled.value, dut.resting.value = 0, 1
         dut.request_ready.value = dut.response_valid.value = 0
         self.control(run=0)
         await ClockCycles(dut.clk, 3)
@@ -351,6 +351,7 @@ async def what_it_may_not_touch(dut: Any) -> None:
         CoreCause.REGISTER: [
             (store, OWN), (byte, TAIL), (store, TIME), (store, OWN + 4 * 16),
             (store, POOL + OWN_RING - 64 + 16), (store, POOL + OWN_RING + 64),
+            (store, POOL + OWN_RING + 0x20), (store, POOL + OWN_RING + 0x28),
             (store, POOL + 0x48), (byte, POOL + OWN_RING), (load, POOL + 0x1000),
         ],
     }  # fmt: skip
@@ -384,11 +385,22 @@ async def what_it_may_not_do(dut: Any) -> None:
     start = tb.cycle
     assert await tb.fault((Op.ENDLESS, SCRATCHPAD, 0)) == (CoreCause.LIMIT, 0, 0)
     assert tb.cycle - start > 5000 // RATIO
+    # Whoever says that it is idle is not, while a kernel is asked for.
+    assert await tb.fault((Op.ENDLESS, OWN + 4 * 3, 1)) == (CoreCause.LIMIT, 0, 0)
     dut.overfilled.value = 1
     await ClockCycles(dut.clk, 5)
     assert tb.status()["cause"] == CoreCause.RING.value
     dut.overfilled.value = 0
     assert await tb.fault() == (CoreCause.RING, 0, 0)
+    # It begins when its ring is at rest.
+    tb.control(run=0)
+    await ClockCycles(dut.clk, 5)
+    tb.head, dut.resting.value = 0, 0
+    tb.control(run=1)
+    await ClockCycles(dut.clk, 300)
+    assert not tb.status()["running"]
+    dut.resting.value = 1
+    await tb.start()
     # Waiting is not limited.
     await ClockCycles(dut.clk, 6000)
     assert tb.status()["running"]

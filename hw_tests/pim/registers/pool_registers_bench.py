@@ -178,6 +178,33 @@ async def slots_are_selected(dut: Any) -> None:
         dut.s_axi_rready.value = 0
 
 
+@cocotb.test(timeout_time=2, timeout_unit="ms")
+async def a_ring_of_a_core_is_empty_until_its_head_is_written(dut: Any) -> None:
+    """That is, its head is its tail, from each reset of the core on; the host's keeps its head."""
+    tb = TB(dut)
+    await tb.reset()
+    head = RINGS + HEAD
+    tails = [ring["tail"] for ring in tb.rings]
+    for ring in range(CONFIG.rings):
+        assert await tb.master.write(head + RING_BYTES * ring, 1000 + ring) == 0
+    await ClockCycles(dut.clk, 2)
+    assert [control(tb, ring, "head") for ring in range(CONFIG.rings)] == [1000, 1001, 1002]
+    for core in range(CONFIG.cores):
+        held = pack(core_status_layout(), **tb.cores[core] | {"running": 0})
+        getattr(dut, f"core_{core}_status").value = held
+        await ClockCycles(dut.clk, 2)
+        # What the core wrote before it was held may come late.
+        assert await tb.master.write(head + RING_BYTES * (core + 1), 77) == 0
+        assert control(tb, core + 1, "head") == tails[core + 1]
+        getattr(dut, f"core_{core}_status").value = pack(core_status_layout(), **tb.cores[core])
+        await ClockCycles(dut.clk, 2)
+        assert control(tb, core + 1, "head") == tails[core + 1]
+        assert await tb.master.write(head + RING_BYTES * (core + 1), 55) == 0
+        await ClockCycles(dut.clk, 2)
+        assert control(tb, core + 1, "head") == 55
+    assert control(tb, 0, "head") == 1000
+
+
 def control(tb: TB, ring: int, name: str) -> int:
     layout = ring_control_layout()
     return unpack(layout, value_of(tb.dut.ring_control) >> layout.size * ring)[name]
@@ -189,6 +216,8 @@ async def rings_are_written(dut: Any) -> None:
     tb = TB(dut)
     await tb.reset()
     written = {(ring, name): 0 for ring in range(CONFIG.rings) for name, _ in CONTROLS.values()}
+    # That of a core's ring is the tail until it is written.
+    written |= {(ring, "head"): tb.rings[ring]["tail"] for ring in range(1, 1 + CONFIG.cores)}
     for turn in range(40):
         ring = tb.rng.randrange(CONFIG.rings)
         register, (name, bits) = tb.rng.choice(list(CONTROLS.items()))
@@ -329,7 +358,10 @@ async def nothing_else_is_written(dut: Any) -> None:
             response = await tb.master.write(address, (1 << 64) - 1)
             assert response == (0 if known else SLVERR), hex(address)
     await ClockCycles(dut.clk, 3)
-    assert value_of(dut.ring_control) == 0
+    for ring in range(CONFIG.rings):
+        head = tb.rings[ring]["tail"] if 1 <= ring <= CONFIG.cores else 0
+        values = {name: control(tb, ring, name) for name, _ in CONTROLS.values()}
+        assert values == {"base": 0, "size": 0, "head": head}
     for address, value in table.items():
         assert await tb.master.read(address) == (value, 0)
 

@@ -215,6 +215,11 @@ class TB:
                 beat = value_of(dut.descriptor_write_index)
                 assert beat not in self.front
                 self.front[beat] = value_of(dut.descriptor_write_data)
+            resting = value_of(dut.resting)
+            for number, ring in enumerate(self.rings):
+                is_fetched = number == self.current and (self.front or self.checking is not None)
+                if is_fetched or ring.taken > ring.seen:
+                    assert not resting >> number & 1
             if value_of(dut.start):
                 ring = self.rings[self.current]
                 first = ring.beat(ring.taken)
@@ -235,6 +240,7 @@ class TB:
             raise AssertionError(f"not all is done: {self.rings}")
         await ClockCycles(self.dut.clk, 100)
         assert not self.running
+        assert value_of(self.dut.resting) == (1 << CONFIG.rings) - 1
         for ring in self.rings:
             # Each descriptor has one completion.
             assert sorted(each for each, _, _ in ring.ends) == list(range(ring.head))

@@ -7,9 +7,10 @@ enum { QUEUE = 0x8000, RING = 0x9000, COUNTS = 0xA000 }; /* in window 0 */
 enum { WINDOWS = 48, FIRST_WINDOW = 1, LAST_WINDOW = 7, COMPLETION = 62, CAUSE = 63 }; /* of a slot */
 
 #define CORE ((volatile u32 *)0x80000000)
-enum { ID = 0, HEAD = 1, TAIL = 2, IDLE = 3, TIME = 6, MEMORY_TIME = 7, WINDOW = 16 };
+enum { ID = 0, HEAD = 1, TAIL = 2, IDLE = 3, STOP = 4, REASON = 5, TIME = 6, MEMORY_TIME = 7, WINDOW = 16 };
+enum { REASON_RING = 0x80 }; /* beside the causes of exceptions */
 #define RINGS ((volatile u32 *)0x80010800)
-enum { RING_BASE = 0, RING_SIZE = 2, RING_HEAD = 4, RING_COMPLETIONS = 8, RING_WORDS = 16 };
+enum { RING_BASE = 0, RING_SIZE = 2, RING_HEAD = 4, RING_TAIL = 6, RING_COMPLETIONS = 8, RING_WORDS = 16 };
 #define UNCACHED(offset) ((volatile u32 *)(memory + 0x80000000u + (offset)))
 
 /* The first instructions run in window 0, and copy the image to where it is linked. Behind the
@@ -146,12 +147,16 @@ void unlock(u32 place) {
 KERNEL(lock, 2) { lock(a[0], a[1]); } /* place, cores: keeps the others out until `unlock` */
 KERNEL(unlock, 1) { unlock(a[0]); }   /* place */
 
-__attribute__((noreturn, used)) void serve(void) {
-    ring = RINGS + RING_WORDS * ((CORE[ID] & 0xFF) + 1);
-    head = ring[RING_HEAD];
-    while ((completions() ^ head) & COUNTS_MASK) {} /* works from before a reset */
+/* Where the ring is. The core does not begin before it is empty and at rest. */
+static void place_ring(void) {
     ring[RING_BASE] = (CORE[WINDOW] + RING / 32) / 8;
     ring[RING_SIZE] = 4;
+}
+
+__attribute__((noreturn, used)) void serve(void) {
+    ring = RINGS + RING_WORDS * ((CORE[ID] & 0xFF) + 1);
+    ring[RING_HEAD] = head = ring[RING_TAIL] & COUNTS_MASK;
+    place_ring();
     CORE[IDLE] = 1;
     for (u32 taken = 0;; taken++) {
         while (CORE[HEAD] == (taken & COUNTS_MASK)) {}
@@ -167,6 +172,10 @@ __attribute__((noreturn, used)) void serve(void) {
         const u32 *slot = WORDS(at);
         u32 cause = run(slot[0], slot[1], slot + 2);
         cycles[ALL] += CORE[TIME], cycles[FOR_MEMORY] += CORE[MEMORY_TIME];
+        /* A kernel of one's own may have written there. */
+        if (((ring[RING_HEAD] ^ head) | (completions() ^ head)) & COUNTS_MASK)
+            CORE[REASON] = REASON_RING, CORE[STOP] = 0;
+        place_ring();
         release();
         UNCACHED(at)[CAUSE] = cause;
         UNCACHED(at)[COMPLETION] = (taken + 1) & COUNTS_MASK;
