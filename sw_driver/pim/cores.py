@@ -27,12 +27,12 @@ from .registers import PoolRegisters, core_map, ring_map
 from .ring import core_place
 from .transport import PimTransport
 
-__all__ = ["Core", "Kernel", "KernelCounters", "offset_in", "window_of"]
+__all__ = ["TROUBLES", "Core", "Kernel", "KernelCounters", "offset_in", "window_of"]
 
 _COUNTS = 1 << 16
 _PENDING = core_map()["tail"]["pending"].mask
 _WINDOWS_START, _UNCACHED = 0x4000_0000, 0x8000_0000
-_TROUBLES = {1: "it has no such kernel", 2: "its arguments are another number of words"}
+TROUBLES = {1: "it has no such kernel", 2: "its arguments are another number of words"}
 _REFUSED = 3
 _RING_REASON = 0x80
 """The firmware's reason for a stop after a kernel that wrote its ring's registers."""
@@ -204,7 +204,7 @@ class Core:
         self.ended += 1
         if not cause:
             return True
-        trouble, name = _TROUBLES.get(cause & 0xFF, f"cause {cause}"), "kernel"
+        trouble, name = TROUBLES.get(cause & 0xFF, f"cause {cause}"), "kernel"
         if cause & 0xFF == _REFUSED:
             name = name_of(ring_map()["tail"]["cause"], cause >> 8)
             trouble = f"the pool refused a work of it: {name}"

@@ -30,6 +30,8 @@ from sw_driver.numbers import check_integer
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
+    from .placing import Buffer
+
 __all__ = ["DESCRIPTOR_WORDS", "ELEMENT_BYTES", "Opcode", "Plan", "Tensor", "Work", "banks_of"]
 
 ELEMENT_BYTES = 4
@@ -47,6 +49,12 @@ class Tensor:
 
     address_bytes: int = 0
     strides: tuple[int, ...] = ()
+    buffer: Buffer | None = field(default=None, compare=False, repr=False)
+    """What it is, or is a part of, if :func:`~sw_driver.pim.placing.work_on` was told."""
+
+    def __post_init__(self) -> None:
+        # Or a list would change with its owner's.
+        object.__setattr__(self, "strides", tuple(self.strides))
 
 
 @dataclass(frozen=True, kw_only=True)

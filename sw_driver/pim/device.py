@@ -28,6 +28,7 @@ from sw_driver.device.registers import RegisterWindow
 from sw_driver.device.streams import Handle
 from sw_driver.numbers import check_integer
 
+from .bounds import check_bounds
 from .cores import Core, Kernel, KernelCounters, offset_in, window_of
 from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
 from .placing import PlacedTensor
@@ -238,7 +239,9 @@ class Pim:
         ------
         InvalidArgumentError: there is no such core or kernel, or it has other arguments, or a
             tensor is in no window.
-        RangeError: a window is not within the stack, or meets what the driver keeps.
+        RangeError: a window is not within the stack, or meets what the driver keeps; or sizes have
+            a kernel of the package go beyond a tensor.
+        PointerError: a tensor was released.
         RefusedWorkError: with the cause ``full``: 16 kernels of the core have not ended.
         """
         banks, cores = self.config.banks, self.config.cores
@@ -249,13 +252,17 @@ class Pim:
                 "one with cores"
             )
         number = check_integer("pim_id", pim_id, banks, banks + cores - 1) - banks
+        args, results = list(args), list(ret)
         tensors = [each for each in args if isinstance(each, PlacedTensor)]
+        for tensor in [*tensors, *results]:
+            tensor.check()
+        check_bounds(kernel, args)
         shown = list(dict.fromkeys(map(window_of, tensors)) if windows is None else windows)
         for window in shown:
             check_integer("bytes of a window", window.size_bytes, 0, WINDOW_BYTES)
             self._check_range(*window, writes=True)
         words = [offset_in(a, shown) if isinstance(a, PlacedTensor) else a for a in args]
-        asked = Kernel(kernel, shown, list(map(window_of, ret)))
+        asked = Kernel(kernel, shown, list(map(window_of, results)))
         taken = self._cores[number].offer(Command(kernel, words), asked)
         return (number + 1) * _KERNEL_ID + taken
 
@@ -433,6 +440,7 @@ class Pim:
         def completed() -> list[int]:
             return [work_id for work_id in work_ids if self._work_query(work_id)]
 
+        work_ids = list(work_ids)
         if not work_ids:
             return []
         works = ", ".join(f"work {work_id}" for work_id in work_ids)
@@ -564,6 +572,7 @@ class Pim:
 
         Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for another shape or type.
         """
+        placed.check()
         if values.shape != placed.shape or values.dtype != np.float32:
             raise InvalidArgumentError(
                 f"the values are {values.dtype} of shape {values.shape}: expected float32 of "
@@ -578,6 +587,7 @@ class Pim:
 
     def read_tensor(self, placed: PlacedTensor) -> NDArray[np.float32]:
         """The tensor's values."""
+        placed.check()
         values = np.empty(placed.shape, np.float32)
 
         def steps() -> Steps:
@@ -720,6 +730,9 @@ class Pim:
         )
 
     def _offer(self, work: Work) -> Steps:
+        for tensor in (work.a, work.b, work.c, work.result):
+            if tensor.buffer is not None:
+                tensor.buffer.check()
         work.encode()  # or it is refused, before anything is made of its sizes
         work = planned(work, self.config)
         words = work.encode()

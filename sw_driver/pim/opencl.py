@@ -8,13 +8,10 @@ the one before it has ended (:mod:`sw_driver.device.streams`).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import cache
 from math import ceil
-from pathlib import Path
-from shutil import which
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,18 +19,19 @@ from numpy.typing import NDArray
 
 from hw.pim.config import BEAT_BYTES
 from sw_driver.device.clock import Exclusive, Steps
-from sw_driver.device.errors import InvalidArgumentError, KernelError, RefusedWorkError
+from sw_driver.device.errors import InvalidArgumentError, RefusedWorkError
 from sw_driver.device.streams import Handle, Stream
 from sw_driver.machine.processors import XEON_E5_2630_V3
 from sw_driver.numbers import check_integer, check_name
-from sw_driver.simulator.runtime import BuildError
 
+from .bounds import check_bounds
 from .cores import offset_in
 from .descriptor import ELEMENT_BYTES, Work
 from .device import Pim
-from .placing import PlacedTensor, StackMemory
+from .host import HostLibrary, Shown, package_kernels, package_library
+from .placing import Buffer, Held, PlacedTensor, StackMemory
 from .planning import planned
-from .programs import WINDOW_BYTES, Command, Firmware, Window, work_slots
+from .programs import WINDOW_BYTES, Command, Window, work_slots
 
 __all__ = [
     "Access",
@@ -46,6 +44,7 @@ __all__ = [
     "Platform",
     "Profile",
     "host_ns",
+    "listed",
 ]
 
 _CPU_CORES = 8
@@ -73,6 +72,8 @@ class Platform:
     """The host with a stack, and their devices by name."""
 
     def __init__(self, pim: Pim) -> None:
+        if not isinstance(pim, Pim):
+            raise InvalidArgumentError(f"got {pim!r}: expected a Pim")
         self.pim, config = pim, pim.config
         found = [
             Device("pools", config.banks, config.units),
@@ -113,10 +114,11 @@ class Event(Handle[Any]):
         return Profile(*(int(each * self.context.cycle_ns) for each in cycles))
 
 
-class Kernel:
+class Kernel(Held):
     """What computes the same bits on each device of :attr:`devices`: what the pools do, a core's
     firmware, and the same compiled for the host (the paper's four binaries, Figure 4). Made by
-    :meth:`Context.kernel`."""
+    :meth:`Context.kernel`; its memory is given back by :meth:`release`, or at the end of a
+    ``with``."""
 
     def __init__(
         self,
@@ -127,9 +129,15 @@ class Kernel:
         arguments: Sequence[Any],
         uses: str,
     ) -> None:
-        config = context.pim.config
+        super().__init__(f"the kernel {name!r}", self._release_slots)
+        config, firmware = context.pim.config, context.pim.firmware
+        # Copies: a list that is given is its owner's, and may change.
+        works, arguments = listed("works", works), listed("arguments", arguments)
         self.context, self.name, self.command = context, name, command
         tensors = [each for each in arguments if isinstance(each, PlacedTensor)]
+        for work in works:
+            if not isinstance(work, Work):
+                raise InvalidArgumentError(f"works have {work!r}: expected what work_on returns")
         if command is None and not works:
             raise InvalidArgumentError(f"{name} does nothing: give a command, or works")
         if len(uses) != len(tensors) or set(uses) - set("rwb"):
@@ -137,6 +145,32 @@ class Kernel:
                 f"{name} has {len(tensors)} tensors, and uses {uses!r}: expected r, w or b (read, "
                 "all written, both) for each"
             )
+        # Before anything is placed.
+        binary, others = self._binary(len(works), arguments)
+        firmware.words(
+            Command(binary, [0 if isinstance(each, PlacedTensor) else each for each in others])
+        )
+        check_bounds(binary, arguments, called=name)
+        by_name = {
+            "pools": command is None,
+            "cores": config.cores > 0,
+            "cpu": context.host_kernels.get(binary) == firmware.kernels[binary],
+        }
+        self.devices = [device for device, has in by_name.items() if has]
+        """Devices that have a form of it, in the order in which the paper prefers them."""
+        if not self.devices:
+            raise InvalidArgumentError(
+                f"{name}: no device has the kernel {binary!r}: the stack has no cores, and the "
+                "context's library for the cpu lacks it; give one, Context(..., library=...)"
+            )
+        self.tensors = tuple(tensors)
+        """Those of its arguments."""
+        operands = [getattr(each, n) for each in works for n in (*each.operands, "result")]
+        self.buffers: list[Buffer] = list(
+            {id(t.buffer): t.buffer for t in (*tensors, *operands) if t.buffer is not None}.values()
+        )
+        """Buffers that it uses."""
+        context.check_buffers(self.buffers)
         self.works = [
             planned(each if each.units or each.banks else replace(each, units=config.units), config)
             for each in works
@@ -147,19 +181,25 @@ class Kernel:
             self.accesses += (Access(work.span(each), True, False) for each in work.operands)
             span = work.span("result")
             self.accesses.append(Access(span, len(span) != ELEMENT_BYTES * work.results, True))
-        self.devices = ["cores"] * (config.cores > 0) + ["cpu"]
-        """Devices that have a form of it, in the order in which the paper prefers them."""
-        if command is None:
-            self.devices.insert(0, "pools")
         self._arguments = arguments
         self._slots: PlacedTensor | None = None
         self._words: NDArray[np.uint32] = np.array(work_slots(self.works), np.uint32)
         spans = [each.span for each in self.accesses]
         if works:
             self._slots = context.buffer(f"works of {name}", (len(self._words),))
+            self.buffers += [self._slots.buffer] * (self._slots.buffer is not None)
             spans.append(self._slots.span)
-            if config.cores:
-                context.pim.write_memory(self._slots.address_bytes, self._words)
+        try:
+            self._place(spans)
+        except BaseException:
+            self._release_slots()
+            raise
+
+    def _place(self, spans: Sequence[range]) -> None:
+        """Find the window, and write the slots for the cores."""
+        context, name = self.context, self.name
+        if self._slots is not None and context.pim.config.cores:
+            context.pim.write_memory(self._slots.address_bytes, self._words)
         start = min((each.start for each in spans), default=0) // BEAT_BYTES * BEAT_BYTES
         stop = max((each.stop for each in spans), default=BEAT_BYTES)
         size = -(-(stop - start) // BEAT_BYTES) * BEAT_BYTES
@@ -168,6 +208,16 @@ class Kernel:
         """What a core sees of the stack while it runs the kernel."""
         self._offset = (WINDOW_BYTES - start) % (1 << 32)
         context.pim.firmware.words(self.on_core())
+
+    def __enter__(self) -> Kernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def _release_slots(self) -> None:
+        if self._slots is not None:
+            self._slots.release()
 
     @property
     def operations(self) -> int:
@@ -183,7 +233,7 @@ class Kernel:
         """Where bytes that are so used begin and end, in order, each once."""
         return sorted({(each.span.start, each.span.stop) for each in self.accesses if used(each)})
 
-    def check(self) -> None:
+    def check_works(self) -> None:
         """Raises :class:`~sw_driver.device.errors.RefusedWorkError` for a work that the pools would
         refuse: whoever is in their place refuses it, too."""
         for number, work in enumerate(self.works):
@@ -196,30 +246,67 @@ class Kernel:
 
     def on_core(self) -> Command:
         """The command of a core, or of the host, which sees :attr:`window` as its first."""
-        name, arguments = self.command, [*self._arguments]
-        if self.works:
-            arguments = [self._slots, len(self.works), *arguments]
-        if name is None:
-            name = "compute"
-            arguments.append(self._offset)
+        name, arguments = self._binary(
+            len(self.works), self._arguments, slots=self._slots, offset=self._offset
+        )
         shown = [self.window]
         return Command(
             name, [offset_in(a, shown) if isinstance(a, PlacedTensor) else a for a in arguments]
         )
 
+    def _binary(
+        self,
+        works: int,
+        arguments: Sequence[Any],
+        *,
+        slots: PlacedTensor | None = None,
+        offset: int = 0,
+    ) -> tuple[str, list[Any]]:
+        """The firmware's kernel for this one, and its arguments."""
+        of_works = [slots or 0, works] * (works > 0)
+        if self.command is None:
+            return "compute", [*of_works, *arguments, offset]
+        return self.command, [*of_works, *arguments]
+
     def on_host(self, memory: NDArray[np.uint8]) -> None:
-        """Computes on the host, on ``memory``, which begins with what :attr:`window` shows."""
-        library, firmware = _host_library()
-        number, count, *words = firmware.words(self.on_core())
+        """Computes on the host, on ``memory``, which is what :attr:`window` shows.
+
+        Raises :class:`~sw_driver.device.errors.KernelError` if it goes beyond its tensors.
+        """
+        start = self.window.address_bytes
+        places = list(self.accesses)
         if self._slots is not None:
-            at = self._slots.address_bytes - self.window.address_bytes
+            at = self._slots.address_bytes - start
             memory[at : at + self._words.nbytes] = self._words.view(np.uint8)
-        ctypes.c_void_p.in_dll(library, "memory").value = memory.ctypes.data - WINDOW_BYTES
-        ctypes.c_void_p.in_dll(library, "host_pools").value = None
-        ctypes.c_uint32.in_dll(library, "host_offset").value = self._offset
-        cause = library.run(number, count, (ctypes.c_uint32 * count)(*words))
-        if cause:
-            raise KernelError(f"{self.name} failed on the host with cause {cause}", cause="kernel")
+            places.append(Access(self._slots.span, True, False))
+        shown = [
+            Shown(self._label(each.span), _moved(each.span, -start), each.writes) for each in places
+        ]
+        library = self.context.library or package_library()
+        library.run(
+            self.name, self.context.pim.firmware, self.on_core(), memory, shown, self._offset
+        )
+
+    def _label(self, span: range) -> str:
+        """What is there, in words."""
+        named = [*self.tensors, *([self._slots] if self._slots is not None else [])]
+        for tensor in named:
+            if tensor.span == span and tensor.buffer is not None:
+                return tensor.buffer.title
+        return f"the tensor at {span.start:#x}"
+
+
+def _moved(span: range, nbytes: int) -> range:
+    return range(span.start + nbytes, span.stop + nbytes)
+
+
+def listed(name: str, values: Any, expected: str = "a list") -> tuple[Any, ...]:
+    """A copy of a list that the program gave; raises
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for what is none."""
+    if not isinstance(values, str | bytes | np.ndarray):
+        with suppress(TypeError):
+            return tuple(values)
+    raise InvalidArgumentError(f"{name} is {values!r}: expected {expected}")
 
 
 def host_ns(kernel: Kernel, *, launch_ns: int = 0) -> int:
@@ -248,10 +335,26 @@ class Context:
     time; in between it takes ``cpu_ns(kernel)``, by default :func:`host_ns`. What is in the gaps of
     a result, as between the elements of a column, is written back, too: nobody else may write to
     them meanwhile, which :class:`~sw_driver.pim.runtime.Scheduler` sees to.
+    The host has the package's kernels, or those of ``library``, which ``compile_library`` made of
+    the same C files as the cores' image; a kernel that is not there has no form for the cpu.
     """
 
-    def __init__(self, platform: Platform, *, cpu_ns: Callable[[Kernel], int] = host_ns) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        *,
+        cpu_ns: Callable[[Kernel], int] = host_ns,
+        library: ctypes.CDLL | None = None,
+    ) -> None:
+        if not isinstance(platform, Platform):
+            raise InvalidArgumentError(f"got {platform!r}: expected a Platform")
         self.platform, self.pim, self.cpu_ns = platform, platform.pim, cpu_ns
+        self.library = None if library is None else HostLibrary(library)
+        """The host's kernels, if they are not the package's."""
+        self.host_kernels = package_kernels() if self.library is None else self.library.kernels
+        """How many words the arguments of each of the host's kernels are, by its name."""
+        self.kernel_names: set[str] = set()
+        """Names of the kernels that were made."""
         self.domain = self.pim.transport.domain
         config = self.pim.config
         self.cycle_ns = 1000 / config.clock_mhz if self.domain.timed else 0.0
@@ -262,7 +365,13 @@ class Context:
             self.pim.wait(each)
 
     def buffer(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
-        """A buffer, which all devices see."""
+        """A buffer, which all devices see, until :meth:`~PlacedTensor.release
+        <sw_driver.pim.placing.PlacedTensor.release>` or the end of a ``with``.
+
+        A release is refused, with :class:`~sw_driver.device.errors.BusyError`, while a command that
+        uses the buffer has not ended; what uses it later, with
+        :class:`~sw_driver.device.errors.PointerError`.
+        """
         return self.memory.place(name, shape)
 
     def kernel(
@@ -279,20 +388,34 @@ class Context:
         works done, and whose arguments begin behind its slots.
 
         ``uses`` has a letter for each tensor among the arguments: ``r`` for one that is read, ``w``
-        for one of which all is written, ``b`` for one of which some is, or that is read, too. A
-        core is stopped where a command goes beyond its tensors' memory; on the host that has no
-        effect up to 128 MiB, and is not seen.
+        for one of which all is written, ``b`` for one of which some is, or that is read, too.
 
-        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a command that is not
-        there, or has other arguments.
+        Raises
+        ------
+        InvalidArgumentError: the command is not there, on no device, or has other arguments.
+        RangeError: sizes have a kernel of the package go beyond a tensor. A kernel of one's own, or
+            a program, that does so fails when it runs: on the host where it goes beyond any of its
+            tensors, on a core where it goes beyond what these spread over.
         """
-        return Kernel(self, name, works, command, arguments, uses)
+        kernel = Kernel(self, name, works, command, arguments, uses)
+        self.kernel_names.add(name)
+        return kernel
+
+    def check_buffers(self, buffers: Iterable[Buffer]) -> None:
+        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a buffer of another
+        context, and :class:`~sw_driver.device.errors.PointerError` for one that was released."""
+        for each in buffers:
+            each.check()
+            if each.memory is not self.memory:
+                raise InvalidArgumentError(f"{each.title} is another context's: make one here")
 
     def check(self, *mine: Event | Kernel) -> None:
         """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is another's."""
         for each in mine:
             if not isinstance(each, Event | Kernel) or each.context is not self:
-                raise InvalidArgumentError(f"{each!r} is no event or kernel of this context")
+                raise InvalidArgumentError(
+                    f"{each!r} is no event or kernel of this context: make it with this one"
+                )
 
     def run(self, kernel: Kernel, place: Place, event: Event) -> Steps:
         """The steps of a kernel at a place, when that is free."""
@@ -305,7 +428,7 @@ class Context:
         event.place, event.running = place.what, domain.now
         try:
             if place.device != "pools":
-                kernel.check()
+                kernel.check_works()
             if place.device == "cpu":
                 yield from self._on_host(kernel)
                 return
@@ -323,7 +446,7 @@ class Context:
 
     def _on_host(self, kernel: Kernel) -> Steps:
         start = kernel.window.address_bytes
-        memory = np.zeros(2 * WINDOW_BYTES, np.uint8)  # where nothing is behind the window
+        memory = np.zeros(kernel.window.size_bytes, np.uint8)
         for at, stop in kernel.spans(lambda each: each.reads):
             memory[at - start : stop - start] = yield from self.pim.read_steps(at, stop - at)
         kernel.on_host(memory)
@@ -339,11 +462,15 @@ class CommandQueue:
     """Commands for a device, one after the other. Each is queued, and its event returned, at once;
     it begins when the one before it, and all that it is to ``wait_for``, has ended.
 
-    When one fails, those behind it are not carried out; :meth:`finish` raises what it failed with.
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is another context's.
+    When one fails, those behind it are not carried out, and the queue takes no more, until
+    :meth:`recover`; :meth:`finish` raises what it failed with. Lists that are given may change
+    afterwards. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is another
+    context's.
     """
 
     def __init__(self, context: Context, device: str) -> None:
+        if not isinstance(context, Context):
+            raise InvalidArgumentError(f"got {context!r}: expected a Context")
         check_name("the device", device, context.platform.devices)
         self.context, self.device = context, device
         self._stream = Stream(f"of the {device}", context.domain)
@@ -357,14 +484,26 @@ class CommandQueue:
                 f"{kernel.name} has no form for the {self.device}: queue it on "
                 f"{' or '.join(kernel.devices)}"
             )
+        kernel.check()
+        self.context.check_buffers(kernel.buffers)
         return self._enqueue(
-            kernel.name, kernel.accesses, lambda event: self._run(kernel, event), wait_for
+            kernel.name,
+            kernel.accesses,
+            lambda event: self._run(kernel, event),
+            wait_for,
+            [kernel, *kernel.buffers],
         )
 
     def enqueue_write(
         self, buffer: PlacedTensor, values: NDArray[np.float32], wait_for: Sequence[Event] = ()
     ) -> Event:
         """Writes values, which may change afterwards, to a buffer of their shape."""
+        self._check_buffer(buffer)
+        if not isinstance(values, np.ndarray):
+            raise InvalidArgumentError(
+                f"got a {type(values).__name__} of values: expected a numpy array, float32 of "
+                f"shape {buffer.shape}"
+            )
         if values.shape != buffer.shape or values.dtype != np.float32:
             raise InvalidArgumentError(
                 f"the values are {values.dtype} of shape {values.shape}, the buffer has room for "
@@ -373,11 +512,16 @@ class CommandQueue:
         blocks = [(at, np.array(values[i], ndmin=1, order="C")) for i, at in buffer.blocks()]
         access = Access(buffer.span, False, True)
         return self._enqueue(
-            "write", [access], lambda _: self.context.pim.write_steps(blocks), wait_for
+            "write",
+            [access],
+            lambda _: self.context.pim.write_steps(blocks),
+            wait_for,
+            [buffer.buffer],
         )
 
     def enqueue_read(self, buffer: PlacedTensor, wait_for: Sequence[Event] = ()) -> Event:
         """Reads a buffer, whose values are the event's result."""
+        self._check_buffer(buffer)
 
         def steps(_: Event) -> Steps:
             values = np.empty(buffer.shape, np.float32)
@@ -386,7 +530,8 @@ class CommandQueue:
                 values[index] = data.view(np.float32).reshape(values[index].shape)
             return values
 
-        return self._enqueue("read", [Access(buffer.span, True, False)], steps, wait_for)
+        accesses = [Access(buffer.span, True, False)]
+        return self._enqueue("read", accesses, steps, wait_for, [buffer.buffer])
 
     def enqueue_barrier(self, wait_for: Sequence[Event] = ()) -> Event:
         """Ends when all before it, and what it is to wait for, has."""
@@ -397,19 +542,36 @@ class CommandQueue:
         """Lets time pass until all that was queued has ended; raises what one failed with."""
         self._stream.wait()
 
+    def recover(self) -> BaseException | None:
+        """Forget the failure, which is returned: what is queued from now on is carried out."""
+        return self._stream.recover()
+
+    def _check_buffer(self, buffer: PlacedTensor) -> None:
+        if not isinstance(buffer, PlacedTensor):
+            raise InvalidArgumentError(f"got {buffer!r}: expected a buffer, or a part of one")
+        if buffer.buffer is not None:
+            self.context.check_buffers([buffer.buffer])
+
     def _enqueue(
         self,
         what: str,
         accesses: Sequence[Access],
         run: Callable[[Event], Steps],
         wait_for: Sequence[Event],
+        used: Sequence[Held | None] = (),
     ) -> Event:
         context = self.context
-        context.check(*wait_for)
+        before = listed("wait_for", wait_for, "a list of events, such as [event]")
+        for each in before:
+            if not isinstance(each, Event) or each.context is not context:
+                raise InvalidArgumentError(
+                    f"wait_for has {each!r}, which is no event of this context: expected what its "
+                    "queues returned"
+                )
         event = Event(context, what)
 
         def steps() -> Steps:
-            for each in wait_for:
+            for each in before:
                 yield each
                 each.outcome()
             event.start()
@@ -418,6 +580,9 @@ class CommandQueue:
 
         with context.domain.clock:
             self._begin(event, accesses, steps)
+        for each in used:
+            if each is not None:
+                each.use(event)
         return event
 
     def _begin(self, event: Event, _: Sequence[Access], steps: Callable[[], Steps]) -> None:
@@ -428,20 +593,3 @@ class CommandQueue:
         places = [each for each in self.context.places if each.device == self.device]
         place = next((each for each in places if each.over), places[0])
         return self.context.run(kernel, place, event)
-
-
-@cache
-def _host_library() -> tuple[ctypes.CDLL, Firmware]:
-    """The package's kernels for the host, which ``gcc`` compiles, and what they are called.
-
-    Raises :class:`~sw_driver.simulator.runtime.BuildError` if there is none.
-    """
-    from .firmware.build import compile_library
-
-    if which("gcc") is None:
-        raise BuildError("kernels on the cpu are compiled by gcc, which was not found: install it")
-    with TemporaryDirectory() as folder:
-        library = compile_library(Path(folder) / "kernels.so")
-    numbers = range(library.kernel_count())
-    words = {library.kernel_name(each).decode(): library.kernel_words(each) for each in numbers}
-    return library, Firmware(words)

@@ -7,15 +7,17 @@ these are what lanes and banks work on at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hw.pim.config import STRIPE_BYTES
 from hw.pim.work.descriptor import FORMS, Opcode
-from sw_driver.device.errors import OutOfMemoryError
+from sw_driver.device.clock import Operation
+from sw_driver.device.errors import BusyError, InvalidArgumentError, OutOfMemoryError, PointerError
 from sw_driver.numbers import check_integer
 
 from .descriptor import ELEMENT_BYTES, Tensor, Work
@@ -24,10 +26,59 @@ from .ring import driver_place
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["PlacedTensor", "StackMemory", "work_on"]
+__all__ = ["Buffer", "Held", "PlacedTensor", "StackMemory", "work_on"]
 
 _MOST_COLUMNS = (1 << 24) - 1
 """Columns of a work at most."""
+
+
+class Held:
+    """What operations use until it is released; ``title`` is what it is, in words."""
+
+    def __init__(self, title: str, give_back: Callable[[], None]) -> None:
+        self.title = title
+        self._give_back = give_back
+        self._users: list[Operation] = []
+        self._is_released = False
+
+    def check(self) -> None:
+        """Raises :class:`~sw_driver.device.errors.PointerError` if it was released."""
+        if self._is_released:
+            raise PointerError(f"{self.title} was released: make another one", what=self.title)
+
+    def use(self, operation: Operation) -> None:
+        """Note an operation that uses it until its end."""
+        self._users = [each for each in self._users if not _is_past(each)] + [operation]
+
+    def release(self) -> None:
+        """Give its memory back.
+
+        Raises :class:`~sw_driver.device.errors.BusyError` while an operation that uses it has not
+        ended, and :class:`~sw_driver.device.errors.PointerError` the second time.
+        """
+        self.check()
+        for user in self._users:
+            if not _is_past(user):
+                raise BusyError(
+                    f"{self.title} is used by {user.what!r}, which has not ended: wait for its "
+                    "event, then release it",
+                    what=self.title,
+                )
+        self._is_released = True
+        self._give_back()
+
+
+class Buffer(Held):
+    """Bytes of a stack that a tensor of so many elements has, with all its parts."""
+
+    def __init__(self, name: str, memory: StackMemory, place: range, elements: int) -> None:
+        super().__init__(f"the buffer {name!r}", lambda: memory.give_back(place))
+        self.name, self.memory, self.elements = name, memory, elements
+
+
+def _is_past(operation: Operation) -> bool:
+    """Whether an operation is over, and the program's time has come to its end."""
+    return operation.over and operation.time <= operation.domain.clock.now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +91,32 @@ class PlacedTensor:
     address_bytes: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    buffer: Buffer | None = field(default=None, compare=False, repr=False)
+    """What it is, or is a part of, if it came from a :class:`StackMemory`."""
+
+    def __post_init__(self) -> None:
+        for name in ("shape", "strides"):  # or a list would change with its owner's
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    def __enter__(self) -> PlacedTensor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give the tensor's memory back; raises what :meth:`Buffer.release` does, and
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for a part of a tensor."""
+        if self.buffer is None or self.elements != self.buffer.elements:
+            raise InvalidArgumentError(
+                f"{self} is no whole buffer: release the one that it is a part of"
+            )
+        self.buffer.release()
+
+    def check(self) -> None:
+        """Raises :class:`~sw_driver.device.errors.PointerError` if its memory was released."""
+        if self.buffer is not None:
+            self.buffer.check()
 
     def at(self, *start: int) -> int:
         """Byte address of the element with these first indices, the others zero."""
@@ -51,7 +128,8 @@ class PlacedTensor:
         each = slices if isinstance(slices, tuple) else (slices,)
         taken = [range(extent)[one] for extent, one in zip(self.shape, each, strict=False)]
         steps = zip(taken, self.strides, strict=False)
-        return PlacedTensor(
+        return replace(
+            self,
             address_bytes=self.at(*(one.start for one in taken)),
             shape=(*map(len, taken), *self.shape[len(taken) :]),
             strides=(*(one.step * stride for one, stride in steps), *self.strides[len(taken) :]),
@@ -121,17 +199,19 @@ def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | 
         missing = len(sizes) - len(tensor.shape)
         values |= zip(sizes, [1] * missing + [*tensor.shape], strict=True)
         strides = (*[0] * missing, *tensor.strides)
-        values[name] = Tensor(address_bytes=tensor.address_bytes, strides=strides)
+        values[name] = Tensor(
+            address_bytes=tensor.address_bytes, strides=strides, buffer=tensor.buffer
+        )
     return Work(opcode=opcode, **values)
 
 
 class StackMemory:
-    """Gives tensors their places in the striped memory of a stack of ``config``, one after the
-    other."""
+    """Gives tensors their places in the striped memory of a stack of ``config``, each the first
+    that is large enough: one after the other, unless some are released."""
 
     def __init__(self, config: PimConfig) -> None:
-        self._next_bytes = config.striped_start_bytes
-        self._end_bytes = driver_place(config).start
+        self._holes = [range(config.striped_start_bytes, driver_place(config).start)]
+        """What is free, in order."""
         self._cores = config.cores
 
     def place(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
@@ -141,30 +221,54 @@ class StackMemory:
         Raises :class:`~sw_driver.device.errors.OutOfMemoryError`, and
         :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no shape.
         """
+        with suppress(TypeError):
+            shape = tuple(shape)
+        if not isinstance(shape, tuple):
+            raise InvalidArgumentError(
+                f"the shape of {name} is {shape!r}: expected extents, such as (4, 16)"
+            )
         check_integer(f"the number of extents of {name}", len(shape))
         for extent in shape:
             check_integer(f"an extent of {name}", extent)
         slices, slice_bytes = shape[0], ELEMENT_BYTES * prod(shape[1:])
-        first, step_bytes = self._next_bytes, slice_bytes
+        step_bytes = slice_bytes
         if slices > 1 and slice_bytes >= STRIPE_BYTES:
             # With an even number of stripes slices would meet in the same bank sooner.
             step_bytes = (-(-slice_bytes // STRIPE_BYTES) | 1) * STRIPE_BYTES
-        end = first + (slices - 1) * step_bytes + slice_bytes
-        if end > self._end_bytes:
+        nbytes = (slices - 1) * step_bytes + slice_bytes
+        hole = next((each for each in self._holes if len(each) >= nbytes), None)
+        if hole is None:
+            free_bytes = sum(map(len, self._holes))
+            largest_bytes = max(map(len, self._holes), default=0)
             raise OutOfMemoryError(
-                f"no room for {name}: of its {end - first} bytes {self._end_bytes - first} are "
-                "free",
+                f"no room for {name}: of its {nbytes} bytes {largest_bytes} are free in one piece, "
+                f"{free_bytes} in all; release buffers, or take larger banks (bank_bytes)",
                 name=name,
-                bytes=end - first,
-                free_bytes=self._end_bytes - first,
+                bytes=nbytes,
+                free_bytes=free_bytes,
+                largest_bytes=largest_bytes,
             )
-        stripes = -(-(end - first) // STRIPE_BYTES)
+        stripes = -(-nbytes // STRIPE_BYTES)
         if self._cores:
             # An even number of stripes, as of tensors of so many times 4 KiB, would have tensors of
             # a size push each other out of a core's cache.
             stripes |= 1
-        self._next_bytes = first + stripes * STRIPE_BYTES
+        first = hole.start
+        stop = min(first + stripes * STRIPE_BYTES, hole.stop)
+        at = self._holes.index(hole)
+        self._holes[at : at + 1] = [range(stop, hole.stop)] * (stop < hole.stop)
         dense = [prod(shape[index + 1 :]) for index in range(1, len(shape))]
         return PlacedTensor(
-            address_bytes=first, shape=shape, strides=(step_bytes // ELEMENT_BYTES, *dense)
+            address_bytes=first,
+            shape=shape,
+            strides=(step_bytes // ELEMENT_BYTES, *dense),
+            buffer=Buffer(name, self, range(first, stop), prod(shape)),
         )
+
+    def give_back(self, place: range) -> None:
+        """Make a place free again."""
+        self._holes = sorted([*self._holes, place], key=lambda each: each.start)
+        for at in reversed(range(len(self._holes) - 1)):
+            one, other = self._holes[at : at + 2]
+            if one.stop == other.start:
+                self._holes[at : at + 2] = [range(one.start, other.stop)]

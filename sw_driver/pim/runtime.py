@@ -3,14 +3,14 @@ it depends on has ended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal
 
 from sw_driver.device.clock import Steps
 from sw_driver.numbers import check_name
 
-from .opencl import Access, CommandQueue, Context, Event, Kernel, Place
+from .opencl import Access, CommandQueue, Context, Event, Kernel, Place, listed
 
 __all__ = ["PRINCIPLES", "Scheduler"]
 
@@ -28,21 +28,28 @@ class Scheduler(CommandQueue):
     """Commands that depend on each other as what they read and write says, for whichever device.
 
     Kernels whose names are candidates go to the pools if they can, else to a core, else to the
-    host; all others to the host. By the principle ``literal`` one that finds the pools and all
+    host; all others to the host. One that the host does not have goes to a core, the one that is
+    free first. By the principle ``literal`` one that finds the pools and all
     cores busy goes to the host (the paper's second principle as it is written); by ``earliest`` it
     goes where it ends first, to the first of equals, from what it took there the last time.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for candidates that are no names
+    of the context's kernels, which have to be made before it.
     """
 
     def __init__(
         self,
         context: Context,
-        candidates: Iterable[str],
+        candidates: Sequence[str],
         *,
         principle: Literal["literal", "earliest"] = "earliest",
     ) -> None:
         super().__init__(context, "cpu")
         check_name("principle", principle, PRINCIPLES)
-        self.candidates = frozenset(candidates)
+        names = listed("candidates", candidates, "a list of names of kernels, such as ['relu']")
+        for name in names:
+            check_name("a candidate", name, sorted(context.kernel_names))
+        self.candidates = frozenset(names)
         self.principle = principle
         self._took: dict[tuple[str, str], int] = {}
         """Cycles of a kernel, by its name, on a device, the last time."""
@@ -58,6 +65,13 @@ class Scheduler(CommandQueue):
                 event.wait()
         for event, _ in pending:
             event.wait()
+
+    def recover(self) -> BaseException | None:
+        """Forget the failed commands, of which the first one's error is returned: what is queued
+        from now on does not depend on them."""
+        failed = [event for event, _ in self._pending if event.failed]
+        self._pending = [each for each in self._pending if not each[0].failed]
+        return failed[0].error if failed else None
 
     def _begin(self, event: Event, accesses: Sequence[Access], steps: Callable[[], Steps]) -> None:
         self._pending = [each for each in self._pending if not each[0].over or each[0].failed]
@@ -80,7 +94,7 @@ class Scheduler(CommandQueue):
     def _choose(self, kernel: Kernel) -> Steps:
         can = [place for place in self.context.places if place.device in kernel.devices]
         if kernel.name not in self.candidates:
-            can = can[-1:]
+            can = [place for place in can if place.device == "cpu"] or can
         idle = yield from self.context.pim.idle_steps()
         now, banks = self.context.domain.now, (1 << self.context.pim.config.banks) - 1
         for place, free_at in self._free_at.items():
@@ -88,7 +102,8 @@ class Scheduler(CommandQueue):
             self._free_at[place] = now if is_free else max(now + 1, free_at)
         ends = {place: self._free_at[place] + self._cycles(kernel, place) for place in can}
         if self.principle == "literal":
-            place = next((each for each in can if self._free_at[each] <= now), can[-1])
+            busy = can[-1] if can[-1].device == "cpu" else min(can, key=self._free_at.__getitem__)
+            place = next((each for each in can if self._free_at[each] <= now), busy)
         else:
             place = min(can, key=lambda each: ends[each])
         self._free_at[place] = ends[place]

@@ -4,6 +4,8 @@ training of ``system/hetero_pim``."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,17 +13,21 @@ import pytest
 
 from hw.pim.config import configure
 from sw_driver.device.errors import (
+    BusyError,
     InvalidArgumentError,
     KernelError,
+    PointerError,
     RefusedWorkError,
     StreamFailedError,
 )
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
-from sw_driver.pim.descriptor import Opcode
+from sw_driver.pim.descriptor import Opcode, Tensor
 from sw_driver.pim.device import Pim
+from sw_driver.pim.firmware.build import compile_library
 from sw_driver.pim.opencl import CommandQueue, Context, Kernel, Platform, host_ns
 from sw_driver.pim.placing import PlacedTensor, work_on
+from sw_driver.pim.programs import WINDOW_BYTES, Command, Firmware
 
 CONFIG = configure(preset="tiny", bank_bytes=1 << 17)
 CPU_NS = 32_000
@@ -170,14 +176,6 @@ def test_a_result_with_gaps_leaves_these_alone(made: Made) -> None:
     np.testing.assert_array_equal(queue.enqueue_read(made.y).wait(), expected)
 
 
-def test_what_the_host_writes_behind_a_tensor_is_lost(made: Made) -> None:
-    queue = made.queues["cpu"]
-    for buffer in (made.x, made.y, made.z):
-        queue.enqueue_write(buffer, VALUES)
-    queue.enqueue_kernel(made.context.kernel("long", "relu", (made.x, made.y, 10**6), "rw"))
-    np.testing.assert_array_equal(queue.enqueue_read(made.z).wait(), VALUES)
-
-
 def test_the_hosts_time_by_hand(made: Made) -> None:
     """307.2 GFLOP/s and 59 GB/s: its bytes decide, or its operations."""
     assert made.double.nbytes == 3 * 256
@@ -217,15 +215,15 @@ def test_what_the_pools_refuse_the_cpu_refuses(made: Made) -> None:
     np.testing.assert_array_equal(queue.enqueue_read(x).wait(), before)
 
 
-def refusals(made: Made, other: Made) -> list[tuple[Callable[[], Any], str]]:
+def refusals(made: Any, other: Made) -> list[tuple[Callable[[], Any], str]]:
     queue, context = made.queues["pools"], made.context
     foreign = other.queues["cpu"].enqueue_barrier()
     return [
         (lambda: queue.enqueue_kernel(made.relu), "relu has no form for the pools: .* cpu"),
         (lambda: CommandQueue(context, "cores"), "'cores': .*expected one of pools, cpu"),
-        (lambda: queue.enqueue_barrier([foreign]), "no event or kernel of this"),
+        (lambda: queue.enqueue_barrier([foreign]), "which is no event of this context"),
         (lambda: queue.enqueue_kernel(other.double), "no event or kernel of"),
-        (lambda: queue.enqueue_barrier([3]), "3 is no event"),  # type: ignore[list-item]
+        (lambda: queue.enqueue_barrier([3]), "wait_for has 3, which is no event"),
         (lambda: queue.enqueue_write(made.x, VALUES[0]), r"\(16,\), the buffer .*4, 16"),
         (
             lambda: queue.enqueue_write(made.x, VALUES.astype(np.int32)), "int32 .* float32"
@@ -235,6 +233,22 @@ def refusals(made: Made, other: Made) -> list[tuple[Callable[[], Any], str]]:
         (lambda: context.kernel("a", "relv", (made.x,), "r"), "no kernel 'relv'"),
         (lambda: context.kernel("a", "relu", (made.x, made.y, 64, 1), "rw"), "4 arguments"),
         (lambda: context.kernel("a"), "a does nothing: give a command, or works"),
+        (lambda: queue.enqueue_barrier(5), "wait_for is 5: expected a list of events, such as"),
+        (lambda: queue.enqueue_barrier(foreign), "expected a list of events, such as"),
+        (lambda: queue.enqueue_kernel(5), "5 is no event or kernel of this context: make it"),
+        (lambda: queue.enqueue_read("x"), "got 'x': expected a buffer, or a part of one"),
+        (lambda: queue.enqueue_write(3, VALUES), "got 3: expected a buffer"),
+        (lambda: queue.enqueue_write(made.x, VALUES.tolist()), "got a list of values: expected a"),
+        (lambda: queue.enqueue_write(other.x, VALUES), "the buffer 'x' is another context's"),
+        (lambda: context.kernel("a", "relu", (other.x, made.y, 64), "rw"), "is another context's"),
+        (lambda: context.kernel("a", works=[3]), "works have 3: expected what work_on returns"),
+        (lambda: context.kernel("a", works=3), "works is 3: expected a list"),
+        (lambda: context.kernel("a", "relu", 3), "arguments is 3: expected a list"),
+        (lambda: context.buffer("a", 16), "the shape of a is 16: expected extents, such as"),
+        (lambda: context.buffer("a", (4, -1)), "an extent of a is -1"),
+        (lambda: CommandQueue(made, "cpu"), "expected a Context"),
+        (lambda: Context(context.pim), "expected a Platform"),
+        (lambda: Platform(context), "expected a Pim"),
     ]  # fmt: skip
 
 
@@ -243,6 +257,202 @@ def test_what_is_refused(made: Made) -> None:
         for call, message in refusals(made, Made(Context(Platform(pim)))):
             with pytest.raises(InvalidArgumentError, match=message):
                 call()
+
+
+def test_lists_are_the_programs(made: Made) -> None:
+    """They are copied at the call: what is done with them afterwards changes nothing, and what can
+    be read once is read once."""
+    context, x, y, z = made.context, made.x, made.y, made.z
+    works, arguments, shape = [added(x, x, y)], [y, z, 64], [4, 16]
+    strides = [16, 1]
+    part = PlacedTensor(address_bytes=y.address_bytes, shape=[4, 16], strides=strides)  # type: ignore[arg-type]
+    work = replace(added(x, x, y), result=Tensor(address_bytes=y.address_bytes, strides=strides))  # type: ignore[arg-type]
+    kernels = [
+        context.kernel("double", works=works),
+        context.kernel("double", works=(each for each in works)),  # type: ignore[arg-type]
+        context.kernel("double", works=[work]),
+    ]
+    relus = [
+        context.kernel("relu", "relu", arguments, "rw"),
+        context.kernel("relu", "relu", (each for each in arguments), "rw"),  # type: ignore[arg-type]
+        context.kernel("relu", "relu", [part, z, 64], "rw"),
+    ]
+    other = context.buffer("other", shape)  # type: ignore[arg-type]
+    works.clear(), shape.clear()
+    arguments[2], strides[0] = 1, 0
+    pools, cpu = made.queues["pools"], made.queues["cpu"]
+    cpu.enqueue_write(other, VALUES).wait()
+    for double, relu in zip(kernels, relus, strict=True):
+        for buffer in (y, z):
+            cpu.enqueue_write(buffer, np.zeros_like(VALUES)).wait()
+        written = VALUES.copy()
+        before = [cpu.enqueue_write(x, written)]
+        written[...] = 0
+        doubled = pools.enqueue_kernel(double, before)
+        before.clear()
+        before.append(doubled)
+        ran = cpu.enqueue_kernel(relu, (each for each in before))  # type: ignore[arg-type]
+        before.append(ran)  # which would wait for itself
+        np.testing.assert_array_equal(cpu.enqueue_read(z).wait(), np.maximum(2 * VALUES, 0))
+
+
+def test_a_queue_that_failed_recovers(made: Made) -> None:
+    """As its message says: what is queued then is carried out."""
+    x, pools = made.x, made.queues["pools"]
+    failed = pools.enqueue_kernel(made.context.kernel("wrong", works=[added(x, x, x[:, ::-1])]))
+    with pytest.raises(RefusedWorkError):
+        pools.finish()
+    with pytest.raises(StreamFailedError, match=r"was not queued; recover\(\) forgets the failure"):
+        pools.enqueue_kernel(made.double)
+    assert pools.recover() is failed.error
+    assert pools.recover() is None
+    pools.enqueue_write(x, VALUES)
+    pools.enqueue_kernel(made.double)
+    np.testing.assert_array_equal(pools.enqueue_read(made.y).wait(), 2 * VALUES)
+    pools.finish()
+
+
+def test_memory_is_given_back(made: Made) -> None:
+    """More buffers and kernels, one after the other, than would have room together."""
+    context, queue = made.context, made.queues["pools"]
+    free = [*context.memory._holes]
+    some = 3 * sum(map(len, free)) // (4 * 64 * 64)
+    for _ in range(9):
+        with context.buffer("large", (some // 4, 64 * 4)) as large, context.buffer("r", (4,)) as r:
+            total = work_on(Opcode.ADD, a=large[:1, :4], b=large[:1, :4], result=r.flat)
+            with context.kernel("kernel", works=[total]) as kernel:
+                queue.enqueue_kernel(kernel).wait()
+    assert context.memory._holes == free
+    # In whatever order, holes become one again.
+    several = [context.buffer(str(number), (200,)) for number in range(5)]
+    for number in (3, 1, 4, 0, 2):
+        several[number].release()
+    assert context.memory._holes == free
+    with pytest.raises(InvalidArgumentError, match="double does nothing"):
+        context.kernel("double")
+    wide = added(made.x, made.x, replace(made.y, address_bytes=0))
+    with pytest.raises(InvalidArgumentError, match="over which far spreads"):
+        context.kernel(
+            "far", works=[replace(wide, result=replace(wide.result, address_bytes=1 << 40))]
+        )
+    assert context.memory._holes == free
+
+
+def test_what_was_released_is_refused(made: Made) -> None:
+    """And also what another buffer has the place of."""
+    context, pim = made.context, made.context.pim
+    x, part, queue = made.x, made.x[:1], made.queues["pools"]
+    reads_x = context.kernel("reads_x", works=[added(x, x, made.z)])
+    work = added(x, x, made.y)
+    with pytest.raises(InvalidArgumentError, match="is no whole buffer: release the one"):
+        part.release()
+    x.release()
+    assert context.buffer("another", (4, 16)).address_bytes == x.address_bytes
+    for call in (
+        x.release,
+        lambda: queue.enqueue_write(x, VALUES),
+        lambda: queue.enqueue_read(part),
+        lambda: queue.enqueue_kernel(reads_x),
+        lambda: context.kernel("new", works=[work]),
+        lambda: context.kernel("new", "relu", (x.flat, made.y, 64), "rw"),
+        lambda: pim.write_tensor(x, VALUES),
+        lambda: pim.read_tensor(part),
+        lambda: pim.pim_fix(None, work, work.result, 1),
+    ):
+        with pytest.raises(PointerError, match="the buffer 'x' was released: make another one"):
+            call()
+    made.double.check()
+    made.relu.release()
+    for call in (made.relu.release, lambda: made.queues["cpu"].enqueue_kernel(made.relu)):
+        with pytest.raises(PointerError, match="the kernel 'relu' was released"):
+            call()
+
+
+def test_what_is_in_use_is_not_released(timed: Made) -> None:
+    """The message's way out is one."""
+    written = timed.queues["cpu"].enqueue_write(timed.x, VALUES)
+    doubled = timed.queues["pools"].enqueue_kernel(timed.double, [written])
+    for held in (timed.x, timed.y, timed.double):
+        with pytest.raises(
+            BusyError, match="which has not ended: wait for its event, then release"
+        ):
+            held.release()
+    doubled.wait()
+    for held in (timed.x, timed.y, timed.double):
+        held.release()
+
+
+def test_a_program_on_the_host_has_the_numbers_of_the_cores(made: Made) -> None:
+    """Those of a library that has its kernels in another order, and none of some."""
+    context, firmware = made.context, made.context.pim.firmware
+    y, z = made.y, made.z
+    (start,) = {context.kernel("p", "relu", (y, z, 64), "rw").window.address_bytes}
+    at_y, at_z = (WINDOW_BYTES + each.address_bytes - start for each in (y, z))
+    program = context.buffer("program", (1, 9))
+    words = firmware.program(
+        [Command("fill", (at_z, 64, 0x40000000)), Command("relu", (at_y, at_z, 4))]
+    )
+    queue = made.queues["cpu"]
+    queue.enqueue_write(program, np.array([[*words[:9]]], np.uint32).view(np.float32))
+    queue.enqueue_write(y, VALUES)
+    kernel = context.kernel("whole", "program", (program, 1, y, z)[:2], "r")
+    assert kernel.devices == ["cpu"]
+    for command, message in (("relu", "a write of byte 0 of"), ("barrier", "no such kernel")):
+        arguments = (WINDOW_BYTES, WINDOW_BYTES, 1) if command == "relu" else (WINDOW_BYTES, 2)
+        words = firmware.program([Command(command, arguments)])
+        values = np.zeros((1, 9), np.uint32)
+        values[0, : len(words)] = words
+        queue.enqueue_write(program, values.view(np.float32))
+        with pytest.raises(KernelError, match=message):
+            queue.enqueue_kernel(kernel).wait()
+        queue.recover()
+    # A program that runs itself.
+    words = firmware.program([Command("program", (WINDOW_BYTES, 1))])
+    queue.enqueue_write(program, np.array([[*words, *[0] * 5]], np.uint32).view(np.float32))
+    with pytest.raises(KernelError, match="its stack, of 65536 bytes, is too small"):
+        queue.enqueue_kernel(kernel).wait()
+
+
+OWN = """
+#include "pim.h"
+KERNEL(twice, 3) { for (u32 i = 0; i < a[2]; i++) put(FLOATS(a[1]) + i, 2.0f * FLOATS(a[0])[i]); }
+KERNEL(divide, 3) { WORDS(a[0])[0] = a[1] / a[2]; }
+"""
+
+
+def test_kernels_of_ones_own(tmp_path: Path) -> None:
+    """The host has them if the context has their library, and only then."""
+    source = tmp_path / "own.c"
+    source.write_text(OWN)
+    library = compile_library(tmp_path / "own.so", [source])
+    kernels = Firmware.of().kernels
+    firmware = Firmware({"twice": 3, "divide": 3, **kernels})
+    with Pim(GoldenPim(CONFIG), firmware=firmware) as pim:
+        without, context = Context(Platform(pim)), Context(Platform(pim), library=library)
+        x, y = (without.buffer(name, (16,)) for name in "xy")
+        with pytest.raises(InvalidArgumentError, match=r"twice: no device has the kernel 'twice'"):
+            without.kernel("twice", "twice", (x, y, 16), "rw")
+        with pytest.raises(InvalidArgumentError, match="no device has the kernel 'barrier'"):
+            without.kernel("wait", "barrier", (x, 2), "b")
+        x, y = (context.buffer(name, (16,)) for name in "xy")
+        queue = CommandQueue(context, "cpu")
+        queue.enqueue_write(x, np.arange(16, dtype=np.float32))
+        kernel = context.kernel("twice", "twice", (x, y, 16), "rw")
+        assert kernel.devices == ["cpu"]
+        queue.enqueue_kernel(kernel)
+        np.testing.assert_array_equal(queue.enqueue_read(y).wait(), 2 * np.arange(16))
+        for arguments, uses, message in (
+            ((x, y, 17), "rw", "a read of byte 64 of the buffer 'x', which has 64, outside of all"),
+            ((x, y, 1 << 30), "rw", "a read of byte 64 of the buffer 'x'"),
+            ((x, y, 16), "rr", "a write of byte 0 of the buffer 'y', which is only read"),
+        ):
+            with pytest.raises(KernelError, match=message):
+                queue.enqueue_kernel(context.kernel("own", "twice", arguments, uses)).wait()
+            queue.recover()
+        with pytest.raises(KernelError, match="own failed on the host with it divides by zero"):
+            queue.enqueue_kernel(context.kernel("own", "divide", (x, 1, 0), "b")).wait()
+        with pytest.raises(InvalidArgumentError, match="expected what compile_library returned"):
+            Context(Platform(pim), library="own.so")  # type: ignore[arg-type]
 
 
 def test_a_kernel_that_fails_on_the_host(made: Made) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, pairwise, repeat
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from hw.pim.config import configure
+from sw_driver.device.clock import finished
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.experiments.pim.training import training_config
 from sw_driver.pim.backends.cycles import CyclesPim
+from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.descriptor import Opcode
 from sw_driver.pim.device import Pim
 from sw_driver.pim.opencl import Context, Event, Platform
 from sw_driver.pim.placing import work_on
+from sw_driver.pim.registers import pool_map
 from sw_driver.pim.runtime import Scheduler
 
 CONFIG = configure(preset="tiny", bank_bytes=1 << 17)
@@ -38,6 +42,9 @@ def test_random_programs_are_as_one_after_the_other(
             context = Context(Platform(pim), cpu_ns=lambda each: 500 * (1 + len(each.name)))
             buffers = [context.buffer(str(number), (2, 16)) for number in range(5)]
             values = [rng.standard_normal((2, 16)).astype(np.float32) for _ in buffers]
+            for name in "01234":
+                work = work_on(Opcode.ADD, a=buffers[0], b=buffers[0], result=buffers[1])
+                context.kernel(name, works=[work])
             scheduler = Scheduler(context, ["0", "1", "2"], principle=principle)
             for buffer, value in zip(buffers, values, strict=True):
                 scheduler.enqueue_write(buffer, value)
@@ -85,7 +92,7 @@ def test_principles_by_hand(cpu_ns: int, literal: list[str], earliest: list[str]
             scheduler.finish()
             assert places(events) == expected
             # Where it is no candidate it is the CPU's.
-            other = Scheduler(context, [], principle=principle)  # type: ignore[arg-type]
+            other = Scheduler(context, [], principle=principle)
             event = other.enqueue_kernel(kernels[0])
             other.finish()
             assert event.place == "cpu"
@@ -131,11 +138,87 @@ def test_what_others_failed_with_is_waited_for() -> None:
         x, y, z = (context.buffer(name, (64, 64)) for name in "xyz")
         product = context.kernel("product", works=[work_on(Opcode.MATMUL, a=x, b=x, result=y)])
         overlap = [work_on(Opcode.ADD, a=z, b=z, result=z[:, ::-1])]
+        refused = context.kernel("refused", works=overlap)
         scheduler = Scheduler(context, ["refused", "product"], principle="literal")
         scheduler.enqueue_write(x, np.ones((64, 64), np.float32))
         scheduler.finish()
-        scheduler.enqueue_kernel(context.kernel("refused", works=overlap))
+        scheduler.enqueue_kernel(refused)
         scheduler.enqueue_kernel(product)
         with pytest.raises(ValueError, match="overlap"):
             scheduler.finish()
         assert scheduler.enqueue_read(y).wait().min() == 64
+
+
+def test_a_failure_is_forgotten() -> None:
+    """What is behind a failure fails with it, until recover()."""
+    with Pim(CyclesPim(CONFIG)) as pim:
+        context = Context(Platform(pim))
+        x, y = (context.buffer(name, (4, 16)) for name in "xy")
+        wrong = context.kernel("wrong", works=[work_on(Opcode.ADD, a=x, b=x, result=x[:, ::-1])])
+        right = context.kernel("right", works=[work_on(Opcode.ADD, a=x, b=x, result=y)])
+        scheduler = Scheduler(context, ["wrong", "right"])
+        failed, behind = (scheduler.enqueue_kernel(each) for each in (wrong, right))
+        with pytest.raises(ValueError, match="overlap"):
+            behind.wait()
+        assert scheduler.recover() is failed.error
+        assert scheduler.recover() is None
+        scheduler.enqueue_kernel(right).wait()
+        scheduler.finish()
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        (["nosuch"], "a candidate is 'nosuch': expected one of relu, wait"),
+        (["rely"], "a candidate is 'rely': did you mean relu"),
+        ("relu", "candidates is 'relu': expected a list of names of kernels, such as"),
+        (5, "candidates is 5: expected a list of names"),
+        ([5], "a candidate is 5: expected one of relu, wait"),
+    ],
+)
+def test_what_are_no_candidates(candidates: Any, message: str) -> None:
+    with Pim(GoldenPim(CONFIG)) as pim:
+        context = Context(Platform(pim))
+        x, y = (context.buffer(name, (4, 16)) for name in "xy")
+        for name in ("relu", "wait"):
+            context.kernel(name, "relu", (x, y, 64), "rw")
+        with pytest.raises(InvalidArgumentError, match=message):
+            Scheduler(context, candidates)
+
+
+class WithCores(GoldenPim):
+    """Says that it has the cores of its configuration."""
+
+    def read_register(self, offset_bytes: int) -> int:
+        value = super().read_register(offset_bytes)
+        geometry = pool_map()["geometry"]
+        if offset_bytes == geometry.offset_bytes:
+            value |= self.config.cores << geometry["cores"].lsb
+        return value
+
+
+@pytest.mark.parametrize("is_candidate", [True, False])
+@pytest.mark.parametrize("principle", ["literal", "earliest"])
+def test_a_kernel_goes_where_it_has_a_form(
+    principle: Literal["literal", "earliest"],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_candidate: bool,
+) -> None:
+    """One that the cpu lacks stays on the cores, also when all of these are busy."""
+    monkeypatch.setattr(Pim, "pim_prog", lambda *_: 0)  # the model has no cores
+    monkeypatch.setattr(Pim, "wait", lambda *_: None)
+    with Pim(WithCores(training_config(2))) as pim:
+        context = Context(Platform(pim))
+        x, y = (context.buffer(name, (1, 16)) for name in "xy")
+        kernel = context.kernel("wait", "barrier", (x, 1), "b")
+        other = context.kernel("relu", "relu", (x, y, 16), "rw")
+        assert (kernel.devices, other.devices) == (["cores"], ["cores", "cpu"])
+        scheduler = Scheduler(context, ["wait"] * is_candidate, principle=principle)
+        chosen = []
+        for turn in range(5):
+            for core in context.places[1:3]:
+                core.holder = core if turn > 1 else None
+            chosen.append(finished(scheduler._choose(kernel)).device)
+            assert finished(scheduler._choose(other)).device == "cpu"
+        assert chosen == ["cores"] * 5

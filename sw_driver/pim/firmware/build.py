@@ -22,6 +22,19 @@ _FOLDER = Path(__file__).parent
 IMAGE = _FOLDER / "firmware.bin"
 """The image that :func:`compile_image` makes of the package's sources."""
 _KERNELS = ["kernels.c", "math.c", "recursive.c"]
+_CHECKS = [
+    *(
+        "-fsanitize=kernel-address,integer-divide-by-zero",
+        "-fno-sanitize-recover=integer-divide-by-zero",
+    ),
+    *("--param", "asan-instrumentation-with-call-threshold=0"),
+    *("--param", "asan-stack=0", "--param", "asan-globals=0"),
+    *("-fno-builtin", "-fno-tree-vectorize", "-fno-tree-loop-distribute-patterns"),
+    *("-finstrument-functions", "-finstrument-functions-exclude-file-list=pim.h"),
+    *("-nodefaultlibs", "-lc", "-Wl,-Bsymbolic"),
+]
+"""Options that have each access, call and division of a kernel on the host ask ``host.c`` first,
+with no library of the compiler's. Nothing is made of several accesses that would not ask."""
 _LAST = "compute.c"
 """Behind the others, so that these share as little of a core's instruction cache as they can."""
 _COMMON = [
@@ -88,9 +101,12 @@ def _for_the_unit(file: Path, folder: Path) -> Path:
 
 
 def compile_library(path: Path, more: Iterable[Path] = ()) -> ctypes.CDLL:
-    """The kernels for the host, as a library at ``path``."""
+    """The kernels for the host, as a library at ``path``, with ``more`` C files, which may define
+    kernels of their own."""
     sources = [*(_FOLDER / each for each in [*_KERNELS, "host.c", _LAST]), *more]
-    subprocess.run(["gcc", *_COMMON, "-fPIC", "-shared", *sources, "-o", path], check=True)
+    subprocess.run(
+        ["gcc", *_COMMON, *_CHECKS, "-fPIC", "-shared", *sources, "-o", path], check=True
+    )
     library = ctypes.CDLL(str(path))
     library.kernel_name.restype = ctypes.c_char_p
     return library

@@ -216,25 +216,25 @@ KERNEL(average_pool_gradient, 12) { /* dy, dx, shape */
 
 /* x, labels, losses, dx, samples, classes, strides of samples and classes, scale */
 KERNEL(softmax_cross_entropy, 9) {
-    u32 classes = a[5], step = a[7];
+    i32 classes = (i32)a[5], step = (i32)a[7];
     for (u32 sample = 0; sample < a[4]; sample++) {
-        const float *x = FLOATS(a[0]) + sample * a[6];
-        float *dx = FLOATS(a[3]) + sample * a[6];
+        const float *x = FLOATS(a[0]) + (i32)(sample * a[6]);
+        float *dx = FLOATS(a[3]) + (i32)(sample * a[6]);
         u32 label = WORDS(a[1])[sample], most = bits(x[0]);
-        for (u32 i = 1; i < classes; i++)
+        for (i32 i = 1; i < classes; i++)
             if (order(bits(x[i * step])) > order(most)) most = bits(x[i * step]);
         float sum = 0, shifted = 0;
-        for (u32 i = 0; i < classes; i++) {
+        for (i32 i = 0; i < classes; i++) {
             float apart = x[i * step] - number(most), power = exponential(apart);
-            if (i == label) shifted = apart;
+            if ((u32)i == label) shifted = apart;
             sum = i ? sum + power : power;
             dx[i * step] = power;
         }
-        if (label >= classes) sum = number(NAN_BITS);
+        if (label >= (u32)classes) sum = number(NAN_BITS);
         put(FLOATS(a[2]) + sample, logarithm(sum) - shifted);
-        for (u32 i = 0; i < classes; i++) {
+        for (i32 i = 0; i < classes; i++) {
             float share = dx[i * step] / sum;
-            if (i == label) share = share - ONE;
+            if ((u32)i == label) share = share - ONE;
             put(dx + i * step, share * number(a[8]));
         }
     }

@@ -30,6 +30,15 @@ struct kernel {
 
 extern const struct kernel __start_kernels[], __stop_kernels[];
 
+/* The kernel that has a number, 0 if none has. */
+#ifdef __riscv
+static inline const struct kernel *kernel_of(u32 number) {
+    return number < (u32)(__stop_kernels - __start_kernels) ? __start_kernels + number : 0;
+}
+#else
+const struct kernel *kernel_of(u32 number);
+#endif
+
 /* Why a kernel was not run, or did not do what it should. */
 enum cause { CAUSE_NONE, CAUSE_KERNEL, CAUSE_WORDS, CAUSE_WORK };
 

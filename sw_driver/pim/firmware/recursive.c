@@ -7,8 +7,8 @@ extern const struct kernel kernel_copy, kernel_fill, kernel_bias, kernel_relu;
 u32 failure;
 
 u32 run(u32 number, u32 words, const u32 *a) {
-    const struct kernel *k = __start_kernels + number;
-    if (number >= (u32)(__stop_kernels - __start_kernels)) return failure = CAUSE_KERNEL;
+    const struct kernel *k = kernel_of(number);
+    if (!k) return failure = CAUSE_KERNEL;
     if (words != k->words) return failure = CAUSE_WORDS;
     /* On the stack: what else is in memory does not push them out of the cache together with it. */
     u32 own[words + 1];
