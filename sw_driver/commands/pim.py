@@ -81,8 +81,8 @@ def _sizes(*names: str, one: str = "") -> Parameter:
 class Options(MachineOptions, OutputOptions):
     """Options of the command."""
 
-    backend: Annotated[str, Parameter(metavar="NAME")] = "golden"
-    """what executes"""
+    backend: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """what executes (default: golden; with --train rtl, which alone has cores)"""
     network: Annotated[str | None, _NAMED, Parameter(metavar="NAME")] = None
     """alexnet or vgg-19 (default: alexnet)"""
     layer: Annotated[tuple[str, ...] | None, _NAMED, Parameter(metavar="NAME")] = None
@@ -240,8 +240,11 @@ def _train(options: Options, progress: Console) -> int:
             "--train has a network of its own, and nothing random: leave layers, --pairs, "
             "--validate, --whole-groups and --seed out"
         )
-    if options.backend not in ("golden", "rtl"):
-        raise Refusal(f"--train is in RTL, got --backend {options.backend}: leave it out")
+    if options.backend not in (None, "rtl"):
+        raise Refusal(
+            f"--train is in RTL, since {options.backend} has no cores: leave --backend "
+            f"{options.backend} out"
+        )
     settings = options.settings(pim=True)
     if settings.keys() & {"cores", "rings"}:
         raise Refusal("--train sets cores and rings itself: say --cores N, not --set")
@@ -282,16 +285,29 @@ def _by_cores(
         del steps[-1]["counters"]
     speed = device.transport.cycles() / (perf_counter() - begin_s)
     files = [_draw_cores(steps, folder / "cores.svg")] if folder else []
-    report = {"cores": device.config.cores, "steps": steps, "files": list(map(str, files))}
+    report = {
+        "cores": device.config.cores,
+        "steps": steps,
+        "compared_tensors": sum(step["compared_tensors"] for step in steps),
+        "wrong_tensors": sorted({name for step in steps for name in step["wrong_tensors"]}),
+        "files": list(map(str, files)),
+    }
     if options.json:
         print(json.dumps(report, indent=2))
     elif not options.quiet:
         print_table(step_table(steps))
         print_table(core_table(steps))
+        print_prose(
+            "A row of the first table is a step: its loss, before it changes the parameters, and "
+            "its cycles, from when the first core is rung until the last one has ended. A row of "
+            "the second is a core: its cycles in all steps, and the shares in which it computed, "
+            "or waited."
+        )
+        _print_compared(report)
         print_prose(f"Simulated {speed:,.0f} cycles a second of this machine.")
         if files:
             print_files(options, files)
-    return {"wrong_tensors": sorted({name for step in steps for name in step["wrong_tensors"]})}
+    return report
 
 
 def _by_runtime(
@@ -323,6 +339,7 @@ def _by_runtime(
             {"loss": loss, "cycles": end - before}
             for loss, (before, end) in zip(run.losses, pairwise(run.bounds), strict=True)
         ],
+        "compared_tensors": run.compared_tensors,
         "wrong_tensors": run.wrong_tensors,
     }
     files = [folder / name for name in ("timeline.svg", "timeline.json")] if folder else []
@@ -334,9 +351,27 @@ def _by_runtime(
     elif not options.quiet:
         print_table(schedule_table(report["ranking"], [*report["operations"]][len(run.ranking) :]))
         print_table(step_table(report["steps"]))
+        print_prose(
+            "A row of the first table is an operation of a step: what it takes on the CPU, its "
+            "accesses to memory, whether it is a candidate for the PIMs, and how often it ran on "
+            "which device behind step 0, with the cycles of the last time. A row of the second is "
+            "a step, of which step 0 is profiled on the CPU: its loss, before it changes the "
+            "parameters, and its cycles, from the end of the step before."
+        )
+        _print_compared(report)
         if files:
             print_files(options, files)
     return report
+
+
+def _print_compared(report: Mapping[str, Any]) -> None:
+    """Print what came of the comparison with the golden model, unless that is an error."""
+    if not report["wrong_tensors"]:
+        print_prose(
+            "All tensors of all steps were compared with the golden model's, "
+            f"{report['compared_tensors']} in {len(report['steps'])} steps: they are equal, bit "
+            "for bit."
+        )
 
 
 def _draw_cores(steps: Sequence[Mapping[str, Any]], path: Path) -> Path:
@@ -370,7 +405,7 @@ def _run_pairs(options: Options, progress: Console) -> int:
             raise Refusal(
                 f"--pairs has layers and passes of its own and no trace: leave --{option} out"
             )
-    if options.backend == "golden":
+    if options.backend in (None, "golden"):
         raise Refusal("--pairs needs a clock, which golden has not: add --backend cycles or rtl")
     measured = []
     with _reported():
@@ -405,7 +440,7 @@ def _run_jobs(
         whole_groups=options.whole_groups,
     )
     transport = open_pim(
-        options.backend,
+        options.backend or "golden",
         config,
         announce=build_console(progress),
         dram_trace=options.dram_trace,
@@ -505,6 +540,12 @@ def _validate(options: Options, runs: int, progress: Console) -> int:
         raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
     if options.pairs:
         raise Refusal("--validate has passes of its own, --pairs too: give either")
+    if options.backend is not None:
+        raise Refusal("--validate compares RTL and the cycle model: leave --backend out")
+    own = {name: name.replace("_", "-") for name in (*_OWN_SIZES, "network", "layer", "images")}
+    for name, option in (own | {"pass_name": "pass"}).items():
+        if getattr(options, name) is not None:
+            raise Refusal(f"--validate has layers and passes of its own: leave --{option} out")
     if options.whole_groups:
         raise Refusal("--validate offers all units, --whole-groups does not: give either")
     with _reported():

@@ -29,8 +29,8 @@ _SPAN = np.dtype([("start", "u8"), ("stop", "u8"), ("is_written", "u4"), ("unuse
 _READ, _WRITTEN, _STACK, _DIVISION = range(0x100, 0x104)
 """Faults of ``host.c``."""
 _FAULTS = {
-    _STACK: ("unmapped", "its stack, of 65536 bytes, is too small"),
-    _DIVISION: ("division", "it divides by zero"),
+    _STACK: ("unmapped", "a stack of more than 65536 bytes"),
+    _DIVISION: ("division", "a division by zero"),
 }
 _LOCK = threading.Lock()
 """Held while a kernel runs: a library has one memory."""
@@ -112,8 +112,7 @@ class HostLibrary:
             trouble = TROUBLES.get(cause, "")
             cause_name, trouble = _FAULTS.get(cause, ("kernel", f"cause {cause}: {trouble}"))
         raise KernelError(
-            f"{name} failed on the host with {trouble}; its results are not written, and other "
-            "commands go on",
+            f"{name} failed on the host with {trouble}; its results are not written",
             cause=cause_name,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hw_tests.driver.trace_reader import assert_sound, read_trace
@@ -101,3 +102,28 @@ def test_the_same_calls_give_the_same_times(backend: str) -> None:
                 handle.wait()
             outcomes.append([(each.began, each.ended) for each in handles])
     assert outcomes[1:] == outcomes[:1] * 2
+
+
+def test_what_a_queued_run_is_given_is_the_programs() -> None:
+    """Names, tensors and hyper-parameters are copied at the call, and bytes are read when the
+    copy's turn has come: what an earlier one has written, too."""
+    n = 16
+    with Axdimm("golden", modes="wait") as device:
+        stream = device.stream(0)
+        tensors = {name: device.MallocAxdimm(4 * n, 0) for name in "pmvg"}
+        source, staged, result = (np.ones(n, np.float32) for _ in range(3))
+        for name in "mv":
+            device.MemcpyHost2Axdimm(tensors[name], np.zeros(n, np.float32), 4 * n)
+        device.MemcpyHost2Axdimm(tensors["p"], source, 4 * n)
+        p = tensors["p"]
+        device.MemcpyHost2Host(staged, source, 4 * n, stream=stream)
+        device.MemcpyHost2Axdimm(tensors["g"], staged, 4 * n, stream=stream)
+        source[...] = -1
+        rates = {"lr": 0.5, "beta1": 0.0, "beta2": 0.0, "eps": 0.0, "weight_decay": 0, "t": 1}
+        device.RunOnAxdimmAsync("adam", tensors, n, rates, 0, stream=stream)
+        rates["lr"], rates["t"] = 7.0, 99
+        tensors.clear()
+        device.MemcpyAxdimm2Host(result, p, 4 * n, stream=stream)
+        stream.wait()
+        np.testing.assert_array_equal(staged, source)
+        np.testing.assert_array_equal(result, np.full(n, 1.5, np.float32))

@@ -27,7 +27,7 @@ from sw_driver.pim.descriptor import Opcode
 from sw_driver.pim.device import Pim
 from sw_driver.pim.placing import PlacedTensor, StackMemory, work_on
 from sw_driver.pim.planning import planned
-from sw_driver.pim.programs import Command, Firmware, Window, work_slots
+from sw_driver.pim.programs import WINDOW_BYTES, Command, Firmware, Window, work_slots
 from sw_driver.pim.registers import ring_map
 from sw_driver.pim.ring import driver_place
 
@@ -210,8 +210,10 @@ def endless(pim: Pim, memory: StackMemory) -> int:
 
 
 def past_a_tensor(pim: Pim, memory: StackMemory) -> int:
-    x, y = tensors(memory, "x", "y")
-    return pim.pim_prog(FIRST, "relu", (x, y, COUNT + 1))
+    """By offsets, of which the driver does not know the tensors."""
+    shown = [window_of(each) for each in tensors(memory, "x", "y")]
+    offsets = (WINDOW_BYTES, 2 * WINDOW_BYTES)
+    return pim.pim_prog(FIRST, "relu", (*offsets, COUNT + 1), windows=shown)
 
 
 def without_end_of_stack(pim: Pim, memory: StackMemory) -> int:
@@ -319,6 +321,8 @@ def test_what_the_driver_refuses(pim: Pim, memory: StackMemory) -> None:
         pim.pim_prog(FIRST, "gelu", (x, y, COUNT))
     with pytest.raises(InvalidArgumentError, match="relu has 2 arguments: expected 3"):
         pim.pim_prog(FIRST, "relu", (x, y))
+    with pytest.raises(RangeError, match=r"relu uses bytes 0 to 291 of x, which has 288 .* 'x'"):
+        pim.pim_prog(FIRST, "relu", (x, y, COUNT + 1))
     with pytest.raises(InvalidArgumentError, match="no window shows a tensor from"):
         pim.pim_prog(FIRST, "relu", (x, y, COUNT), windows=[window_of(x)])
     with pytest.raises(RangeError, match="the driver's ring and the cores' firmware"):

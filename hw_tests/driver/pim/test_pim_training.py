@@ -58,6 +58,11 @@ def test_the_command(
     assert (tmp_path / "cores.svg").read_text().startswith("<?xml")
     (step,) = report["steps"]
     assert (report["cores"], len(step["cores"]), step["wrong_tensors"]) == (4, 4, [])
+    assert report["compared_tensors"] == step["compared_tensors"] == 17
+    assert main(["pim", "--train", *options[:4]]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "compared with the golden model's, 17 in 1 steps: they are equal, bit for bit" in shown
+    assert "A row of the first table is a step: its loss, before it changes" in shown
     monkeypatch.setattr(training, "golden_step", lambda *_: None)
     assert main(["pim", "--train", "--steps", "1", "--cores", "4"]) == 1
     shown = capsys.readouterr()
@@ -65,6 +70,7 @@ def test_the_command(
     assert f"{step['loss']:.4f}" in shown.out
     assert all(each in shown.out for each in waits)
     assert "differ from the golden model's: bias, convolved," in shown.err
+    assert "they are equal" not in shown.out
 
 
 def plain_step(p: dict[str, Floats], images: Floats, digits: NDArray[np.int64]) -> float:

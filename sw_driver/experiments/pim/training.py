@@ -102,6 +102,8 @@ class Step:
     """Mean over the samples."""
     wrong_tensors: list[str]
     """Tensors that are not, bit for bit, the golden model's."""
+    compared_tensors: int
+    """All of the step's, of which that was found out."""
     cycles: int
     """From the first kernel's offer until the last one was seen to have ended."""
     counters: list[KernelCounters]
@@ -196,6 +198,7 @@ class Training:
             wrong_tensors=[
                 name for name in found if found[name].tobytes() != self.golden(name).tobytes()
             ],
+            compared_tensors=len(found),
             cycles=cycles,
             counters=counters,
         )

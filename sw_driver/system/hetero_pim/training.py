@@ -48,6 +48,8 @@ class ScheduledRun:
     """Mean over the samples, of all steps."""
     bounds: list[int]
     """The cycles at which the first step, which was profiled, began, and at which each was over."""
+    compared_tensors: int
+    """Tensors of all steps that were compared: parameters, which a step overwrites, at the end."""
     wrong_tensors: list[str]
     """Tensors that are not, bit for bit, the golden model's."""
 
@@ -184,7 +186,7 @@ def train(
         elif not pipeline:
             scheduler.enqueue_barrier()
     scheduler.finish()
-    losses, wrong = _compared(context, steps, batches)
+    losses, wrong, compared = _compared(context, steps, batches)
     return ScheduledRun(
         ranking=ranking(profile),
         candidates=candidates,
@@ -196,17 +198,18 @@ def train(
         losses=losses,
         bounds=[start, *(max(each.ended for each in events) for events in queued)],
         wrong_tensors=wrong,
+        compared_tensors=compared,
     )
 
 
 def _compared(
     context: Context, steps: Sequence[_Step], batches: Sequence[cnn.Batch]
-) -> tuple[list[float], list[str]]:
-    """The losses, and tensors that are not the golden model's."""
+) -> tuple[list[float], list[str], int]:
+    """The losses, tensors that are not the golden model's, and how many were compared."""
     memory = np.zeros(context.buffer("the end", (1,)).address_bytes, np.uint8)
     for name, values in cnn.parameters_at_first().items():
         cnn.seen(memory, steps[0].tensors[name])[...] = values
-    losses, wrong = [], []
+    losses, wrong, compared = [], [], 0
     for number, ((tensors, works, _), (images, labels)) in enumerate(
         zip(steps, batches, strict=True)
     ):
@@ -217,11 +220,12 @@ def _compared(
             if name in cnn.PARAMETERS and number < len(steps) - 1:
                 continue  # what it was then is overwritten, and shows in the next step's
             found = context.pim.read_tensor(tensor)
+            compared += 1
             if found.tobytes() != cnn.seen(memory, tensor).tobytes():
                 wrong.append(f"{name} of step {number}")
             if name == "losses":
                 losses.append(float(found.mean()))
-    return losses, wrong
+    return losses, wrong, compared
 
 
 def draw(run: ScheduledRun, pim: Pim) -> Timeline:
