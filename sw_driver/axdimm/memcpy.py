@@ -38,8 +38,8 @@ class Copies:
 
     Each copies ``nbytes`` bytes and returns a handle. Memory of the host is what ``MallocHost``
     returned, or any bytes-like object or contiguous array. What a queued copy reads of it, it reads
-    when its turn has come: leave it alone until the handle is over. In the module's DRAM, bytes of the first
-    and last line that are not copied keep their values.
+    when its turn has come: leave it alone until the handle is over. In the module's DRAM, bytes of
+    the first and last line that are not copied keep their values.
 
     Raises
     ------

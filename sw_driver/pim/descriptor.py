@@ -30,7 +30,7 @@ from sw_driver.numbers import check_integer
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-    from .placing import Buffer
+    from .buffers import Buffer
 
 __all__ = ["DESCRIPTOR_WORDS", "ELEMENT_BYTES", "Opcode", "Plan", "Tensor", "Work", "banks_of"]
 

@@ -89,14 +89,17 @@ class HostLibrary:
             _SPAN,
         )
         with _LOCK:
-            for kind, variable, value in (
-                (ctypes.c_void_p, "memory", base - WINDOW_BYTES),
-                (ctypes.c_void_p, "host_pools", None),
-                (ctypes.c_void_p, "host_numbers", ctypes.addressof(host_numbers)),
-                (ctypes.c_uint32, "host_numbers_count", len(numbers)),
-                (ctypes.c_uint32, "host_offset", stack_offset),
+            for variable, value in (
+                ("memory", base - WINDOW_BYTES),
+                ("host_pools", None),
+                ("host_numbers", ctypes.addressof(host_numbers)),
             ):
-                kind.in_dll(self._library, variable).value = value
+                ctypes.c_void_p.in_dll(self._library, variable).value = value
+            for variable, count_or_bytes in (
+                ("host_numbers_count", len(numbers)),
+                ("host_offset", stack_offset),
+            ):
+                ctypes.c_uint32.in_dll(self._library, variable).value = count_or_bytes
             words_there = (ctypes.c_uint32 * count)(*words)
             cause = self._library.host_run(
                 number, count, words_there, ctypes.c_void_p(spans.ctypes.data), len(spans)

@@ -25,11 +25,12 @@ from sw_driver.machine.processors import XEON_E5_2630_V3
 from sw_driver.numbers import check_integer, check_name
 
 from .bounds import check_bounds
+from .buffers import Buffer, Held
 from .cores import offset_in
 from .descriptor import ELEMENT_BYTES, Work
 from .device import Pim
 from .host import HostLibrary, Shown, package_kernels, package_library
-from .placing import Buffer, Held, PlacedTensor, StackMemory
+from .placing import PlacedTensor, StackMemory
 from .planning import planned
 from .programs import WINDOW_BYTES, Command, Window, work_slots
 
@@ -187,7 +188,8 @@ class Kernel(Held):
         spans = [each.span for each in self.accesses]
         if works:
             self._slots = context.buffer(f"works of {name}", (len(self._words),))
-            self.buffers += [self._slots.buffer] * (self._slots.buffer is not None)
+            if self._slots.buffer is not None:
+                self.buffers.append(self._slots.buffer)
             spans.append(self._slots.span)
         try:
             self._place(spans)

@@ -7,7 +7,7 @@ these are what lanes and banks work on at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -16,69 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from hw.pim.config import STRIPE_BYTES
 from hw.pim.work.descriptor import FORMS, Opcode
-from sw_driver.device.clock import Operation
-from sw_driver.device.errors import BusyError, InvalidArgumentError, OutOfMemoryError, PointerError
+from sw_driver.device.errors import InvalidArgumentError, OutOfMemoryError
 from sw_driver.numbers import check_integer
 
+from .buffers import Buffer
 from .descriptor import ELEMENT_BYTES, Tensor, Work
 from .ring import driver_place
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["Buffer", "Held", "PlacedTensor", "StackMemory", "work_on"]
+__all__ = ["PlacedTensor", "StackMemory", "work_on"]
 
 _MOST_COLUMNS = (1 << 24) - 1
 """Columns of a work at most."""
-
-
-class Held:
-    """What operations use until it is released; ``title`` is what it is, in words."""
-
-    def __init__(self, title: str, give_back: Callable[[], None]) -> None:
-        self.title = title
-        self._give_back = give_back
-        self._users: list[Operation] = []
-        self._is_released = False
-
-    def check(self) -> None:
-        """Raises :class:`~sw_driver.device.errors.PointerError` if it was released."""
-        if self._is_released:
-            raise PointerError(f"{self.title} was released: make another one", what=self.title)
-
-    def use(self, operation: Operation) -> None:
-        """Note an operation that uses it until its end."""
-        self._users = [each for each in self._users if not _is_past(each)] + [operation]
-
-    def release(self) -> None:
-        """Give its memory back.
-
-        Raises :class:`~sw_driver.device.errors.BusyError` while an operation that uses it has not
-        ended, and :class:`~sw_driver.device.errors.PointerError` the second time.
-        """
-        self.check()
-        for user in self._users:
-            if not _is_past(user):
-                raise BusyError(
-                    f"{self.title} is used by {user.what!r}, which has not ended: wait for its "
-                    "event, then release it",
-                    what=self.title,
-                )
-        self._is_released = True
-        self._give_back()
-
-
-class Buffer(Held):
-    """Bytes of a stack that a tensor of so many elements has, with all its parts."""
-
-    def __init__(self, name: str, memory: StackMemory, place: range, elements: int) -> None:
-        super().__init__(f"the buffer {name!r}", lambda: memory.give_back(place))
-        self.name, self.memory, self.elements = name, memory, elements
-
-
-def _is_past(operation: Operation) -> bool:
-    """Whether an operation is over, and the program's time has come to its end."""
-    return operation.over and operation.time <= operation.domain.clock.now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,10 +213,10 @@ class StackMemory:
             address_bytes=first,
             shape=shape,
             strides=(step_bytes // ELEMENT_BYTES, *dense),
-            buffer=Buffer(name, self, range(first, stop), prod(shape)),
+            buffer=Buffer(name, self, prod(shape), lambda: self._give_back(range(first, stop))),
         )
 
-    def give_back(self, place: range) -> None:
+    def _give_back(self, place: range) -> None:
         """Make a place free again."""
         self._holes = sorted([*self._holes, place], key=lambda each: each.start)
         for at in reversed(range(len(self._holes) - 1)):

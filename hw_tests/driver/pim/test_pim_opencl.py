@@ -278,7 +278,8 @@ def test_lists_are_the_programs(made: Made) -> None:
         context.kernel("relu", "relu", [part, z, 64], "rw"),
     ]
     other = context.buffer("other", shape)  # type: ignore[arg-type]
-    works.clear(), shape.clear()
+    works.clear()
+    shape.clear()
     arguments[2], strides[0] = 1, 0
     pools, cpu = made.queues["pools"], made.queues["cpu"]
     cpu.enqueue_write(other, VALUES).wait()
