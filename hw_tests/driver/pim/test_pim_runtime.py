@@ -222,3 +222,5 @@ def test_a_kernel_goes_where_it_has_a_form(
             chosen.append(finished(scheduler._choose(kernel)).device)
             assert finished(scheduler._choose(other)).device == "cpu"
         assert chosen == ["cores"] * 5
+        context.places[1].holder = None  # the first core is free, the last is not
+        assert finished(scheduler._choose(kernel)).number == 0
