@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import io
 import math
 import os
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from multiprocessing.queues import JoinableQueue, Queue
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Self
 
 import torch
@@ -28,6 +32,7 @@ from torch.utils._python_dispatch import (
 )
 
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.workload.writes import outlasts_call, written_arguments
 
 from .step import Interrupts
 from .stores import Job, Store
@@ -51,6 +56,9 @@ _DEAD: dict[Held, Any] = {}
 interrupt.)"""
 
 _THREAD = threading.local()
+
+_COPY = "copy.deepcopy(tensor.detach())"
+"""What error messages advise to hand over: no residency has it, however large it is."""
 
 _RESIDENCIES: weakref.WeakSet[Residency] = weakref.WeakSet()
 
@@ -124,6 +132,9 @@ class Policy:
     def after(self, func: Any, used: list[Held], made: list[Held]) -> None:
         """An operation is over, without an error."""
 
+    def failed(self) -> None:
+        """Note that an operation was refused or has raised, after :meth:`before`."""
+
     def written(self, held: Held) -> None:
         """An operation is about to write to a storage that is in fast memory."""
 
@@ -138,9 +149,11 @@ class Policy:
 class _Watch(TorchDispatchMode):
     """Sees the operations of a thread for all residencies that it has entered."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, guards: bool = False) -> None:
         super().__init__()
         self.residencies: list[Residency] = []
+        self.guards = guards
+        """Whether it stays in its thread, which has to be kept off what other threads move."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -180,16 +193,18 @@ class _Watch(TorchDispatchMode):
                 return func(*args, **kwargs)
         return residency._operate(func, kind, args, kwargs, given, used)
 
-    def _of_one(self, func: Any, used: list[Held]) -> tuple[Residency, list[Held]]:
+    def _of_one(self, func: Any, used: list[Held]) -> tuple[Residency | None, list[Held]]:
         """What has a say where several residencies have tensors: not those that only count them."""
         moves = [each for each in used if not _only_counted(each)]
         residency = (moves or used)[0].residency
-        if len({each.residency for each in moves}) > 1 or residency._watch is not self:
+        if moves and (len({each.residency for each in moves}) > 1 or residency._watch is not self):
             raise InvalidArgumentError(
                 f"{func} has tensors of two policies, or of one that is over or another thread's "
-                "or process': train all by one policy, or hand over tensor.detach().clone(), made "
-                "between steps"
+                "or process': train all by one policy, in one thread, or hand over "
+                f"{_COPY}, made in the thread of the policy"
             )
+        if residency._watch is not self:
+            return None, []  # another thread's, which stay where they are
         return residency, [each for each in used if each.residency is residency]
 
     def _sliced(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -220,7 +235,8 @@ class Residency:
     What counts: what was adopted, and what operations make while it ``takes``; not what is smaller
     than ``least_bytes``, what PyTorch cannot empty (of NumPy's or another process' memory), or what
     operations need inside. What other residencies' tensors are made to belongs to those. Operations
-    of threads that have not entered it are not seen: see :meth:`check_thread`.
+    of other threads raise ``InvalidArgumentError`` if they have what may leave; so do calls that
+    would share its memory with another process.
 
     It is entered before other dispatch modes of PyTorch, and may be left in any order.
 
@@ -318,8 +334,7 @@ class Residency:
                 raise InvalidArgumentError(
                     f"{type(mode).__name__} is entered: enter or make the policy before it"
                 )
-            watch = _Watch().__enter__()
-            _THREAD.watch = watch
+            watch = _THREAD.watch = _Watch().__enter__()
         self._watch, self.takes = watch, True
         watch.residencies.append(self)
         return self
@@ -333,25 +348,28 @@ class Residency:
         self._watch, self.takes = None, False
         watch.residencies.remove(self)
         # Below another mode it stays, and does nothing.
-        if not watch.residencies and _get_current_dispatch_mode() is watch:
+        is_idle = not watch.residencies and not watch.guards
+        if is_idle and _get_current_dispatch_mode() is watch:
             _THREAD.watch = None
             watch.__exit__(None, None, None)
 
     def check_thread(self) -> None:
         """Raises ``InvalidArgumentError`` in a thread that has not entered it: its operations would
         find storages empty."""
+        if self._watch is None:
+            return
         # Autograd's threads, of which each GPU has one, have the modes of the thread they work for.
         if self._watch not in (getattr(_THREAD, "watch", None), _get_current_dispatch_mode()):
             raise InvalidArgumentError(
                 f"{threading.current_thread().name} uses what is in another thread's or process' "
-                "memory plan: use the model, and close the policy, where that was made"
+                "memory plan: use the model, and close the policy, where that was made, or hand "
+                f"over {_COPY}, made there"
             )
 
     def close(self) -> None:
         """Has everything come back, beyond any budget, and ends. Raises what a store raises; then
         nothing is lost, and it may be called again."""
-        if self._watch is not None:
-            self.check_thread()
+        self.check_thread()
         for each in self:
             if not each.here:
                 self._fetch(each)
@@ -415,14 +433,14 @@ class Residency:
                 self._fetch(held)
             self._settle(held)
         finally:
-            if storage is not None and storage.nbytes() != held.nbytes:
-                storage.resize_(held.nbytes)
+            if storage is not None and _nbytes(storage) != held.nbytes:
+                _resize(storage, held.nbytes)
             self._release(held)
 
     def bring(self, tensor: Tensor) -> None:
         """Has a tensor's storage in fast memory now."""
         held = self.of(tensor)
-        if held is not None:
+        if held is not None and _held_in(tensor) is not None:
             self._have([held], 0, "reading a tensor")
 
     def fetch(self, held: Held) -> bool:
@@ -459,7 +477,7 @@ class Residency:
         held.here = False
         self._used_bytes -= held.nbytes
         try:
-            storage.resize_(0)
+            _resize(storage, 0)
         except RuntimeError:
             held.here = True
             self._used_bytes += held.nbytes
@@ -474,16 +492,17 @@ class Residency:
     def copied(self, tensor: Tensor) -> Tensor:
         """A copy of a tensor in memory that is not counted; nothing moves. Copies of tensors that
         share a storage share one too."""
-        held = held_of(tensor)
+        held = _held_in(tensor)
         if held is None:
             return tensor
-        with _disable_current_modes(), torch.no_grad():
+        inference = torch.inference_mode(tensor.is_inference())
+        with _disable_current_modes(), inference, torch.no_grad():
             copied = torch.ops.aten.alias(tensor)
             size, stride = copied.size(), copied.stride()
             copied.set_(self._copied(held), copied.storage_offset(), size, stride)
-        if isinstance(tensor, torch.nn.Parameter):
-            return torch.nn.Parameter(copied, tensor.requires_grad)
-        return copied.requires_grad_(tensor.requires_grad)
+            if isinstance(tensor, torch.nn.Parameter):
+                return torch.nn.Parameter(copied, tensor.requires_grad)
+            return copied.requires_grad_(tensor.requires_grad)
 
     # Parts of these.
 
@@ -504,11 +523,12 @@ class Residency:
                 if each.job is None or each.job.done():
                     self._settle(each)
         self._operation = operation = self._operation + 1
-        under_way = len(self._using)
+        under_way, takes, most_needed_bytes = len(self._using), self.takes, self.most_needed_bytes
         try:
             self._using += used
             needed = self.policy.before(func, used)
-            if needed is None:
+            # What writes cannot be refused once it has run.
+            if needed is None or (needed == 0 and kind.writes):
                 needed = self._expected(func, args, kwargs, used) if self._limit is not None else 0
             lacks = self._used_bytes + needed > self.limit_bytes
             made_bytes = needed
@@ -520,6 +540,9 @@ class Residency:
                 self.most_needed_bytes = needed
             if lacks:
                 self._have(used, made_bytes, func)
+            if kind.outlasts:
+                for each in used:
+                    each.pinned = True
             written = self._written(kind, args, kwargs) if kind.writes else ()
             result = func(*args, **kwargs)
             if _DEAD or self._dead:
@@ -535,17 +558,23 @@ class Residency:
                         made.append(held)
                         self._using.append(held)
             for storage, nbytes in written:
-                if storage.nbytes() != nbytes and (held := self._resized(storage, func)):
+                if _nbytes(storage) != nbytes and (held := self._resized(storage, func)):
                     made.append(held)
             self.policy.after(func, used, made)
             return result
+        except BaseException:
+            self.takes, self.most_needed_bytes = takes, most_needed_bytes
+            self.policy.failed()
+            raise
         finally:
             del self._using[under_way:]
 
     def _take(self, storage: UntypedStorage, made_by: Any = None) -> Held | None:
         """Begins to count a storage; there has to be room for it if an operation made it."""
-        nbytes = storage.nbytes()
+        nbytes = _nbytes(storage)
         if nbytes < self.least_bytes or storage.device.type != self.kind or not storage.resizable():
+            return None
+        if self.kind == "cpu" and storage.is_shared():  # with another process
             return None
         try:
             storage.data_ptr()
@@ -627,12 +656,14 @@ class Residency:
         while self._used_bytes + nbytes > self.limit_bytes:
             stay = {*self._using}
             needed = sum(each.nbytes for each in stay if each.here) + nbytes
-            self.most_needed_bytes = max(self.most_needed_bytes, needed)
+            most_needed_bytes = self.most_needed_bytes
+            self.most_needed_bytes = max(most_needed_bytes, needed)
             free_bytes = self.free_bytes
             if nbytes <= free_bytes:
                 return
             victim = self.policy.victim(self, stay)
             if victim is None:
+                self.most_needed_bytes = most_needed_bytes
                 stuck = sum(each.nbytes for each in self if each.here and self._is_pinned(each))
                 raise torch.OutOfMemoryError(
                     f"no room for {nbytes} bytes on the device, for {what}: {max(free_bytes, 0)} "
@@ -656,12 +687,12 @@ class Residency:
         if held.make is not None:
             with _disable_current_modes():
                 made = _storage_of(held.make())
-                if made.nbytes() != held.nbytes:
+                if _nbytes(made) != held.nbytes:
                     raise InvalidArgumentError(
-                        f"{made.nbytes()} bytes were made again of a storage of {held.nbytes}"
+                        f"{_nbytes(made)} bytes were made again of a storage of {held.nbytes}"
                     )
-                storage.resize_(held.nbytes)
-                storage.copy_(made)
+                _resize(storage, held.nbytes)
+                _copy(storage, made)
             self.statistics.bytes_made += held.nbytes
             held.here = True
             self._used_bytes += held.nbytes
@@ -678,13 +709,13 @@ class Residency:
     def _start(self, held: Held, storage: UntypedStorage, store: Store, *, comes: bool) -> None:
         with Interrupts():  # a copy's memory stays for as long as it is under way
             if comes:
-                storage.resize_(held.nbytes)
+                _resize(storage, held.nbytes)
             try:
                 move = store.read if comes else store.write
-                job = move(held.place, storage.data_ptr(), held.nbytes)
+                job = move(held.place, _data_ptr(storage), held.nbytes)
             except BaseException:
                 if comes:
-                    storage.resize_(0)
+                    _resize(storage, 0)
                 raise
             held.keeps, held.comes, held.job = storage, comes, job
             self._jobs[held] = None
@@ -711,7 +742,7 @@ class Residency:
         if came and error is not None:
             held.here = False
             self._used_bytes -= held.nbytes
-            keeps.resize_(0)
+            _resize(keeps, 0)
         self._jobs.pop(held, None)
         if error is not None:
             raise error
@@ -726,7 +757,7 @@ class Residency:
             self._settle(held)
             copied = UntypedStorage(held.nbytes, device=storage.device)
             if held.here:
-                copied.copy_(storage)
+                _copy(copied, storage)
             else:
                 self._store_of(held).read(held.place, copied.data_ptr(), held.nbytes).wait()
             held.copied = weakref.ref(copied)
@@ -740,11 +771,15 @@ class Residency:
         for number in found:
             held = _HELD.get(number)
             if held is not None:
-                self.policy.written(held)
-                if held.job is not None:
-                    self._settle(held)  # what leaves is read until then
-                held.stored, held.make, held.copied = False, None, None
-        return [(each, each.nbytes()) for each in found.values()]
+                self._changed(held)
+        return [(each, _nbytes(each)) for each in found.values()]
+
+    def _changed(self, held: Held) -> None:
+        """Notes that a storage is about to be written to."""
+        self.policy.written(held)
+        if held.job is not None:
+            self._settle(held)  # what leaves is read until then
+        held.stored, held.make, held.copied = False, None, None
 
     def _expected(self, func: Any, args: Any, kwargs: Any, used: list[Held]) -> int:
         """Bytes of storages that an operation will make."""
@@ -777,23 +812,22 @@ class _Kind:
     """Arguments that it writes to."""
     sliced: bool
     """Whether it does the same for each tensor of its lists."""
+    outlasts: bool
+    """Whether it uses its tensors after it has returned."""
 
 
 _KINDS: dict[int, _Kind] = {}
 
 
 def _kind(func: Any) -> _Kind:
-    arguments, name = func._schema.arguments, func._schema.name
+    name = func._schema.name
     kind = _KINDS[id(func)] = _Kind(
         func,
         func in _LOOKS,
-        tuple(
-            (n, each.name)
-            for n, each in enumerate(arguments)
-            if each.alias_info is not None and each.alias_info.is_write
-        ),
+        written_arguments(func),
         name.startswith("aten::_foreach_")
         or (name.startswith("aten::_fused_") and name[-1] == "_"),
+        outlasts_call(func),
     )
     return kind
 
@@ -856,37 +890,210 @@ def _meta(values: Any, given: dict[int, Tensor]) -> Any:
 # What reads memory without an operation.
 
 
+_resize: Callable[[UntypedStorage, int], Any] = torch._C.StorageBase.resize_
+_copy: Callable[[UntypedStorage, UntypedStorage], Any] = torch._C.StorageBase.copy_
+_nbytes: Callable[[UntypedStorage], int] = torch._C.StorageBase.nbytes
+_data_ptr: Callable[[UntypedStorage], int] = torch._C.StorageBase.data_ptr
+
+
 @functools.cache
 def _read_through() -> None:
-    """Has methods of tensors that look at memory themselves find it; they stay so. (A mode for
-    functions would do, but with one PyTorch leaves its fast paths, and other bits come out.)"""
+    """Has methods of tensors and storages that look at memory themselves find it, and other threads
+    kept off it; they stay so. (A mode for functions would do, but with one PyTorch leaves its fast
+    paths, and other bits come out.)"""
     for name in ("__repr__", "__format__", "__reduce_ex__", "tolist"):
         setattr(Tensor, name, _reading(getattr(Tensor, name), copies=True))
-    for name in ("__deepcopy__", "numpy", "data_ptr", "share_memory_", "untyped_storage"):
+    for name in ("__deepcopy__", "numpy", "data_ptr", "untyped_storage"):
         setattr(Tensor, name, _reading(getattr(Tensor, name), writes=name != "__deepcopy__"))
-    for name in ("__dlpack__",):
-        setattr(Tensor, name, _reading(getattr(Tensor, name), writes=True, pins=True))
+    Tensor.__dlpack__ = _reading(Tensor.__dlpack__, writes=True, pins=True)
+    for module in (torch, torch.utils.dlpack):
+        module.to_dlpack = _reading(module.to_dlpack, writes=True, pins=True)
+    for name in (
+        "__getitem__", "__setitem__", "_byteswap", "_set_from_file", "_write_file", "copy_",
+        "data_ptr", "fill_",
+    ):  # fmt: skip
+        setattr(UntypedStorage, name, _reading(getattr(UntypedStorage, name), writes=True))
+    for name in ("__len__", "nbytes", "size"):
+        setattr(UntypedStorage, name, _sizing(getattr(UntypedStorage, name)))
+    UntypedStorage.resize_ = _resizing(UntypedStorage.resize_)
+    for shared in (Tensor, UntypedStorage):
+        shared.share_memory_ = _sharing(shared.share_memory_)
+    for name in ("_share_fd_cpu_", "_share_filename_cpu_"):
+        setattr(UntypedStorage, name, _sharing(getattr(UntypedStorage, name)))
+    for queue in (Queue, JoinableQueue):
+        queue.put = _putting(queue.put)
+    threading.Thread.start = _starting(threading.Thread.start)
+    _guard_threads()
+
+
+def _held_in(value: Tensor | UntypedStorage, *, pins: bool = False) -> Held | None:
+    """What a residency has of a tensor or storage, if this thread is to have it in memory."""
+    if isinstance(value, Tensor):
+        held = held_of(value)
+    else:
+        if _DEAD:
+            _mourn()
+        held = _HELD.get(value._cdata)
+    if held is None:
+        return None
+    try:
+        held.residency.check_thread()
+    except InvalidArgumentError:
+        if not _only_counted(held):
+            raise
+        held.pinned |= pins
+        return None
+    return held
 
 
 def _reading(method: Any, *, copies: bool = False, writes: bool = False, pins: bool = False) -> Any:
     @functools.wraps(method)
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        held = held_of(self)
-        if held is not None:
+        for each in (self, *args) if _HELD else ():
+            if not isinstance(each, Tensor | UntypedStorage):
+                continue
+            if (held := _held_in(each, pins=pins)) is None:
+                continue
             residency = held.residency
-            if residency._watch is not None:
-                residency.check_thread()
             if copies:
                 return method(residency.copied(self), *args, **kwargs)
-            residency.bring(self)
+            residency._have([held], 0, "reading a tensor")
             held.pinned |= pins
             if writes:
-                residency.policy.written(held)
-                residency._settle(held)
-                held.stored, held.make, held.copied = False, None, None
+                residency._changed(held)
         return method(self, *args, **kwargs)
 
     return read
+
+
+def _sizing(method: Any) -> Any:
+    @functools.wraps(method)
+    def size(self: UntypedStorage) -> int:
+        held = _HELD.get(self._cdata)
+        return method(self) if held is None or held in _DEAD else held.nbytes
+
+    return size
+
+
+def _resizing(method: Any) -> Any:
+    @functools.wraps(method)
+    def resize(self: UntypedStorage, size: int) -> Any:
+        held = _held_in(self)
+        if held is not None:
+            held.residency._have([held], 0, "resizing a storage")
+            held.residency._changed(held)
+        result = method(self, size)
+        if (held := _HELD.get(self._cdata)) is not None and _nbytes(self) != held.nbytes:
+            held.residency._resized(self, "resizing a storage")
+        return result
+
+    return resize
+
+
+def _sharing(method: Any) -> Any:
+    @functools.wraps(method)
+    def share(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _HELD:
+            _refuse_sharing(self)
+        return method(self, *args, **kwargs)
+
+    return share
+
+
+def _refuse_sharing(value: Tensor | UntypedStorage) -> None:
+    held = _held_in(value, pins=True)
+    if held is not None and not _only_counted(held):
+        raise InvalidArgumentError(
+            f"{held.name or 'a tensor'} of {held.nbytes} bytes is in a memory plan, which moves "
+            "it, so that its memory cannot be shared with another process: close the policy "
+            f"first, or hand over {_COPY}"
+        )
+    if held is not None:
+        held.pinned = True
+
+
+class _Sent(ForkingPickler):
+    """Looks for tensors in what is to be sent to another process; refuses those that move."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, (Tensor, UntypedStorage)):
+            _refuse_sharing(obj)
+            return int, ()
+        return NotImplemented
+
+
+def _putting(method: Any) -> Any:
+    """Has a queue refuse in the call, as its own thread, which sends, could not tell who waits."""
+
+    @functools.wraps(method)
+    def put(self: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
+        watch = getattr(_THREAD, "watch", None)
+        if watch is not None and watch.residencies:
+            try:
+                _Sent(io.BytesIO(), -1).dump(obj)
+            except InvalidArgumentError:
+                raise
+            except Exception:  # the queue tells it
+                pass
+        return method(self, obj, *args, **kwargs)
+
+    return put
+
+
+def _starting(method: Any) -> Any:
+    @functools.wraps(method)
+    def start(self: threading.Thread) -> None:
+        run = self.run
+
+        def watched() -> None:
+            with _Watch(guards=True) as _THREAD.watch:
+                run()
+
+        self.run = watched
+        method(self)
+
+    return start
+
+
+def _guard_threads() -> None:
+    """Enters a watch in each thread that runs already, when Python calls something there."""
+
+    def enter(*_: Any) -> int:
+        if getattr(_THREAD, "watch", None) is not None:
+            sys.setprofile(None)
+        elif _get_current_dispatch_mode() is None:  # or another would be left in its place
+            sys.setprofile(None)
+            _THREAD.watch = _Watch(guards=True).__enter__()
+        return 0
+
+    own = sys.getprofile()
+    if sys.version_info >= (3, 12):
+        later = threading.getprofile()
+        threading.setprofile_all_threads(enter)
+        threading.setprofile(later)
+        sys.setprofile(own)
+        return
+    # What the function of Python 3.12 does.
+    python = ctypes.pythonapi
+    kind = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p
+    )
+    _THREAD_HOOKS.append(called := kind(enter))
+    for function in (python.PyThreadState_Get, python.PyInterpreterState_Get):
+        function.restype = ctypes.c_void_p
+    for function in (python.PyInterpreterState_ThreadHead, python.PyThreadState_Next):
+        function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    python._PyEval_SetProfile.argtypes = [ctypes.c_void_p, kind, ctypes.c_void_p]
+    this = python.PyThreadState_Get()
+    thread = python.PyInterpreterState_ThreadHead(python.PyInterpreterState_Get())
+    while thread:
+        if thread != this:
+            python._PyEval_SetProfile(thread, called, None)
+        thread = python.PyThreadState_Next(thread)
+
+
+_THREAD_HOOKS: list[Any] = []
+"""Functions of C that threads may call yet."""
 
 
 def _only_counted(held: Held) -> bool:

@@ -45,6 +45,7 @@ from .networks import NETWORKS
 from .products import BAGS, GATHERS, GRADIENTS, geometry_of, has_products, product_flops
 from .stages import OUTSIDE, Layering
 from .trace import LASTING, SHIPPED, SUFFIX, Geometry, Op, Tensor, Trace
+from .writes import written_arguments
 
 __all__ = [
     "Recorder",
@@ -66,10 +67,6 @@ _ALLOCATIONS = ("empty", "new_empty", "lift_fresh")
 """Beginnings of the names of operations that give memory and write nothing to it."""
 _OVERWRITES = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"))
 """Operations that do not read what they change."""
-_CHANGED_IN_TRAINING = dict.fromkeys(
-    ("native_batch_norm", "cudnn_batch_norm"), ("running_mean", "running_var")
-)
-"""Arguments that operations change without their schema saying so."""
 
 
 def capture(
@@ -334,9 +331,7 @@ class Recorder(TorchDispatchMode):
                     read, written = self._bytes_of(given), self._bytes_of(made, "temporary")
                     self._add(part, layer, source, read, written, flops, shapes)
             return result
-        changed = {each.name for each in schema if each.alias_info and each.alias_info.is_write}
-        if arguments.get("training"):
-            changed.update(_CHANGED_IN_TRAINING.get(kind, ()))
+        changed = {name for _, name in written_arguments(func, arguments)}
         unread = changed if kind in _OVERWRITES or "out" in changed else set()
         if kind.endswith("_like") or kind.startswith("new_"):
             unread = set(arguments)  # they look at shapes only

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -432,3 +433,202 @@ def test_the_process_grows_by_the_budget_and_little_more(tmp_path: Path) -> None
 
     assert growth() > 140 << 20
     assert growth(f"file:{tmp_path}") < 72 << 20
+
+
+def statistics_after(call: Callable[[Any, Any, Any], object], where: Residency | None) -> list[Any]:
+    """Statistics of 64 features after two calls, between which everything leaves."""
+    torch.manual_seed(1)
+    found = [torch.zeros(64), torch.ones(64)]
+    for _ in range(2):
+        if where is not None:
+            empty(where)
+        call(torch.randn(8, 64, 3), *found)
+    return [each.tolist() for each in found]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, *s: nn.functional.batch_norm(x, *s, training=True),
+        lambda x, *s: nn.functional.instance_norm(x, *s),
+        lambda x, *s: torch.batch_norm_update_stats(x, *s, 0.1),
+        lambda x, *s: torch.inference_mode()(nn.functional.batch_norm)(x, *s, training=True),
+        lambda x, *s: torch.inference_mode()(nn.functional.instance_norm)(x, *s),
+    ],
+)
+def test_what_operators_write_without_saying_so_is_kept(residency: Residency, call: Any) -> None:
+    found = statistics_after(call, residency)
+    residency.close()
+    assert found == statistics_after(call, None)
+
+
+def test_collectives_keep_their_memory(residency: Residency) -> None:
+    from torch.distributed import HashStore, all_reduce, destroy_process_group, init_process_group
+
+    init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        values = torch.ones(100)
+        empty(residency)
+        work: Any = all_reduce(values, async_op=True)
+        with pytest.raises(RuntimeError, match="handed out"):
+            residency.drop(residency.of(values))
+        work.wait()
+    finally:
+        destroy_process_group()
+    assert values.sum() == 100
+
+
+def test_a_refused_operation_leaves_no_mark(residency: Residency) -> None:
+    mean, variance, values = torch.zeros(25), torch.ones(25), torch.randn(8, 25)
+    residency.limit_bytes = 1300
+    before = residency.most_needed_bytes, residency.live_bytes, residency.most_live_bytes
+    refused: tuple[Callable[[], object], ...] = (
+        lambda: nn.functional.batch_norm(values, mean, variance, training=True),
+        lambda: torch.cat([values, values]),
+        lambda: values.add_(torch.ones(3)),
+        lambda: torch.empty(1000),
+    )
+    for call in refused:
+        with pytest.raises(RuntimeError):
+            call()
+        after = residency.most_needed_bytes, residency.live_bytes, residency.most_live_bytes
+        assert after == before
+        assert residency.used_bytes == sum(held.nbytes for held in residency if held.here)
+    assert mean.tolist() == [0.0] * 25
+    with pytest.raises(torch.OutOfMemoryError):
+        residency._make_room(10_000, "nothing")
+    assert residency.most_needed_bytes == before[0]
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_what_inference_mode_made_is_as_ever(residency: Residency, inference: bool) -> None:
+    def saved(values: Any) -> list[Any]:
+        file = io.BytesIO()
+        torch.save(values, file)
+        file.seek(0)
+        return torch.load(file).tolist()
+
+    calls: tuple[Callable[[Any], Any], ...] = (
+        lambda x: x.tolist(), repr, lambda x: f"{x[0, 0]:.2f}", lambda x: x.sum().item(), saved,
+        lambda x: copy.deepcopy(x).tolist(), lambda x: pickle.loads(pickle.dumps(x)).tolist(),
+        lambda x: x.T.contiguous().tolist(), lambda x: x.clone().tolist(), lambda x: repr(x[:2]),
+        lambda x: x.is_inference(), lambda x: repr(x.conj()),
+    )  # fmt: skip
+    with torch.inference_mode():
+        values = torch.arange(64.0).view(8, 8)
+        weight = nn.Parameter(torch.ones(8, 8))
+        plain = residency.copied(values)
+    assert plain.is_inference()
+    for call in calls:
+        for mode in torch.inference_mode(inference), torch.no_grad():
+            with mode:
+                empty(residency)
+                assert call(values) == call(plain)
+    with torch.inference_mode(inference):
+        assert "requires_grad=True" in repr(weight)
+        assert values.numpy().tolist() == plain.numpy().tolist()
+
+
+def test_memory_is_not_shared_with_other_processes(residency: Residency) -> None:
+    values, model = torch.ones(100), nn.Linear(64, 64)
+    residency.adopt(model.parameters())
+    context = torch.multiprocessing.get_context("spawn")
+    one_end, _ = context.Pipe()
+    calls: tuple[Callable[[], object], ...] = (
+        values.share_memory_,
+        values.untyped_storage().share_memory_,
+        values.untyped_storage()._share_filename_cpu_,
+        model.share_memory,
+        lambda: context.Queue().put({"it": [values[3:]]}),
+        lambda: context.JoinableQueue().put(model),
+        lambda: context.SimpleQueue().put(values.detach()),
+        lambda: one_end.send(values.untyped_storage()),
+    )
+    for call in calls:
+        empty(residency)
+        with pytest.raises(InvalidArgumentError, match="shared with another process"):
+            call()
+        assert values.untyped_storage().is_shared() is False
+        assert (values.sum(), model.weight.isfinite().all()) == (100, True)
+    empty(residency)
+    own = copy.deepcopy(values.detach())
+    queue = context.Queue()
+    queue.put(own.share_memory_())
+    assert queue.get(timeout=60).sum() == 100
+
+
+def test_memory_of_other_processes_and_files_stays(residency: Residency, tmp_path: Path) -> None:
+    with torch.utils._python_dispatch._disable_current_modes():
+        shared = torch.ones(100).share_memory_()
+        mapped = torch.from_file(str(tmp_path / "file"), shared=True, size=100)
+    others = (
+        shared,
+        mapped,
+        torch.from_numpy(np.ones(100)),
+        torch.frombuffer(bytearray(400), dtype=torch.uint8),
+    )
+    assert residency.adopt(others) == []
+    assert [residency.of(each.add_(1)) for each in others] == [None] * 4
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage")
+def test_storages_are_what_they_would_be(residency: Residency) -> None:
+    values = torch.ones(100)
+    storage = values.untyped_storage()
+    typed = torch.storage.TypedStorage(wrap_storage=storage, dtype=values.dtype, _internal=True)
+    for change in lambda: storage.fill_(0), lambda: storage.__setitem__(3, 64):
+        empty(residency)
+        change()
+        empty(residency)
+    assert len(storage) == storage.nbytes() == storage.size() == 400
+    empty(residency)
+    assert (storage[3], sum(storage.tolist())) == (64, 64)
+    empty(residency)
+    assert storage.clone()[3] == 64
+    empty(residency)
+    assert (typed[0], typed.tolist()[1]) == (values[0], values[1])
+    empty(residency)
+    torch.UntypedStorage(400).copy_(storage)
+    empty(residency)
+    storage.resize_(800)
+    assert residency.of(values).nbytes == 800
+    empty(residency)
+    assert values[0] == 2.0
+    storage.resize_(0)
+    assert (residency.of(values), residency.used_bytes) == (None, 0)
+
+
+def test_other_threads_use_what_may_leave_not_at_all(residency: Residency) -> None:
+    weight = nn.Parameter(torch.ones(10, 10))
+    residency.adopt([weight])
+    loss = (weight * weight).sum()
+    copied = copy.deepcopy(weight.detach())
+    average = torch.from_numpy(np.ones((10, 10), np.float32))
+
+    def used() -> list[str]:
+        calls: tuple[Callable[[], object], ...] = (
+            weight.sum, loss.backward, lambda: average.add_(weight.detach()), lambda: weight[0],
+            lambda: weight.data.zero_(), lambda: repr(weight), lambda: weight.untyped_storage()[0],
+            lambda: residency.copied(weight), lambda: residency.bring(weight),
+            lambda: torch.to_dlpack(weight.detach()), lambda: copy.deepcopy(weight),
+        )  # fmt: skip
+        for call in calls:
+            with pytest.raises(InvalidArgumentError, match=r"copy.deepcopy\(tensor.detach\(\)\)"):
+                call()
+        return [str(copied.sum().item()), str(average.add_(copied).sum().item())]
+
+    for pool in EARLY, ThreadPoolExecutor(1):
+        for leaves in False, True:
+            if leaves:
+                empty(residency)
+            with torch.no_grad():
+                average.fill_(1)
+            assert pool.submit(used).result() == ["100.0", "200.0"]
+    assert weight.sum() == 100
+    residency.close()
+    assert EARLY.submit(weight.sum).result() == 100
+
+
+EARLY = ThreadPoolExecutor(1)
+"""A thread that runs before there is a residency."""
+EARLY.submit(int).result()

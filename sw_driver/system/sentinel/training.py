@@ -95,8 +95,8 @@ class _Run:
     """The operation that the update begins with."""
     failed: bool = False
     """Whether an operation or a forward pass has raised."""
-    open: bool = False
-    """Whether an operation has begun and not ended."""
+    most_live_bytes: int = 0
+    """Of the steps before it."""
     moved: list[tuple[int, int, int]] = field(default_factory=list)
     """By operation the bytes in fast memory, and those moved out and back until then."""
 
@@ -279,12 +279,13 @@ class Sentinel(Policy):
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self._model:
             self._inside = self._residency.takes = False
-            if output is None and self._run is not None:
-                self._run.failed = True
+            if output is None:
+                self.failed()
 
     def _begin(self) -> None:
         self._residency.adopt(self._lasting())
         self._run = _Run(time.perf_counter_ns(), self.statistics.waited_ns)
+        self._run.most_live_bytes = self._residency.most_live_bytes
         self._number = 0
         if self._kinds:
             count = len(self._kinds[0].step.functions)
@@ -293,6 +294,7 @@ class Sentinel(Policy):
             self._kind = self._kinds[0]
 
     def _update(self, *_: object) -> None:
+        self._residency.check_thread()
         if (run := self._run) is not None:
             run.updates = len(run.step.functions)
 
@@ -358,7 +360,6 @@ class Sentinel(Policy):
         began = time.perf_counter_ns()
         step, kind = run.step, self._kind
         number = self._number = len(step.functions)
-        run.failed, run.open = run.failed or run.open, True
         if run.sequence and (node := _C._current_autograd_node()) is not None:
             self._note_visit(run, node._sequence_nr())
         for each in used:
@@ -400,7 +401,6 @@ class Sentinel(Policy):
             self._see(run, each)
             step.born[each.slot] = number
         step.made[number] = tuple([each.slot for each in made])
-        run.open = False
         if kind is not None and kind.plan is not None:
             for slot in kind.plan.leaving.get(number, ()):
                 if (held := self._by_slot.get(slot)) is not None:
@@ -409,6 +409,12 @@ class Sentinel(Policy):
         moved = self.statistics
         run.moved.append((self._residency.used_bytes, moved.bytes_out, moved.bytes_back))
         self._own_ns += time.perf_counter_ns() - began
+
+    def failed(self) -> None:
+        if (run := self._run) is not None:
+            run.failed = True
+            # A share is of what steps have that can be done.
+            self._residency.most_live_bytes = run.most_live_bytes
 
     def _see(self, run: _Run, held: Held) -> None:
         run.see(held)

@@ -96,9 +96,11 @@ class OffloadedOptimizer(ModuleOptimizer):
         ------
         RuntimeError: a parameter was given other memory, hyper-parameters have changed since some
             parameters were updated, or the module failed in an earlier step.
+        InvalidArgumentError: another thread than that of the platform calls.
         TypeError, ValueError, AxdimmError: as
             :meth:`~sw_driver.torch.optimizer.ModuleOptimizer.step`.
         """
+        self._platform.memory.check_thread()
         loss = None
         if closure is not None:
             with torch.enable_grad():
