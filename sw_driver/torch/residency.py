@@ -527,9 +527,10 @@ class Residency:
         try:
             self._using += used
             needed = self.policy.before(func, used)
-            # What writes cannot be refused once it has run.
-            if needed is None or (needed == 0 and kind.writes):
-                needed = self._expected(func, args, kwargs, used) if self._limit is not None else 0
+            if self._limit is None:
+                needed = needed or 0
+            elif needed is None or kind.writes:  # what has written can be refused no more
+                needed = max(needed or 0, self._expected(func, args, kwargs, used))
             lacks = self._used_bytes + needed > self.limit_bytes
             made_bytes = needed
             for each in used:

@@ -11,6 +11,7 @@ import unittest
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -24,11 +25,10 @@ from torch.utils._pytree import tree_leaves
 
 from sw_driver.workload.writes import HIDDEN_WRITES
 
-SAMPLES = 2
-"""Of an operator and format."""
+FORMATS = {torch.float32: 2, torch.bfloat16: 1}
+"""Samples of an operator by format."""
 MODULES = 4
 """Calls of a module and format."""
-FORMATS = torch.float32, torch.bfloat16
 
 
 def storages_of(values: Any) -> Iterator[tuple[int, Any]]:
@@ -95,14 +95,14 @@ def calls_of_operators() -> Iterator[Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     for operator in op_db:
-        for dtype in FORMATS:
+        for dtype, count in FORMATS.items():
             if dtype not in operator.supported_dtypes("cpu"):
                 continue
             with suppress(Exception):
                 samples = operator.sample_inputs(
                     "cpu", dtype, requires_grad=operator.supports_autograd
                 )
-                for _, each in zip(range(SAMPLES), samples, strict=False):
+                for _, each in zip(range(count), samples, strict=False):
                     yield lambda op=operator, it=each: op(it.input, *it.args, **it.kwargs)
 
 
@@ -134,8 +134,7 @@ def calls_of_layers() -> Iterator[Any]:
             values = torch.randn(4, 8, 5, 5, dtype=dtype, requires_grad=True)
             norm.to(dtype)
             yield lambda norm=norm, values=values: norm(values)
-    import torch._inductor
-
+    import_module("torch._inductor")  # which has operators of its own
     values = torch.randn(6, 8)  # of 192 bytes
     for func, options in (
         (torch.ops.inductor.resize_storage_bytes_, (256,)),

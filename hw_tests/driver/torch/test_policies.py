@@ -25,8 +25,15 @@ from hw_tests.driver.torch.odd_models import (
     batches,
     loss_of,
 )  # fmt: skip
-from hw_tests.driver.torch.policies import POLICIES, Begin
-from sw_driver.torch import ModuleOptimizer
+from hw_tests.driver.torch.policies import LEAST_BYTES, POLICIES, RULES, Begin
+from sw_driver.axdimm import Axdimm
+from sw_driver.device.errors import OutOfMemoryError
+from sw_driver.memory_node import DeviceNode
+from sw_driver.memory_node.backends.golden import GoldenNetwork
+from sw_driver.system.sentinel.training import Sentinel
+from sw_driver.torch import AdamW, ModuleOptimizer
+from sw_driver.torch.offloading import Offloading, TensorStore
+from sw_driver.torch.overlay import MemoryOverlay
 
 on_each = pytest.mark.parametrize("name", POLICIES)
 
@@ -164,6 +171,59 @@ def test_training_goes_on_after_an_exception(name: str, where: str, tmp_path: Pa
                 results += step(model, optimizer, batch)
             found.append([*results, *states(model, optimizer)])
     assert same(*found)
+
+
+def refusing(stack: ExitStack, model: nn.Module, name: str) -> Any:
+    """Put a model under a policy of little memory; return its optimizer."""
+    if name == "overlay":
+        network = GoldenNetwork(devices=2, local_bytes=1 << 15, share_bytes=1 << 20)
+        overlay = MemoryOverlay(
+            model, DeviceNode(network, 0, page_bytes=4096), least_bytes=LEAST_BYTES
+        )
+        stack.enter_context(overlay)
+        return torch.optim.AdamW(model.parameters())
+    if name == "offloading":
+        store = stack.enter_context(
+            TensorStore(stack.enter_context(Axdimm("golden:tiny", options=RULES)))
+        )
+        policy = stack.enter_context(Offloading(store, AdamW, device_bytes=60_000))
+        return policy.take(model) and policy.optimizer()
+    optimizer = torch.optim.AdamW(model.parameters())
+    fast = {"sentinel": 40_000, "sentinel of a share": "70%"}[name]
+    stack.enter_context(Sentinel(model, optimizer, fast=fast, least_bytes=64))
+    return optimizer
+
+
+@pytest.mark.parametrize("name", ["sentinel", "sentinel of a share", "overlay", "offloading"])
+def test_smaller_batches_train_after_one_that_is_refused(name: str) -> None:
+    """The first operation of the refused batch is a norm in training, which writes."""
+    sizes = {"sentinel of a share": [32, 48, 32, 512, 32, 48, 32]}.get(name, [32, 48, 512, 32, 48])
+    values = {size: torch.randn(size, 32) for size in sizes}
+    results = []
+    for refuses in True, False:
+        torch.manual_seed(1)
+        norm = nn.BatchNorm1d(32)
+        model = nn.Sequential(norm, nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8))
+        found = []
+        with ExitStack() as stack:
+            optimizer = refusing(stack, model, name)
+            for size in sizes:
+                optimizer.zero_grad()
+                if size < 512:
+                    loss = model(values[size]).square().mean()
+                    loss.backward()
+                    optimizer.step()
+                    found.append(loss.item())
+                elif refuses:
+                    before = [each.clone() for each in norm.buffers()]
+                    with pytest.raises((torch.OutOfMemoryError, OutOfMemoryError)):
+                        model(values[size]).square().mean().backward()
+                    if name != "overlay":  # which refuses what the norm saves
+                        assert same([*norm.buffers()][:2], before[:2])
+                    for each, value in zip(norm.buffers(), before, strict=True):
+                        each.copy_(value)
+        results.append([torch.tensor(found), *map(torch.clone, model.state_dict().values())])
+    assert same(*results)
 
 
 def train_and_save(name: str, folder: Path, steps: int) -> None:

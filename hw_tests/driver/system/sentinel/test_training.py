@@ -170,6 +170,20 @@ def test_a_step_with_an_exception_is_not_learnt(fails: Any) -> None:
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize("fails", [_fails_forward, _fails_in_an_operation])
+def test_a_share_is_not_of_what_a_step_had_that_failed(fails: Any) -> None:
+    model = layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with sentinel(model, optimizer, "90%") as policy:
+        for _ in range(3):
+            step(model, optimizer, batch=4)
+        before = policy.limit_bytes
+        with pytest.raises((KeyError, RuntimeError)):
+            fails(model)
+        assert policy.limit_bytes == before
+        step(model, optimizer, batch=4)
+
+
 def test_steps_of_ten_lengths_have_a_plan_each() -> None:
     model = layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
