@@ -25,6 +25,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, UntypedStorage
 from torch._C._dynamo import eval_frame
+from torch.utils import dlpack
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
     _disable_current_modes,
@@ -891,10 +892,11 @@ def _meta(values: Any, given: dict[int, Tensor]) -> Any:
 # What reads memory without an operation.
 
 
-_resize: Callable[[UntypedStorage, int], Any] = torch._C.StorageBase.resize_
-_copy: Callable[[UntypedStorage, UntypedStorage], Any] = torch._C.StorageBase.copy_
-_nbytes: Callable[[UntypedStorage], int] = torch._C.StorageBase.nbytes
-_data_ptr: Callable[[UntypedStorage], int] = torch._C.StorageBase.data_ptr
+_bytes: Any = torch._C.StorageBase
+_resize: Callable[[UntypedStorage, int], Any] = _bytes.resize_
+_copy: Callable[[UntypedStorage, UntypedStorage], Any] = _bytes.copy_
+_nbytes: Callable[[UntypedStorage], int] = _bytes.nbytes
+_data_ptr: Callable[[UntypedStorage], int] = _bytes.data_ptr
 
 
 @functools.cache
@@ -906,9 +908,8 @@ def _read_through() -> None:
         setattr(Tensor, name, _reading(getattr(Tensor, name), copies=True))
     for name in ("__deepcopy__", "numpy", "data_ptr", "untyped_storage"):
         setattr(Tensor, name, _reading(getattr(Tensor, name), writes=name != "__deepcopy__"))
-    Tensor.__dlpack__ = _reading(Tensor.__dlpack__, writes=True, pins=True)
-    for module in (torch, torch.utils.dlpack):
-        module.to_dlpack = _reading(module.to_dlpack, writes=True, pins=True)
+    for owner, name in ((Tensor, "__dlpack__"), (torch, "to_dlpack"), (dlpack, "to_dlpack")):
+        setattr(owner, name, _reading(getattr(owner, name), writes=True, pins=True))
     for name in (
         "__getitem__", "__setitem__", "_byteswap", "_set_from_file", "_write_file", "copy_",
         "data_ptr", "fill_",

@@ -463,18 +463,19 @@ def test_what_operators_write_without_saying_so_is_kept(residency: Residency, ca
 
 
 def test_collectives_keep_their_memory(residency: Residency) -> None:
-    from torch.distributed import HashStore, all_reduce, destroy_process_group, init_process_group
+    from torch import distributed
 
-    init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    store = distributed.HashStore()  # pyright: ignore[reportPrivateImportUsage]
+    distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         values = torch.ones(100)
         empty(residency)
-        work: Any = all_reduce(values, async_op=True)
+        work: Any = distributed.all_reduce(values, async_op=True)
         with pytest.raises(RuntimeError, match="handed out"):
             residency.drop(residency.of(values))
         work.wait()
     finally:
-        destroy_process_group()
+        distributed.destroy_process_group()
     assert values.sum() == 100
 
 
