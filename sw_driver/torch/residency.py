@@ -1115,10 +1115,10 @@ def held_of(tensor: Tensor) -> Held | None:
     """What a residency has of a tensor."""
     if _DEAD:
         _mourn()
-    if not _HELD or tensor.layout is not torch.strided:
+    if not _HELD:
         return None
     try:
-        return _HELD.get(_storage_of(tensor)._cdata)
+        return _HELD.get(_storage_of(tensor)._cdata) if tensor.layout is torch.strided else None
     except (RuntimeError, NotImplementedError):  # a class of tensors without
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from sw_driver.torch import ModuleOptimizer, StepHandle
 from sw_driver.torch.step import Interrupts
 
+from .gradients import StoreState, gradient_of, guarded, set_gradient
 from .policy import Stored
 
 __all__ = ["OffloadedOptimizer", "offloaded"]
@@ -38,7 +39,6 @@ class OffloadedOptimizer(ModuleOptimizer):
         self._tensors = {name: key for name, key in self.state_keys.items() if name in tensors}
         """PyTorch's names of the tensors of the state that the rule has, by the rule's names."""
         self._trained: dict[Tensor, Stored] = {}
-        self._hooks: list[Any] = []
         self._sent: deque[Any] = deque()
         self._early = getattr(device, "early_updates", False)
         self._clips = False
@@ -52,7 +52,9 @@ class OffloadedOptimizer(ModuleOptimizer):
                 f"{self._skips}: a store has everything in FP32 and updates each gradient as it "
                 "comes; use an optimizer without 8bit in its name and without options of precision"
             )
-        self.state = defaultdict(dict)  # PyTorch's Adagrad has put something there
+        # PyTorch's Adagrad has put something there.
+        self._no_state: Any = StoreState(self)
+        self.state = self._no_state
 
     def _attach(self, device: Any) -> None:
         """Does nothing: the platform is known before the parameters are."""
@@ -83,8 +85,9 @@ class OffloadedOptimizer(ModuleOptimizer):
         for parameter, stored in found:
             if stored is not None and parameter.requires_grad:
                 self._trained[parameter], stored.group = stored, number
-                hook = parameter.register_post_accumulate_grad_hook(self._take)
-                self._hooks.append(hook)
+                stored.optimizer = self
+                stored.hook = parameter.register_post_accumulate_grad_hook(self.take)
+                parameter.__class__ = guarded(type(parameter))
 
     # For those who train.
 
@@ -106,6 +109,7 @@ class OffloadedOptimizer(ModuleOptimizer):
             with torch.enable_grad():
                 loss = closure()
         self._settle()
+        self._send_back()
         waiting = self._waiting()
         try:
             for stored, hyperparameters in waiting:
@@ -145,6 +149,7 @@ class OffloadedOptimizer(ModuleOptimizer):
                     f"{stored.name} was updated when its gradient came, without clipping: "
                     "call clip_grad_norm() in the first step already, or have early_updates=False"
                 )
+        self._send_back()
         keys = [each.key for each in self._trained.values() if each.gradients]
         norm = self._store.norm(keys) if keys else 0.0
         if error_if_nonfinite and not np.isfinite(norm):
@@ -155,16 +160,72 @@ class OffloadedOptimizer(ModuleOptimizer):
         return torch.tensor(norm, dtype=torch.float32, device="cpu")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forgets the gradients on the module. Raises ``RuntimeError`` if some have been used."""
+        """Forget the gradients on the module. Raises ``RuntimeError`` if some have been used."""
         self._settle()
         for stored in self._trained.values():
-            if stored.hyperparameters is not None:
-                raise RuntimeError(
-                    f"zero_grad() after {stored.name} was updated: call step() first, or "
-                    "have early_updates=False"
-                )
+            self._refuse_updated(stored, "zero_grad()")
         self.give_up()
+        for parameter, stored in self._trained.items():
+            if stored.spent and not set_to_none:
+                set_gradient(parameter, self._empty(stored).zero_())
+            stored.spent = False
         super().zero_grad(set_to_none=set_to_none)
+
+    @torch.no_grad()
+    def bring_back(self, stored: Stored) -> str:
+        """Have a gradient in its parameter's ``grad``, from where :meth:`step` sends it again.
+
+        Return an empty string, or why it cannot be there. Since a program that reads gradients
+        may change them, no update runs before :meth:`step` from then on.
+        """
+        if stored.spent:
+            return f"{stored.name}, which step() has used: read it between backward() and step()"
+        if not stored.gradients:
+            return ""
+        self._settle()
+        self._early = False
+        if stored.hyperparameters is not None:
+            return (
+                f"{stored.name}, which was updated when its gradient came: have "
+                "early_updates=False, or read gradients in the first step already"
+            )
+        values = self._empty(stored)
+        values.copy_(torch.from_numpy(self._store.read(stored.key, "g")))
+        if stored.negated:
+            values.neg_()
+        if (more := gradient_of(stored.parameter)) is not None:
+            with torch.set_grad_enabled(more.requires_grad):
+                values = values + more
+        with Interrupts():
+            self._store.discard(stored.key)
+            stored.gradients = 0
+            set_gradient(stored.parameter, values)
+        return ""
+
+    def drop(self, stored: Stored) -> None:
+        """Forget a parameter's gradient, as the program sets its ``grad``."""
+        self._settle()
+        self._refuse_updated(stored, f"{stored.name}.grad = ...")
+        self._store.discard(stored.key)
+        self._early = self._early and not stored.gradients
+        stored.gradients, stored.spent = 0, False
+
+    def _empty(self, stored: Stored) -> Tensor:
+        parameter = stored.parameter
+        return torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
+
+    def _send_back(self) -> None:
+        """Send to the module what the program has in parameters' ``grad``."""
+        for parameter in self._trained:
+            if gradient_of(parameter) is not None:
+                self._send(parameter)
+
+    def _refuse_updated(self, stored: Stored, call: str) -> None:
+        if stored.hyperparameters is not None:
+            raise RuntimeError(
+                f"{call} after {stored.name} was updated: call step() first, or "
+                "have early_updates=False"
+            )
 
     def give_up(self) -> None:
         """Ends an iteration without a step; what was updated in it stays updated."""
@@ -182,9 +243,11 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     def close(self) -> None:
         """Lets go of the parameters; the platform's ``close()`` calls it."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
+        for parameter, stored in self._trained.items():
+            if stored.optimizer is not None:
+                stored.hook.remove()
+                parameter.__class__ = type(parameter)._own_class
+            stored.optimizer = None
 
     def state_dict(self) -> dict[str, Any]:
         """The state dict as PyTorch has it, with its names; tensors are copies in the host's
@@ -193,24 +256,29 @@ class OffloadedOptimizer(ModuleOptimizer):
         Raises ``RuntimeError`` between ``backward()`` and :meth:`step`.
         """
         self._settle()
+        self._check_state_unused()
         if any(stored.gradients for stored in self._trained.values()):
             raise RuntimeError(
                 "state_dict() between backward() and step(): gradients are on the module already, "
                 "and parameters may be updated; call step() first"
             )
-        self.state = defaultdict(dict)
-        try:
-            for parameter, stored in self._trained.items():
-                if stored.steps and self.counts_steps:
+        state: dict[Tensor, dict[str, Tensor]] = {}
+        for parameter, stored in self._trained.items():
+            if stored.steps:
+                values = {
+                    key: torch.from_numpy(self._store.read(stored.key, name))
+                    for name, key in self._tensors.items()
+                }
+                if self.counts_steps:
                     step = torch.tensor(stored.steps, dtype=torch.float32, device="cpu")
-                    self.state[parameter]["step"] = step
-                for name, key in self._tensors.items() if stored.steps else ():
-                    self.state[parameter][key] = torch.from_numpy(
-                        self._store.read(stored.key, name)
-                    )
+                    values = {"step": step, **values}
+                if values:
+                    state[parameter] = values
+        try:
+            self.state: Any = state
             return torch.optim.Optimizer.state_dict(self)
         finally:
-            self.state = defaultdict(dict)
+            self.state = self._no_state
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -230,7 +298,7 @@ class OffloadedOptimizer(ModuleOptimizer):
                     value = torch.full(parameter.shape, fill, dtype=torch.float32, device="cpu")
                 self._store.write(stored.key, name, value.detach().cpu().contiguous().numpy())
             stored.steps = int(state["step"]) if "step" in state else int(bool(state))
-        self.state = defaultdict(dict)
+        self.state = self._no_state
 
     # What happens in an iteration.
 
@@ -239,17 +307,31 @@ class OffloadedOptimizer(ModuleOptimizer):
         self._platform.residency.restart()
 
     @torch.no_grad()
-    def _take(self, parameter: Tensor) -> None:
-        """Sends a gradient to the module, and runs the update if it is time."""
+    def take(self, parameter: Tensor) -> None:
+        """Send what autograd has just added to a gradient to the module.
+
+        A gradient with a graph stays until :meth:`step`, as the program may differentiate it.
+        There is none if a hook of the program has dropped it.
+        """
+        stored, gradient = self._trained[parameter], gradient_of(parameter)
+        self._refuse_spent(stored)
+        if gradient is not None and gradient.requires_grad:
+            self.bring_back(stored)
+        elif gradient is not None:
+            self._send(parameter)
+
+    @torch.no_grad()
+    def _send(self, parameter: Tensor) -> None:
+        """Send a gradient to the module, and run the update if it is time."""
         self._settle()
-        stored, gradient = self._trained[parameter], parameter.grad
+        stored, gradient = self._trained[parameter], gradient_of(parameter)
         assert gradient is not None
         if gradient.layout is not torch.strided:
             raise TypeError(
                 f"the gradient of {stored.name} is {gradient.layout}: expected a dense one"
             )
         self._refuse_moved(stored)
-        parameter.grad = None
+        set_gradient(parameter, None)
         if stored.hyperparameters is not None:
             self._failure = RuntimeError(
                 f"{stored.name} has a further gradient, but was updated when as many had come as "
@@ -257,14 +339,14 @@ class OffloadedOptimizer(ModuleOptimizer):
                 "on from a checkpoint"
             )
             raise self._failure
-        if self.param_groups[stored.group].get("maximize"):
+        if negated := bool(self.param_groups[stored.group].get("maximize")):
             gradient = -gradient
         # The copy has left the device's memory when this returns, whenever the module takes it.
         values = np.array(gradient.detach().cpu().numpy(), order="C")
         try:
             with Interrupts():
                 self._sent.append(self._store.receive(stored.key, values, measure=self._clips))
-                stored.gradients += 1
+                stored.gradients, stored.negated = stored.gradients + 1, negated
             while len(self._sent) > IN_FLIGHT:
                 self._sent.popleft().wait()
             if self._early and (stored.gradients, stored.uses) == stored.usual:
@@ -282,24 +364,20 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     def _waiting(self) -> list[tuple[Stored, dict[str, float]]]:
         """The parameters that have gradients, in their order, with their hyper-parameters."""
-        if any(self.state.values()):
-            raise RuntimeError(
-                "something was put into optimizer.state, but the store has the state: use "
-                "load_state_dict()"
-            )
+        self._check_state_unused()
         result, groups = [], {}
         for number, group in enumerate(self.param_groups):
             groups |= dict.fromkeys(group["params"], number)
         for parameter in groups:
-            if parameter.grad is not None and parameter.numel():
+            if gradient_of(parameter) is not None and parameter.numel():
                 stored = self._platform.find(parameter)
                 raise RuntimeError(
-                    f"{stored.name if stored else 'a parameter'} has a gradient that has not left "
-                    "for the module: it was frozen when optimizer() was called, or the program put "
-                    "something into .grad"
+                    f"{stored.name if stored else 'a parameter'} has a gradient, but was frozen "
+                    "when optimizer() was called: unfreeze it before"
                 )
         for parameter, stored in self._trained.items():
             self._refuse_moved(stored)
+            self._refuse_spent(stored)
             if groups.get(parameter) != stored.group:
                 raise RuntimeError(
                     f"{stored.name} was taken out of group {stored.group}: use "
@@ -307,6 +385,11 @@ class OffloadedOptimizer(ModuleOptimizer):
                 )
             if not stored.gradients:
                 continue
+            if stored.negated != bool(self.param_groups[stored.group].get("maximize")):
+                raise RuntimeError(
+                    f"maximize of {stored.name} was changed between backward() and step(): change "
+                    "it after step()"
+                )
             hyperparameters = self._hyperparameters_of(stored)
             if stored.hyperparameters not in (None, hyperparameters):
                 raise RuntimeError(
@@ -320,6 +403,24 @@ class OffloadedOptimizer(ModuleOptimizer):
     def _hyperparameters_of(self, stored: Stored) -> dict[str, float]:
         group = self.param_groups[stored.group]
         return self._checked(self._rule_of(group), self.hyperparameters(group), stored.steps + 1)
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether the store has state, as PyTorch's optimizer would in ``state``."""
+        return any(stored.steps for stored in self._trained.values())
+
+    def _check_state_unused(self) -> None:
+        if self.state is not self._no_state:
+            raise RuntimeError(
+                "optimizer.state was set, but the store has the state: use load_state_dict()"
+            )
+
+    def _refuse_spent(self, stored: Stored) -> None:
+        if stored.spent:
+            raise RuntimeError(
+                f"{stored.name} has the gradient of the last step, which PyTorch would use again, "
+                "but the module has it no more: call optimizer.zero_grad() after each step()"
+            )
 
     def _refuse_moved(self, stored: Stored) -> None:
         if self._platform.find(stored.parameter) is not stored:

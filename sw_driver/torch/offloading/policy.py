@@ -74,6 +74,19 @@ class Stored:
     """Hyper-parameters of the parameter's update in this iteration, once that is queued."""
     usual: tuple[int, int] = 0, 0
     """The most gradients and uses of the parameter in an iteration that is over."""
+    spent: bool = False
+    """Whether PyTorch would still have the gradient of an iteration that is over."""
+    negated: bool = False
+    """Whether the gradients that came were negated."""
+    optimizer: Any = None
+    """The optimizer that trains the parameter."""
+    hook: Any = None
+    """The handle of the hook that sends the parameter's gradients."""
+
+    @property
+    def keeps_gradient(self) -> bool:
+        """Whether the parameter has a gradient that is not in its ``grad``."""
+        return self.gradients > 0 or self.spent
 
 
 Use = tuple[Stored | None, tuple[bool, bool]]
@@ -148,6 +161,7 @@ class ParameterPolicy(Policy):
         """An iteration begins: what its first operations used before is fetched."""
         self._place = START
         for stored in self._stored:
+            stored.spent |= stored.gradients > 0
             stored.uses, stored.gradients, stored.hyperparameters = 0, 0, None
         self._current.clear()
         self._look_ahead(self._next())

@@ -31,6 +31,7 @@ def main(folder: Path, steps: int) -> None:
         done = platform.load(checkpoint)["step"] if checkpoint.exists() else 0
         print(done, flush=True)
         for step, batch in list(enumerate(batches(steps), 1))[done:]:
+            optimizer.zero_grad()
             loss_of(model, batch).backward()
             optimizer.step()
             platform.save(checkpoint, step=step)
