@@ -21,6 +21,7 @@ from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 
 from sw_driver.memory_node import CompressionStatistics, DeviceNode
 
+from .copies import PlainCopies
 from .remote import RemoteStore
 from .residency import Held, Policy, Residency, Statistics, described
 
@@ -135,6 +136,7 @@ class MemoryOverlay(Policy):
         """Of outputs of cheap layers, what storage they are made of, and how."""
         self._layers: list[nn.Module] = []
         """Cheap layers whose calls are seen."""
+        self._copies: list[PlainCopies] = []
         self._packing: Any = None
         self._modes = 0
 
@@ -146,6 +148,9 @@ class MemoryOverlay(Policy):
     def __str__(self) -> str:
         return described("MemoryOverlay", self.report())
 
+    def __getstate__(self) -> Any:
+        raise TypeError("MemoryOverlay is of one model: copy the model, which is a plain one then")
+
     def __enter__(self) -> MemoryOverlay:
         self._residency.__enter__()
         self._modes = _modes()
@@ -156,6 +161,7 @@ class MemoryOverlay(Policy):
             if type(each) in self._cheap and "forward" not in vars(each):
                 each.forward = partial(self._forward, each)
                 self._layers.append(each)
+                self._copies.append(PlainCopies(each, (), names=("forward",)))
         self._packing = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         self._packing.__enter__()
         return self
@@ -164,6 +170,7 @@ class MemoryOverlay(Policy):
         self._packing.__exit__(*error)
         while self._layers:
             vars(self._layers.pop()).pop("forward", None)
+            self._copies.pop().close()
         try:
             if error[0] is None:
                 self.before(None, [])

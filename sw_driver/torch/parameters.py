@@ -1,4 +1,4 @@
-"""Which parameters the module can update: numbers that can be converted, each in its own memory."""
+"""Which parameters can be moved, and which optimizers fit: numbers in memory of their own."""
 
 from __future__ import annotations
 
@@ -9,12 +9,68 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-__all__ = ["ParameterChecks"]
+from sw_driver.device.errors import InvalidArgumentError
+
+__all__ = ["ParameterChecks", "check_own_memory", "check_training", "span_bytes"]
 
 _TRIES: Any = 10**6
 """Of finding whether two views overlap; beyond it they count as if they did."""
+
+
+def check_training(model: Any, optimizer: Any) -> None:
+    """Raise ``InvalidArgumentError`` unless these are a model and an optimizer of it."""
+    for name, value, kind in (("model", model, nn.Module), ("optimizer", optimizer, Optimizer)):
+        if not isinstance(value, kind):
+            raise InvalidArgumentError(
+                f"{name} is {_shown(value)}: expected a torch {kind.__name__}"
+            )
+    known = {*model.parameters()}
+    updated = [each for group in optimizer.param_groups for each in group["params"]]
+    if others := sum(each not in known for each in updated):
+        raise InvalidArgumentError(
+            f"{others} of the optimizer's {len(updated)} parameters are not the model's: "
+            "expected an optimizer of model.parameters()"
+        )
+
+
+def check_own_memory(model: nn.Module) -> None:
+    """Raise ``InvalidArgumentError`` if a parameter and another tensor are in the same storage.
+
+    Weights of a recurrent layer may be, one behind the other, as cuDNN has them.
+    """
+    layers = [each for each in model.modules() if isinstance(each, nn.RNNBase)]
+    recurrent = {each: layer for layer in layers for each in layer.parameters()}
+    spans = []
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if not nn.parameter.is_lazy(tensor) and tensor.layout is torch.strided and tensor.numel():
+            storage = tensor.untyped_storage()
+            begin = storage.data_ptr()
+            if begin:  # there is none on "meta"
+                spans.append((str(tensor.device), begin, begin + storage.nbytes(), name, tensor))
+            if isinstance(tensor, nn.Parameter) and tensor not in recurrent:
+                nbytes = span_bytes(tensor)
+                if storage.nbytes() != nbytes:
+                    raise InvalidArgumentError(
+                        f"{name} lies in memory of {storage.nbytes()} bytes, of which it is "
+                        f"{nbytes}: expected memory of its own; register a clone()"
+                    )
+    last: Any = None
+    for span in sorted(spans, key=lambda span: span[:4]):
+        where, begin, end, name, tensor = span
+        if last is not None and last[0] == where and begin < last[2]:
+            both = tensor, last[4]
+            owners = {recurrent.get(each) for each in both}
+            packed = len(owners) == 1 and None not in owners
+            if any(isinstance(each, nn.Parameter) for each in both) and not packed:
+                raise InvalidArgumentError(
+                    f"{name} shares memory with {last[3]}, and would have its own afterwards: "
+                    "register one Parameter in both places, or a clone()"
+                )
+        if last is None or last[0] != where or end > last[2]:
+            last = span
 
 
 class ParameterChecks:
@@ -97,3 +153,14 @@ def _memory(begin: int, kind: str, shape: tuple[int, ...], strides: tuple[int, .
     """An array at an address, which is not to be read."""
     place = {"data": (begin, True), "typestr": kind, "shape": shape, "strides": strides}
     return np.asarray(SimpleNamespace(__array_interface__={**place, "version": 3}))
+
+
+def span_bytes(tensor: Tensor) -> int:
+    """Return the bytes from a tensor's first element to the end of its last."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    elements = 1 + sum((size - 1) * stride for size, stride in steps)
+    return elements * tensor.itemsize if tensor.numel() else 0
+
+
+def _shown(value: Any) -> str:
+    return type(value).__name__ if isinstance(value, Tensor | nn.Module) else f"{value!r:.60}"

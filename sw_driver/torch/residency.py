@@ -906,8 +906,10 @@ def _read_through() -> None:
     paths, and other bits come out.)"""
     for name in ("__repr__", "__format__", "__reduce_ex__", "tolist"):
         setattr(Tensor, name, _reading(getattr(Tensor, name), copies=True))
-    for name in ("__deepcopy__", "numpy", "data_ptr", "untyped_storage"):
-        setattr(Tensor, name, _reading(getattr(Tensor, name), writes=name != "__deepcopy__"))
+    for kind in (Tensor, torch.nn.Parameter):
+        kind.__deepcopy__ = _reading(kind.__deepcopy__, apart=True)
+    for name in ("numpy", "data_ptr", "untyped_storage"):
+        setattr(Tensor, name, _reading(getattr(Tensor, name), writes=True))
     for owner, name in ((Tensor, "__dlpack__"), (torch, "to_dlpack"), (dlpack, "to_dlpack")):
         setattr(owner, name, _reading(getattr(owner, name), writes=True, pins=True))
     for name in (
@@ -948,7 +950,16 @@ def _held_in(value: Tensor | UntypedStorage, *, pins: bool = False) -> Held | No
     return held
 
 
-def _reading(method: Any, *, copies: bool = False, writes: bool = False, pins: bool = False) -> Any:
+def _reading(
+    method: Any,
+    *,
+    copies: bool = False,
+    writes: bool = False,
+    pins: bool = False,
+    apart: bool = False,
+) -> Any:
+    """Return a method that finds a tensor's memory; what it makes is not counted if ``apart``."""
+
     @functools.wraps(method)
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
         for each in (self, *args) if _HELD else ():
@@ -963,6 +974,9 @@ def _reading(method: Any, *, copies: bool = False, writes: bool = False, pins: b
             held.pinned |= pins
             if writes:
                 residency._changed(held)
+            if apart:
+                with _disable_current_modes():
+                    return method(self, *args, **kwargs)
         return method(self, *args, **kwargs)
 
     return read

@@ -25,6 +25,8 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_integer, check_name
+from sw_driver.torch.copies import PlainCopies
+from sw_driver.torch.parameters import check_own_memory, check_training, span_bytes
 from sw_driver.torch.residency import described
 
 from .profiler import Cuda, layers_of
@@ -203,6 +205,8 @@ class MemFerry:
         device: torch.device | str | None = None,
         budget_bytes: int | None = None,
     ) -> None:
+        check_training(model, optimizer)
+        check_own_memory(model)
         modules = layers_of(model)
         self._layers = _planned(plan, modules)
         names = {each: name for name, each in model.named_parameters()}
@@ -210,12 +214,6 @@ class MemFerry:
         if len(devices) > 1:
             where = ", ".join(f"{name!r} on {each}" for each, name in devices.items())
             raise InvalidArgumentError(f"parameters {where}: expected all on one device")
-        updated = [each for group in optimizer.param_groups for each in group["params"]]
-        if others := sum(each not in names for each in updated):
-            raise InvalidArgumentError(
-                f"{others} of the optimizer's {len(updated)} parameters are not the model's: "
-                "expected an optimizer of model.parameters()"
-            )
         # A parameter of several layers belongs to the last, as in a profile.
         owners = {p: layer for layer in self._layers for p in modules[layer.name].parameters()}
         for parameter, layer in owners.items():
@@ -266,6 +264,9 @@ class MemFerry:
         counted = ", ".join(f"{number} layers {mode}" for mode, number in modes.items())
         return described(f"MemFerry: {counted}", report)
 
+    def __getstate__(self) -> Any:
+        raise TypeError("MemFerry is of one model: copy the model, which is a plain one then")
+
     def _place(self, owners: Mapping[nn.Parameter, _Layer], names: Mapping[Any, str]) -> None:
         """Gives the parameters their memory on the host, and layers theirs on the GPU."""
         total = sum(each.nbytes for each in self._layers)
@@ -294,17 +295,21 @@ class MemFerry:
             if (call := accumulate()) is not None:
                 call(parameter)
 
-        model.register_forward_pre_hook(self._begin)
-        model.register_forward_hook(self._turn)
+        hooks = [
+            model.register_forward_pre_hook(self._begin),
+            model.register_forward_hook(self._turn),
+        ]
         for layer in self._layers:
             if layer.mode != "DHA":
                 module = modules[layer.name]
-                module.register_forward_pre_hook(partial(self._enter, layer))
-                module.register_forward_hook(partial(self._leave, layer), always_call=True)
+                enter, leave = partial(self._enter, layer), partial(self._leave, layer)
+                hooks.append(module.register_forward_pre_hook(enter))
+                hooks.append(module.register_forward_hook(leave, always_call=True))
             for each in layer.held:
                 self._of[each.parameter] = layer, each
                 if each.parameter.requires_grad:
                     each.parameter.register_post_accumulate_grad_hook(accumulated)
+        PlainCopies(model, hooks)
         optimizer.step = MethodType(self._stepping(optimizer.step), optimizer)
         optimizer.register_load_state_dict_pre_hook(lambda *_: self._give_all(host=True))
         optimizer.register_load_state_dict_post_hook(lambda *_: self._give_all(host=False))
@@ -446,15 +451,8 @@ def _device(device: torch.device) -> _Host | _Gpu:
     return _Host() if device.type == "cpu" else _Gpu(device)
 
 
-def _span_bytes(tensor: Tensor) -> int:
-    """From a tensor's first element to the end of its last."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    elements = 1 + sum((size - 1) * stride for size, stride in steps)
-    return elements * tensor.itemsize if tensor.numel() else 0
-
-
 def _padded(tensor: Tensor) -> int:
-    return -(-_span_bytes(tensor) // _ALIGNED_BYTES) * _ALIGNED_BYTES
+    return -(-span_bytes(tensor) // _ALIGNED_BYTES) * _ALIGNED_BYTES
 
 
 def _view(begin: int, like: Tensor, vector: Tensor) -> Tensor:
@@ -462,7 +460,7 @@ def _view(begin: int, like: Tensor, vector: Tensor) -> Tensor:
 
     It has a storage of its own, as what saves models takes those that share one for the same.
     """
-    storage = vector.untyped_storage()[begin : begin + _span_bytes(like)]
+    storage = vector.untyped_storage()[begin : begin + span_bytes(like)]
     made = torch.empty(0, dtype=like.dtype, device=vector.device)
     return made.set_(storage, 0, like.shape, like.stride())
 

@@ -27,6 +27,8 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_name
+from sw_driver.torch.copies import PlainCopies
+from sw_driver.torch.parameters import check_training
 from sw_driver.torch.residency import Held, Policy, Residency, Statistics, described, held_of
 from sw_driver.torch.stores import store_at
 
@@ -144,6 +146,7 @@ class Sentinel(Policy):
         slow: str = "host",
         least_bytes: int = 1 << 16,
     ) -> None:
+        check_training(model, optimizer)
         self._share, self._bytes = _budget(fast)
         self._model, self._optimizer = model, optimizer
         self._kind: _Kind | None = None
@@ -186,6 +189,7 @@ class Sentinel(Policy):
             optimizer.register_step_post_hook(self._end),
             model.register_state_dict_post_hook(_as_copies),
         ]
+        self._copies = PlainCopies(model, self._hooks)
 
     @property
     def statistics(self) -> Statistics:
@@ -248,7 +252,11 @@ class Sentinel(Policy):
             for each in self._hooks:
                 each.remove()
             self._hooks.clear()
+            self._copies.close()
             self._residency.close()
+
+    def __getstate__(self) -> Any:
+        raise TypeError("Sentinel is of one model: copy the model, which is a plain one then")
 
     def __enter__(self) -> Sentinel:
         if not self._hooks:

@@ -20,6 +20,7 @@ from hw.rules import rule
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import replacing
 from sw_driver.torch import ModuleOptimizer
+from sw_driver.torch.copies import PlainCopies
 from sw_driver.torch.residency import described, held_of
 
 from .optimizer import OffloadedOptimizer, offloaded
@@ -112,8 +113,7 @@ class Offloading:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "an offloaded model's parameters lie in a store, so that it can be neither copied nor "
-            "pickled: save its state_dict(), or load that into another model"
+            "Offloading is of one store: copy the model, which is a plain one then, or save()"
         )
 
     def close(self) -> None:
@@ -128,6 +128,7 @@ class Offloading:
         self._hooks.clear()
         if self.model is not None:
             self.model.__dict__.pop("zero_grad", None)
+            self._copies.close()
         self._thread = None
         for stored in self.residency:
             self.residency.forget(stored)
@@ -196,6 +197,9 @@ class Offloading:
         self._hooks.append(model.register_load_state_dict_pre_hook(partial(self._before_load)))
         for module in model.modules():
             self._hooks.append(module.register_state_dict_post_hook(partial(self._fill)))
+        self._copies = PlainCopies(
+            model, self._hooks, names=("zero_grad",), check=self._before_state
+        )
         self.model = model
         # The module has the gradients, so PyTorch's own would forget nothing.
         model.zero_grad = partial(self._zero_grad, model)  # type: ignore[method-assign]
@@ -302,8 +306,8 @@ class Offloading:
         for stored in self.residency:
             if stored.hyperparameters is not None:
                 raise RuntimeError(
-                    f"state_dict() between backward() and step(): {stored.name} is updated "
-                    "already, and others are not; call step() first"
+                    f"state_dict() between backward() and step(), or a copy: {stored.name} is "
+                    "updated already, and others are not; call step() first"
                 )
 
     def _before_load(self, *_: object) -> None:

@@ -1,0 +1,59 @@
+"""Copies and pickles of a model under a policy, which are plain models without its hooks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+__all__ = ["PlainCopies"]
+
+
+class PlainCopies:
+    """Has copies and pickles of a model, and of its parts, be without a policy's hooks.
+
+    Parameters
+    ----------
+    hooks: handles of the policy's hooks of modules.
+    names: attributes that the policy has set.
+    check: raises if no copy can be made now.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        hooks: Iterable[Any],
+        *,
+        names: Iterable[str] = (),
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        self._numbers = {each.id for each in hooks}
+        self._names, self._check = {"__getstate__", *names}, check
+        self._modules = [*map(weakref.ref, model.modules())]
+        for each in self._modules:
+            # This is what `copy`, `pickle` and `torch.save` take an object's content from.
+            vars(each())["__getstate__"] = partial(self._state, each)
+
+    def close(self) -> None:
+        """Leave the model as it was."""
+        for each in self._modules:
+            if (module := each()) is not None:
+                vars(module).pop("__getstate__", None)
+        self._modules.clear()
+
+    def _state(self, reference: Callable[[], Any]) -> Any:
+        module = reference()
+        if self._check is not None:
+            self._check()
+        state = type(module).__getstate__(module)
+        if not isinstance(state, dict):
+            return state
+        plain = {name: value for name, value in state.items() if name not in self._names}
+        for name, value in plain.items():
+            if "_hooks" in name and isinstance(value, dict) and value.keys() & self._numbers:
+                kept = {key: hook for key, hook in value.items() if key not in self._numbers}
+                plain[name] = type(value)(kept)
+        return plain
