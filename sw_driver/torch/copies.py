@@ -45,10 +45,11 @@ class PlainCopies:
         self._modules.clear()
 
     def _state(self, reference: Callable[[], Any]) -> Any:
-        module = reference()
+        module: Any = reference()
         if self._check is not None:
             self._check()
-        state = type(module).__getstate__(module)
+        own_class: Any = type(module)
+        state = own_class.__getstate__(module)
         if not isinstance(state, dict):
             return state
         plain = {name: value for name, value in state.items() if name not in self._names}

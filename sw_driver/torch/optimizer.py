@@ -6,6 +6,7 @@ the module has already; it runs the update rule on all channels and copies the p
 
 from __future__ import annotations
 
+import inspect
 import math
 import weakref
 from collections import defaultdict
@@ -39,7 +40,7 @@ from .shards import Shard, Slot, Span, common, merged, padded, unit_of
 from .state import ModuleState
 from .step import Interrupts, Operations, StepHandle, StepReport, untraced
 
-__all__ = ["ModuleOptimizer"]
+__all__ = ["ModuleOptimizer", "checked_norm"]
 
 NORM_RULE = "sum_squares"
 _ARRAYS = {4: np.float32, 2: np.uint16, 1: np.uint8}
@@ -143,6 +144,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
         )
         if not isinstance(skip_not_finite, bool):
             raise ValueError(f"skip_not_finite is {skip_not_finite!r}: expected a bool")
+        names = [*inspect.signature(super().__init__).parameters][1:]
+        _check_numbers({**dict(zip(names, args, strict=False)), **options})
         self._gradient_dtype, self._skips = gradient_dtype, skip_not_finite
         self._seed = check_integer("seed", seed, 0, 2**32 - 1, error=ValueError)
         self._entries = entries_of(self.state_keys, self._formats)
@@ -266,6 +269,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         are copied there again in the step only if they were scaled. Raises ``RuntimeError`` for a
         norm that is not finite, ``error_if_nonfinite``, and what :meth:`step` raises.
         """
+        max_norm = checked_norm(max_norm)
         updates = self._plan()
         if not updates or any(
             NORM_RULE not in self.device.rules(channel) for channel in range(self.device.channels)
@@ -288,7 +292,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         norm = math.sqrt(math.fsum(squares))
         if error_if_nonfinite and not math.isfinite(norm):
             raise RuntimeError(f"the norm of the gradients is {norm}: they were not clipped")
-        scale = float(max_norm) / (norm + 1e-6)
+        scale = max_norm / (norm + 1e-6)
         if not scale >= 1:
             for update in updates:
                 update.gradient.mul_(scale)
@@ -304,6 +308,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
         step, and what the driver raises.
         """
         self._settle()
+        if not isinstance(tensor, str):
+            raise TypeError(f"tensor is {tensor!r:.60}: expected its name in the rule, such as 'm'")
         slot = self._slots[parameter]
         return [
             (channel, first, values if tensor == "scales" else values[: slot.count - first])
@@ -369,6 +375,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
         FP32 become codes, and codes FP32, if they are so here. Raises ``ValueError`` for one that
         does not fit; then nothing has changed.
         """
+        if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= {*state_dict}:
+            raise ValueError(f"the state dict is {state_dict!r:.60}: expected one of state_dict()")
         loaded: dict[str, Any] = {}
 
         def convert(_: Any, last: dict[str, Any]) -> dict[str, Any]:
@@ -871,6 +879,36 @@ class ModuleOptimizer(torch.optim.Optimizer):
             there = slot.shard.pointer(tensor, channel, start)
             self.device.MemcpyAxdimm2Host(values, there, values.nbytes, **how)
             yield channel, start - slot.start, values
+
+
+def checked_norm(max_norm: Any) -> float:
+    """Return a limit for a norm. Raises ``ValueError`` if it is none."""
+    value = max_norm.item() if isinstance(max_norm, Tensor) and max_norm.numel() == 1 else max_norm
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise ValueError(f"max_norm is {max_norm!r:.60}: expected a number from 0 on")
+    return float(value)
+
+
+_NUMBERS = {
+    "lr", "weight_decay", "eps", "momentum", "dampening", "alpha", "lr_decay",
+    "initial_accumulator_value",
+}  # fmt: skip
+
+
+def _check_numbers(options: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for an option that should be a number and is none."""
+    for name in _NUMBERS & options.keys():
+        value = options[name]
+        if not isinstance(value, Tensor) and not _is_number(value):
+            raise ValueError(f"{name} is {value!r:.60}: expected a finite number")
+    betas = options.get("betas", (0.9, 0.9))
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise ValueError(f"betas is {betas!r:.60}: expected two numbers")
+
+
+def _is_number(value: Any) -> bool:
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return known and math.isfinite(value)
 
 
 def _mark(parameter: Tensor) -> tuple[Any, Tensor]:

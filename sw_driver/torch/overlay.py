@@ -20,6 +20,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 
 from sw_driver.memory_node import CompressionStatistics, DeviceNode
+from sw_driver.numbers import check_integer
 
 from .copies import PlainCopies
 from .remote import RemoteStore
@@ -110,10 +111,16 @@ class MemoryOverlay(Policy):
         least_bytes: int = 4096,
         compressed: bool = False,
     ) -> None:
-        if prefetched < 0 or least_bytes < 0:
-            raise ValueError(
-                f"prefetched and least_bytes must be at least 0, got {prefetched} and {least_bytes}"
-            )
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"model is {model!r:.60}: expected a torch Module")
+        if not isinstance(device, DeviceNode):
+            raise ValueError(f"device is {device!r:.60}: expected a DeviceNode")
+        if not isinstance(compressed, bool):
+            raise ValueError(f"compressed is {compressed!r:.60}: expected a bool")
+        if not isinstance(recomputed, tuple | list):
+            raise ValueError(f"recomputed is {recomputed!r:.60}: expected a tuple of types")
+        for name, value in (("prefetched", prefetched), ("least_bytes", least_bytes)):
+            check_integer(name, value, 0, error=ValueError)
         for each in recomputed:
             if each not in CHEAP:
                 names = ", ".join(cheap.__name__ for cheap in CHEAP)

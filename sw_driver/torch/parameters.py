@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
 
-__all__ = ["ParameterChecks", "check_own_memory", "check_training", "span_bytes"]
+__all__ = ["ParameterChecks", "check_own_memory", "check_training"]
 
 _TRIES: Any = 10**6
 """Of finding whether two views overlap; beyond it they count as if they did."""
@@ -50,13 +50,6 @@ def check_own_memory(model: nn.Module) -> None:
             begin = storage.data_ptr()
             if begin:  # there is none on "meta"
                 spans.append((str(tensor.device), begin, begin + storage.nbytes(), name, tensor))
-            if isinstance(tensor, nn.Parameter) and tensor not in recurrent:
-                nbytes = span_bytes(tensor)
-                if storage.nbytes() != nbytes:
-                    raise InvalidArgumentError(
-                        f"{name} lies in memory of {storage.nbytes()} bytes, of which it is "
-                        f"{nbytes}: expected memory of its own; register a clone()"
-                    )
     last: Any = None
     for span in sorted(spans, key=lambda span: span[:4]):
         where, begin, end, name, tensor = span
@@ -153,13 +146,6 @@ def _memory(begin: int, kind: str, shape: tuple[int, ...], strides: tuple[int, .
     """An array at an address, which is not to be read."""
     place = {"data": (begin, True), "typestr": kind, "shape": shape, "strides": strides}
     return np.asarray(SimpleNamespace(__array_interface__={**place, "version": 3}))
-
-
-def span_bytes(tensor: Tensor) -> int:
-    """Return the bytes from a tensor's first element to the end of its last."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    elements = 1 + sum((size - 1) * stride for size, stride in steps)
-    return elements * tensor.itemsize if tensor.numel() else 0
 
 
 def _shown(value: Any) -> str:

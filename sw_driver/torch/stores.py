@@ -228,7 +228,7 @@ class FileStore(_Threaded):
 def store_at(where: str, device: torch.device = _CPU) -> HostStore | FileStore:
     """The store that ``"host"`` or ``"file:/a/path"`` means, of a folder a new file in it, for what
     is in a device's memory."""
-    kind, _, path = where.partition(":")
+    kind, _, path = where.partition(":") if isinstance(where, str) else ("", "", "")
     if where == "host":
         return HostStore(device)
     if kind == "file" and path:

@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_integer, check_name
 from sw_driver.torch.copies import PlainCopies
-from sw_driver.torch.parameters import check_own_memory, check_training, span_bytes
+from sw_driver.torch.parameters import check_own_memory, check_training
 from sw_driver.torch.residency import described
 
 from .profiler import Cuda, layers_of
@@ -231,8 +231,10 @@ class MemFerry:
         """Bytes by layer: ``to_gpu`` of parameters that were copied, ``to_host`` of gradients that
         were, ``written`` of gradients that kernels wrote to the host's memory."""
         self._task = -1
+        self._inside = False
+        """Whether the model is called."""
         self._of: dict[Tensor, tuple[_Layer, _Held]] = {}
-        self._device = _device(torch.device(device or next(iter(devices))))
+        self._device = _device(next(iter(devices)) if device is None else device)
         self._place(owners, names)
         for each in model.buffers():
             each.data = each.to(self._device.device)
@@ -297,7 +299,7 @@ class MemFerry:
 
         hooks = [
             model.register_forward_pre_hook(self._begin),
-            model.register_forward_hook(self._turn),
+            model.register_forward_hook(self._turn, always_call=True),
         ]
         for layer in self._layers:
             if layer.mode != "DHA":
@@ -329,9 +331,13 @@ class MemFerry:
             for layer in self._layers:
                 if layer.mode == "GFGB":
                     self._load(layer)
+            self._inside = True
 
     def _turn(self, module: nn.Module, args: Any, output: Any) -> None:
-        if torch.is_grad_enabled() and not _in_backward():
+        if _in_backward():
+            return
+        self._inside = False
+        if torch.is_grad_enabled() and output is not None:
             for layer in reversed(self._layers):
                 if layer.mode == "DFGB":
                     self._load(layer)
@@ -344,8 +350,10 @@ class MemFerry:
         hooks = saved_tensors_hooks(*self._saving(layer))
         hooks.__enter__()
         layer.calls.append((hooks, [each.parameter._version for each in layer.held]))
-        if layer.mode == "GFGB" and layer.loaded is None:
-            self._load(layer)  # it is called beside the model
+        beside = not self._inside and not _in_backward()
+        if layer.mode == "GFGB" and (beside or layer.loaded is None):
+            self._device.begin()
+            self._load(layer)  # the program may have changed its parameters since the last time
         if layer.loaded is not None and (layer.mode == "GFGB" or _in_backward()):
             self._device.wait(layer.loaded)
             for each in layer.held:
@@ -427,8 +435,8 @@ class MemFerry:
 
 def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -> list[_Layer]:
     """The layers in the plan's order."""
-    found = plan if isinstance(plan, Mapping) else json.loads(Path(plan).read_text("utf-8"))
     try:
+        found = plan if isinstance(plan, Mapping) else json.loads(Path(plan).read_text("utf-8"))
         modes, stay = dict(found["modes"]), list(found["gradients_on_gpu"])
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(
@@ -446,13 +454,24 @@ def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -
     return [_Layer(name, mode, name in stay) for name, mode in modes.items()]
 
 
-def _device(device: torch.device) -> _Host | _Gpu:
+def _device(given: torch.device | str) -> _Host | _Gpu:
+    try:
+        device = torch.device(given)
+    except (RuntimeError, TypeError, ValueError):
+        raise InvalidArgumentError(f"device is {given!r:.60}: expected cpu or cuda") from None
     check_name("the device's type", device.type, ("cpu", "cuda"))
     return _Host() if device.type == "cpu" else _Gpu(device)
 
 
+def _span_bytes(tensor: Tensor) -> int:
+    """From a tensor's first element to the end of its last."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    elements = 1 + sum((size - 1) * stride for size, stride in steps)
+    return elements * tensor.itemsize if tensor.numel() else 0
+
+
 def _padded(tensor: Tensor) -> int:
-    return -(-span_bytes(tensor) // _ALIGNED_BYTES) * _ALIGNED_BYTES
+    return -(-_span_bytes(tensor) // _ALIGNED_BYTES) * _ALIGNED_BYTES
 
 
 def _view(begin: int, like: Tensor, vector: Tensor) -> Tensor:
@@ -460,7 +479,7 @@ def _view(begin: int, like: Tensor, vector: Tensor) -> Tensor:
 
     It has a storage of its own, as what saves models takes those that share one for the same.
     """
-    storage = vector.untyped_storage()[begin : begin + span_bytes(like)]
+    storage = vector.untyped_storage()[begin : begin + _span_bytes(like)]
     made = torch.empty(0, dtype=like.dtype, device=vector.device)
     return made.set_(storage, 0, like.shape, like.stride())
 

@@ -8,6 +8,7 @@ each, and the fastest is kept (Ren et al., *Sentinel*, HPCA 2021).
 from __future__ import annotations
 
 import time
+import warnings
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Collection
@@ -26,7 +27,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import check_name
+from sw_driver.numbers import check_integer, check_name
 from sw_driver.torch.copies import PlainCopies
 from sw_driver.torch.parameters import check_training
 from sw_driver.torch.residency import Held, Policy, Residency, Statistics, described, held_of
@@ -41,6 +42,12 @@ _KINDS = 16
 
 _ACCUMULATES = 2**64 - 1
 """The number of autograd's nodes that accumulate gradients."""
+
+_UNSEEN = 3
+"""Steps that go past the policy before it says so."""
+
+_MOST_CALLS = 256
+"""Calls of the model in a step; with more of them it is not learnt, as it would fill memory."""
 
 _LOOKED_AT = 8
 """Of what is to leave, so many are looked at for one that can at once."""
@@ -95,6 +102,12 @@ class _Run:
     visit: int = -1
     updates: int = -1
     """The operation that the update begins with."""
+    calls: int = 0
+    """Calls of the model that are to be differentiated."""
+    backward: bool = False
+    """Whether its backward pass has begun."""
+    versions: list[int] = field(default_factory=list)
+    """PyTorch's counts of changes of the parameters, at the end of the last call."""
     failed: bool = False
     """Whether an operation or a forward pass has raised."""
     most_live_bytes: int = 0
@@ -147,6 +160,7 @@ class Sentinel(Policy):
         least_bytes: int = 1 << 16,
     ) -> None:
         check_training(model, optimizer)
+        check_integer("least_bytes", least_bytes, 0)
         self._share, self._bytes = _budget(fast)
         self._model, self._optimizer = model, optimizer
         self._kind: _Kind | None = None
@@ -166,6 +180,8 @@ class Sentinel(Policy):
         """By plan."""
         self._uses = Counter[str]()
         self._own_ns = 0
+        self._unseen = 0
+        """Steps in a row that went past the policy."""
         self._inside = False
         """Whether the model is called."""
         self._layers = {each for each in model.modules() if [*each.parameters(recurse=False)]}
@@ -277,8 +293,12 @@ class Sentinel(Policy):
         if module is self._model:
             self._residency.check_thread()
             self._inside = self._residency.takes = True
-            if self._run is None and torch.is_grad_enabled():
-                self._begin()
+            if torch.is_grad_enabled():
+                if self._run is not None:
+                    self._look_for_steps(self._run)
+                if self._run is None:
+                    self._begin()
+                    self._note_versions()
         if (run := self._run) is not None and module in self._layers:
             run.sequence.append(_get_sequence_nr())
             run.step.visits.append(len(run.step.functions))
@@ -289,6 +309,38 @@ class Sentinel(Policy):
             self._inside = self._residency.takes = False
             if output is None:
                 self.failed()
+            self._note_versions()
+
+    def _note_versions(self) -> None:
+        if self._run is not None:
+            self._run.versions = [each._version for each in self._model.parameters()]
+
+    def _look_for_steps(self, run: _Run) -> None:
+        """End a step that the optimizer does not end: another makes it, or the program itself."""
+        run.calls += 1
+        parameters = [*self._model.parameters()]
+        changed = sum(map(int.__ne__, [each._version for each in parameters], run.versions))
+        dropped = run.backward and all(each.grad is None for each in parameters)
+        # Less may be a layer that changes its parameters as it is computed again.
+        updated = 2 * changed > len(parameters) or dropped
+        if updated or run.calls >= _MOST_CALLS:
+            run.failed = True
+            self._end()
+            self._note_unseen(
+                "parameters change, or gradients go, without step() of the optimizer that it has"
+                if updated
+                else f"the model was called {run.calls} times without a step() of the optimizer",
+                _UNSEEN if updated else 1,
+            )
+
+    def _note_unseen(self, reason: str, steps: int) -> None:
+        self._unseen += 1
+        if self._unseen == steps:
+            warnings.warn(
+                f"Sentinel sees no whole step, so it plans none: {reason}; give it the model that "
+                "is called, as model(...), and the optimizer that trains",
+                stacklevel=4,
+            )
 
     def _begin(self) -> None:
         self._residency.adopt(self._lasting())
@@ -309,7 +361,12 @@ class Sentinel(Policy):
     def _end(self, *_: object) -> None:
         run, kind = self._run, self._kind
         if run is None:
+            self._note_unseen(
+                f"the optimizer made {_UNSEEN} steps without a call of the model", _UNSEEN
+            )
             return
+        if not run.failed:
+            self._unseen = 0
         if self._residency.kind == "cuda":
             torch.cuda.synchronize()
         began = time.perf_counter_ns()
@@ -369,6 +426,7 @@ class Sentinel(Policy):
         step, kind = run.step, self._kind
         number = self._number = len(step.functions)
         if run.sequence and (node := _C._current_autograd_node()) is not None:
+            run.backward = True
             self._note_visit(run, node._sequence_nr())
         for each in used:
             if each not in run.seen:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sw_driver.torch import ModuleOptimizer, StepHandle
+from sw_driver.torch.optimizer import checked_norm
 from sw_driver.torch.step import Interrupts
 
 from .gradients import StoreState, gradient_of, guarded, set_gradient
@@ -141,6 +142,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         first call on, all run in :meth:`step`. Raises ``RuntimeError`` if some have run already,
         and for a norm that is not finite, ``error_if_nonfinite``.
         """
+        max_norm = checked_norm(max_norm)
         self._settle()
         self._early, self._clips = False, True
         for stored in self._trained.values():
@@ -154,7 +156,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         norm = self._store.norm(keys) if keys else 0.0
         if error_if_nonfinite and not np.isfinite(norm):
             raise RuntimeError(f"the norm of the gradients is {norm}: they were not clipped")
-        scale = float(max_norm) / (norm + 1e-6)
+        scale = max_norm / (norm + 1e-6)
         if not scale >= 1:
             self._scale = scale
         return torch.tensor(norm, dtype=torch.float32, device="cpu")
@@ -246,7 +248,8 @@ class OffloadedOptimizer(ModuleOptimizer):
         for parameter, stored in self._trained.items():
             if stored.optimizer is not None:
                 stored.hook.remove()
-                parameter.__class__ = type(parameter)._own_class
+                guard: Any = type(parameter)
+                parameter.__class__ = guard._own_class
             stored.optimizer = None
 
     def state_dict(self) -> dict[str, Any]:

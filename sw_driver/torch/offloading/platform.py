@@ -67,8 +67,10 @@ class Offloading:
         device: str = "cpu",
         **options: Any,
     ) -> None:
-        if not isinstance(prefetch, int) or prefetch < 0:
+        if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
             raise ValueError(f"prefetch is {prefetch!r}: expected a number of parameters from 0 on")
+        if not isinstance(early_updates, bool):
+            raise ValueError(f"early_updates is {early_updates!r}: expected a bool")
         self.store = store
         self.early_updates = early_updates
         self._kind, self._options = offloaded(kind), options
@@ -84,6 +86,8 @@ class Offloading:
         self.residency = ParameterPolicy(store, self.memory, self._add, prefetch)
         self.model: nn.Module | None = None
         """The model that :meth:`build` or :meth:`take` returned."""
+        if not hasattr(store, "fetch"):
+            raise TypeError(f"store is {store!r:.60}: expected an opened TensorStore")
         self._optimizer: OffloadedOptimizer | None = None
         self._hooks: list[Any] = []
         self._thread: int | None = None
@@ -144,6 +148,8 @@ class Offloading:
         Raises what :meth:`take` raises.
         """
         self._check_free()
+        if not callable(make):
+            raise TypeError(f"make is {make!r:.60}: expected a function that returns a model")
         last: list[nn.Module] = []
         owners: dict[int, str] = {}
 
@@ -179,6 +185,8 @@ class Offloading:
         OutOfMemoryError: the module and its storage have no room.
         """
         self._check_free()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model is {model!r:.60}: expected a torch Module")
         parameters = dict(model.named_parameters())
         owners: dict[int, str] = {}
         new = [name for name, each in parameters.items() if self._is_new(name, each, owners)]
@@ -225,7 +233,8 @@ class Offloading:
 
     def find(self, parameter: Tensor) -> Stored | None:
         """What is known of an offloaded parameter; None if it is not one."""
-        held = None if nn.parameter.is_lazy(parameter) else held_of(parameter)
+        known = isinstance(parameter, Tensor) and not nn.parameter.is_lazy(parameter)
+        held = held_of(parameter) if known else None
         return held.place if held is not None and held.residency is self.memory else None
 
     # Checkpoints.
@@ -260,6 +269,7 @@ class Offloading:
         raises.
         """
         model, optimizer = self._both()
+        path = Path(path)
         try:
             content = torch.load(path, map_location="cpu")
         except Exception as error:

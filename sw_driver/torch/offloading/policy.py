@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from sw_driver.device.errors import AxdimmError, InvalidArgumentError
+from sw_driver.numbers import check_name
 from sw_driver.torch.residency import Held, Policy, Residency
 from sw_driver.torch.stores import Job, Store
 
@@ -35,11 +36,13 @@ class DeviceMemory(Residency):
 
     Raises
     ------
-    InvalidArgumentError: the limit is no positive integer.
+    InvalidArgumentError: the limit is no positive integer, or there is no such kind.
     """
 
     def __init__(self, limit_bytes: int | None = None, *, kind: str = "cpu") -> None:
-        if limit_bytes is not None and (not isinstance(limit_bytes, int) or limit_bytes < 1):
+        check_name("the device's type", kind, ("cpu", "cuda"))
+        counted = isinstance(limit_bytes, int) and not isinstance(limit_bytes, bool)
+        if limit_bytes is not None and not (counted and limit_bytes > 0):
             raise InvalidArgumentError(
                 f"the device's limit is {limit_bytes!r}: expected a positive number of bytes, or "
                 "None",

@@ -85,6 +85,16 @@ class TensorStore:
                 f"placement is {placement!r}: expected {' or '.join(map(repr, known))}",
                 option="placement",
             )
+        if not isinstance(device, Axdimm):
+            raise InvalidArgumentError(f"device is {device!r:.60}: expected an opened Axdimm")
+        if storage is not None and not isinstance(storage, str | os.PathLike | Sequence):
+            raise InvalidArgumentError(f"storage is {storage!r:.60}: expected a path, or several")
+        if storage_bytes is not None:
+            checked_size("storage_bytes", storage_bytes, minimum=1)
+            if not storage:
+                raise InvalidArgumentError(
+                    f"storage_bytes is {storage_bytes}, but there is no storage: give its path"
+                )
         sizes = [
             device.memory(channel).largest_free_bytes if capacity_bytes is None else capacity_bytes
             for channel in range(device.channels)
@@ -149,9 +159,15 @@ class TensorStore:
         changed then.
         """
         self._check_sound()
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"the parameter's name is {name!r:.60}: expected words")
         if name in self._keys:
             raise InvalidArgumentError(
                 f"the store has a parameter {name!r}: give each its own name"
+            )
+        if not isinstance(initial_state, Mapping | None):
+            raise InvalidArgumentError(
+                f"initial_state is {initial_state!r:.60}: expected numbers by names of tensors"
             )
         shape, initial = _shape(values), dict(initial_state or {})
         number = self._next_channel()
@@ -231,6 +247,8 @@ class TensorStore:
         these, in double.
         """
         self._check_sound()
+        if not isinstance(keys, Iterable | None):
+            raise InvalidArgumentError(f"keys is {keys!r:.60}: expected keys of parameters")
         entries = [self._entry(key) for key in keys] if keys is not None else self._entries
         entries = [entry for entry in entries if entry.gradient.known]
         for entry in entries:
@@ -451,7 +469,15 @@ def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, fl
             rule=rule.name,
         )
     state = [each for each in rule.tensors if each not in ("p", "g")]
-    for each in initial_state:
+    for each, value in initial_state.items():
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
+            raise InvalidArgumentError(
+                f"the initial state {each!r} is {value!r:.60}: expected a finite number"
+            )
         if each not in state:
             raise InvalidArgumentError(
                 f"{rule.name} has no state {each!r}: expected {', '.join(state) or 'none'}",

@@ -524,3 +524,61 @@ def test_bad_input(tmp_path: Path) -> None:
     for act in (lambda: model(TOKENS), optimizer.step):
         with pytest.raises(RuntimeError, match=r"'0.weight' was given other memory"):
             act()
+
+
+def shared(kind: str) -> nn.Sequential:
+    """A model whose layers have memory in common, without having one Parameter."""
+    torch.manual_seed(0)
+    first, second = nn.Linear(16, 16, bias=False), nn.Linear(16, 16, bias=False)
+    weight = first.weight.detach()
+    flat = torch.randn(600)
+    if kind == "buffer":
+        second.register_buffer("other", weight[3])
+    elif kind == "flat buffer":
+        first.weight, second.weight = (
+            nn.Parameter(flat[begin : begin + 256].view(16, 16)) for begin in (0, 256)
+        )
+    elif kind == "overlap":
+        first.weight, second.weight = (
+            nn.Parameter(flat[begin : begin + 256].view(16, 16)) for begin in (0, 100)
+        )
+    elif kind == "numpy":
+        second.weight = nn.Parameter(torch.from_numpy(weight.numpy().T))
+    else:
+        second.weight = nn.Parameter(weight.t() if kind == "transposed" else weight)
+    return nn.Sequential(first, second)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["same", "transposed", "overlap", "flat buffer", "buffer", "numpy"],
+)
+def test_parameters_that_share_memory_are_refused(kind: str) -> None:
+    model = shared(kind)
+    plan = {"modes": {"0": "GFGB", "1": "GFGB"}, "gradients_on_gpu": []}
+    before = [each.data_ptr() for each in model.parameters()]
+    with pytest.raises(InvalidArgumentError, match=r"[01]\.\w+ shares memory with [01]"):
+        MemFerry(model, adam(model), plan=plan)
+    assert before == [each.data_ptr() for each in model.parameters()]
+
+
+def test_weights_of_a_recurrent_layer_may_lie_one_behind_the_other() -> None:
+    model = nn.Sequential(nn.LSTM(8, 8))
+    flat = torch.randn(1000)
+    for number, each in enumerate(model.parameters()):
+        each.data = flat[256 * number :][: each.numel()].view(each.shape)
+    MemFerry(model, adam(model), plan={"modes": {"0": "GFGB"}, "gradients_on_gpu": []})
+
+
+@on_every_device
+def test_layers_called_beside_the_model_have_parameters_as_they_are(device: str) -> None:
+    model = small().to(device)
+    MemFerry(model, adam(model), plan=SMALL | {"modes": dict.fromkeys("012", "GFGB")})
+    model(TOKENS.to(device))
+    x = torch.ones(4, 64, device=device)
+    for act in (lambda weight: weight.mul_(2), lambda weight: weight.data.add_(1)):
+        with torch.no_grad():
+            act(model[1].weight)
+        wanted = nn.functional.linear(x, model[1].weight, model[1].bias)
+        assert torch.equal(model[1](x), wanted)
+        assert torch.equal(model.forward(TOKENS.to(device)), model(TOKENS.to(device)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ from torch import nn
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.system.sentinel import training
 from sw_driver.system.sentinel.steps import Plan, Step
-from sw_driver.system.sentinel.training import Sentinel, _Kind
+from sw_driver.system.sentinel.training import _MOST_CALLS, Sentinel, _Kind
 from sw_driver.torch.stores import HostStore, Job
 
 LEAST_BYTES = 1 << 10
@@ -407,3 +408,47 @@ def test_an_update_in_place_makes_nothing() -> None:
             model(torch.arange(32)).sum().backward()
             optimizer.step()
         assert policy.report()["least_budget_bytes"] == least
+
+
+def unseen(kind: str, steps: int, warned: bool = True) -> Sentinel:
+    """Train in a way that does not end a step of the policy; it says so, once."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+    given, other = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    sentinel = Sentinel(model, given, fast="100%", least_bytes=1 << 10)
+    with sentinel, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(steps):
+            call = model.forward if kind == "forward" else model
+            call(torch.ones(4, 64)).square().mean().backward()
+            if kind == "other":
+                other.step()
+            elif kind == "data":
+                for each in model.parameters():
+                    each.data.sub_(each.grad, alpha=0.1)
+            elif kind != "no step" and (kind != "accumulation" or number % 9 == 8):
+                given.step()
+            if kind not in ("no step", "accumulation") or number % 9 == 8:
+                model.zero_grad()
+            run = sentinel._run
+            assert run is None or len(run.step.functions) < 60 * _MOST_CALLS
+    texts = [str(each.message) for each in caught]
+    assert len(texts) == warned
+    assert all("Sentinel sees no whole step" in each for each in texts)
+    return sentinel
+
+
+@pytest.mark.parametrize("kind", ["forward", "other", "data"])
+def test_steps_that_go_past_it_are_told_and_kept_no_longer(kind: str) -> None:
+    unseen(kind, 3 if kind == "forward" else 4)
+    sentinel = unseen(kind, 20)
+    assert sentinel._run is None or len(sentinel._run.step.functions) < 100
+    unseen(kind, 2, warned=False)
+
+
+def test_calls_without_a_step_fill_no_memory() -> None:
+    sentinel = unseen("no step", _MOST_CALLS + 2)
+    assert sentinel._run is not None
+    assert len(sentinel._run.step.functions) < 600
+    seen = unseen("accumulation", 45, warned=False).report()["steps"]
+    assert seen == {"profiled": 1, "on demand": 4}

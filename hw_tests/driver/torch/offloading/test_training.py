@@ -535,7 +535,7 @@ def test_options_that_are_none(tmp_path: Path) -> None:
                 "x", np.zeros(3, np.float32), rule="amsgrad"
             )
         loss_of(model, batches(1)[0])
-    unopened = Offloading(None, sw_driver.torch.AdamW)
+    unopened = Offloading(platform.store, sw_driver.torch.AdamW)
     with pytest.raises(RuntimeError, match="use it within with"):
         unopened.build(Tied)
 
