@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import floats
+from golden.narrow import Quantized, decode, packed, step
 from golden.rules import Reference, reference
 from hw.float.operator import FloatOperator
 from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
 from hw.kernel.registers import kernel_map
 from hw.kernel.unit import RuleUnit
 from hw.logic.line import LINE_BYTES
+from hw.narrow.formats import BLOCK_PARAMETERS, FP32_FORMATS, Formats
 from hw.rules.update_rule import UpdateRule
 
 __all__ = [
@@ -113,10 +115,15 @@ class KernelRun:
 
 
 def kernel_run(config: KernelConfig) -> KernelRun:
-    """A step of each rule of a kernel, each on tensors of its own.
+    """Return runs of each rule of a kernel, each on tensors of its own.
+
+    One run has all tensors in FP32. With narrow formats there are further ones, which have each
+    format, each rounding and each table between them, all 256 codes, and gradients that are not
+    finite, with and without ``skip_not_finite``.
 
     The registers are first read as the reset leaves them, and at the end as the settings left
-    them. The memory between the tensors is compared, too.
+    them. Sums and the counts that do not depend on the memory's time are read after each run. The
+    memory between the tensors is compared, too.
 
     Raises ``ValueError`` if there is no model of a rule, or the memory is too small.
     """
@@ -130,52 +137,152 @@ def kernel_run(config: KernelConfig) -> KernelRun:
     settings: dict[str, int] = {}
     for number, rule in enumerate(config.update_rules):
         model, constants = _model(rule, config.subnormals), _constants(rule)
-        tensors: dict[str, Floats] = {}
-        addresses: dict[str, int] = {}
-        for name in dict.fromkeys((*rule.inputs, *rule.outputs)):
-            addresses[name] = len(run.before) * LINE_BYTES
-            tensors[name] = _floats([_number(random) for _ in range(_COUNT)])
-            run.before += _lines(tensors[name], random)
-        results = model.step(tensors, constants)
-        run.after += run.before[len(run.after) :]
-        for name in rule.outputs:
-            first = addresses[name] // LINE_BYTES
-            whole = b"".join(run.before[first : first + _LINES])
-            data = results[name].tobytes() + whole[4 * _COUNT :]
-            run.after[first : first + _LINES] = _cut(data)
-        settings |= {
-            "count": _COUNT,
-            **{f"{name}_in": addresses[name] for name in rule.inputs},
-            **{f"{name}_out": addresses[name] for name in rule.outputs},
-            **{name: _bits(value)[0] for name, value in constants.items()},
-            "rule": number,
-        }
-        status = registers["status"]
-        run.script += [
-            *(
-                Step(run.WRITE, registers[name].offset_bytes, value)
-                for name, value in settings.items()
-            ),
-            Step(run.WRITE, registers["control"].offset_bytes, registers["control"]["start"].mask),
-            Step(run.WAIT, status.offset_bytes, status["done"].mask),
-            *(
-                Step(run.READ, registers[f"sum_{name}"].offset_bytes, _bits(results[name])[0])
-                for name in rule.sums
-            ),
-        ]
+        for formats, not_finite in _RUNS if config.narrow else _RUNS[:1]:
+            count = _NARROW_COUNT if formats.narrow else _COUNT
+            tensors = _tensors(rule, model, constants, formats, count, not_finite, random)
+            settings |= {name: _bits(value)[0] for name, value in constants.items()}
+            settings |= {"count": count, "rule": number}
+            if config.narrow:
+                drawn = {"seed": random.getrandbits(64), "step": random.getrandbits(32)}
+                settings |= {"formats": formats.code(), **drawn}
+            results, wrong = _results(model, tensors, constants, formats, rule, settings)
+            before = packed(tensors)
+            for name in dict.fromkeys((*formats.loads(rule), *formats.stores(rule))):
+                address = len(run.before) * LINE_BYTES
+                nbytes = formats.tensor_bytes(rule, name, count)
+                rest = random.randbytes(-nbytes % LINE_BYTES)
+                held = before[name].tobytes() if name in before else random.randbytes(nbytes)
+                run.before += _cut(held + rest)
+                is_stored = name in results and name in formats.stores(rule)
+                stored = results[name].tobytes() if is_stored else held
+                run.after += _cut(stored + rest)
+                ways = (("in", formats.loads(rule)), ("out", formats.stores(rule)))
+                settings |= {f"{name}_{way}": address for way, names in ways if name in names}
+            skipped = formats.skip_not_finite and wrong > 0
+            lines = {
+                name: formats.tensor_lines(rule, name, count) for name in formats.tensors(rule)
+            }
+            read = 0 if skipped else sum(lines[name] for name in formats.loads(rule))
+            written = 0 if skipped else sum(lines[name] for name in formats.stores(rule))
+            found = {
+                "beats_read": read + (lines["g"] if formats.skip_not_finite else 0),
+                "beats_written": written,
+                **{f"sum_{name}": _bits(results[name])[0] for name in rule.sums},
+                **({"not_finite": wrong} if config.narrow else {}),
+            }
+            control, status = registers["control"], registers["status"]
+            run.script += [
+                *(
+                    Step(run.WRITE, registers[name].offset_bytes, value)
+                    for name, value in settings.items()
+                ),
+                Step(run.WRITE, control.offset_bytes, control["start"].mask),
+                Step(run.WAIT, status.offset_bytes, status["done"].mask),
+                *(
+                    Step(run.READ, registers[name].offset_bytes, value)
+                    for name, value in found.items()
+                ),
+            ]
     for name, value in settings.items():
         run.script.append(Step(run.READ, registers[name].offset_bytes, value))
-    lines = 1 << len(run.before).bit_length()
-    if lines * LINE_BYTES > config.memory_bytes:
+    lines_needed = 1 << len(run.before).bit_length()
+    if lines_needed * LINE_BYTES > config.memory_bytes:
         raise ValueError(
-            f"the self test of {', '.join(config.rules)} needs {lines * LINE_BYTES} bytes of "
-            f"memory, memory_bytes is {config.memory_bytes}; give it more, or fewer rules"
+            f"the self test of {', '.join(config.rules)} needs {lines_needed * LINE_BYTES} bytes "
+            f"of memory, memory_bytes is {config.memory_bytes}; give it more, or fewer rules"
         )
-    spare = [bytes(LINE_BYTES)] * (lines - len(run.before))
+    spare = [bytes(LINE_BYTES)] * (lines_needed - len(run.before))
     run.before += spare
     run.after += spare
     return run
 
+
+def _tensors(
+    rule: UpdateRule,
+    model: Reference,
+    constants: dict[str, np.float32],
+    formats: Formats,
+    count: int,
+    not_finite: bool,
+    random: Random,
+) -> dict[str, Any]:
+    """Return what a run loads, as the golden model takes it: FP32, BF16 or codes and scales."""
+
+    def tensor(name: str, count: int) -> Any:
+        form = formats.form(rule, name)
+        # A mean of squares, whose root is taken, is not negative.
+        mask = np.uint32(0x7FFFFFFF if rule.states.get(name) == "unsigned" else 0xFFFFFFFF)
+        if form in ("fp32", "bf16"):
+            bits = np.array([_number(random) for _ in range(count)], np.uint32) & mask
+            return bits.view(np.float32) if form == "fp32" else (bits >> 16).astype(np.uint16)
+        blocks = range(count // BLOCK_PARAMETERS)
+        codes = [random.sample(range(256), BLOCK_PARAMETERS) for _ in blocks]
+        scales = np.abs(_floats([_number(random) for _ in blocks]))
+        return Quantized(codes=np.array(codes, np.uint8).ravel(), scales=scales)
+
+    tensors = {name: tensor(name, count) for name in rule.inputs}
+    if formats.copy == "bf16" and not formats.codes:
+        # Numbers whose copies are rounded from halfway, and one beyond the largest of BF16.
+        most = {name: tensor(name, 1 << 8) for name in rule.inputs}
+        most = {name: np.repeat(values, 1 << 12) for name, values in most.items()}
+        low = np.tile(np.arange(1 << 12, dtype=np.uint32), 1 << 8)
+        most["p"] = (most["p"].view(np.uint32) & 0xFFFFF000 | low).view(np.float32)
+        forms = formats.forms(rule)
+        loaded = {name: decode(most[name], forms[name], model.subnormals) for name in most}
+        bits = model.step(loaded, constants)["p"].view(np.uint32)
+        for last_bit in range(2):
+            halfway = np.flatnonzero(bits & 0x1FFFF == last_bit << 16 | 0x8000)
+            for name, values in most.items():
+                tensors[name][last_bit] = values[halfway[0]]
+        tensors["p"][2] = _floats([0x7F7FFFFF])[0]
+    if not_finite:
+        infinity = 0x7F80 if formats.gradients == "bf16" else np.inf
+        nan = 0x7FC1 if formats.gradients == "bf16" else np.nan
+        tensors["g"][[5, 6]] = infinity, nan
+    return tensors
+
+
+def _results(
+    model: Reference,
+    tensors: dict[str, Any],
+    constants: dict[str, np.float32],
+    formats: Formats,
+    rule: UpdateRule,
+    settings: dict[str, int],
+) -> tuple[dict[str, Any], int]:
+    """Return the outputs as memory holds them and the sums, and how many gradients of a kernel
+    with narrow formats are not finite."""
+    if "formats" not in settings:
+        results = dict(model.step(tensors, constants))
+        return results, 0
+    results, wrong = step(
+        model,
+        tensors,
+        constants,
+        formats.forms(rule),
+        t=settings["step"],
+        seed=settings["seed"],
+        copy=formats.copy,
+        skip_not_finite=formats.skip_not_finite,
+    )
+    return packed(results), wrong
+
+
+_RUNS = (
+    (FP32_FORMATS, False),
+    (Formats(gradients="bf16", copy="bf16"), False),
+    (
+        Formats(parameters="bf16", states="dynamic", copy="fp32", skip_not_finite=True),
+        False,
+    ),
+    (Formats(gradients="bf16", parameters="bf16", states="linear", copy="bf16"), True),
+    (Formats(states="dynamic", skip_not_finite=True), True),
+)
+"""Formats of a rule's runs, and whether some gradients are infinite or NaN. The first is that of
+kernels without narrow formats."""
+
+_NARROW_COUNT = 2 * BLOCK_PARAMETERS
+"""Parameters of a run in which a tensor is not in FP32."""
 
 _LINES = 19
 """Lines of a tensor: more than a round of the small configurations, and no whole number of
@@ -200,9 +307,13 @@ def _constants(rule: UpdateRule) -> dict[str, np.float32]:
 
 
 def _number(random: Random) -> int:
-    """The bits of a number that is not far from 1, and now and then a subnormal one."""
+    """The bits of a number that is not far from 1, and now and then a subnormal one.
+
+    Every other one has few bits, so that products are halfway between two numbers.
+    """
     exponent = random.choice((0, *range(112, 136)))
-    return random.getrandbits(1) << 31 | exponent << 23 | random.getrandbits(23)
+    fraction = random.getrandbits(23) & random.choice((-1, -1 << 11))
+    return random.getrandbits(1) << 31 | exponent << 23 | fraction
 
 
 def _operand(random: Random) -> int:
@@ -219,11 +330,6 @@ def _floats(bits: Sequence[int]) -> Floats:
 
 def _bits(values: Any) -> list[int]:
     return np.atleast_1d(np.asarray(values, np.float32)).view(np.uint32).tolist()
-
-
-def _lines(tensor: Floats, random: Random) -> list[bytes]:
-    data = tensor.tobytes()
-    return _cut(data + random.randbytes(-len(data) % LINE_BYTES))
 
 
 def _cut(data: bytes) -> list[bytes]:

@@ -23,8 +23,9 @@ from systemrdl.compiler import RDLCompiler
 
 from hw.axdimm.config import configure
 from hw.csr.register_map import Register, parse_registers
-from hw.kernel.config import KernelConfig
+from hw.kernel.config import NARROW_RULES, KernelConfig
 from hw.kernel.registers import kernel_map
+from hw.narrow.formats import CHOICES, Formats
 from hw.pim.config import configure as configure_pim
 from hw.verilog.generate import DESIGNS, Machines
 from hw.verilog.writer import ports_of
@@ -34,9 +35,13 @@ from sw_driver.fpga.buses import find_buses
 from sw_driver.fpga.ipxact import component_text
 from sw_driver.fpga.register_pages import MAPS
 from sw_driver.fpga.registers import registers_of
-from sw_driver.fpga.vectors import kernel_run
+from sw_driver.fpga.vectors import KernelRun, kernel_run
 
 KERNEL = ("kernel", "--config", "tiny", "--set", "rules=adam,sum_squares", "--name", "kernel")
+NARROW = (
+    *("kernel", "--name", "kernel", "--set", "narrow=true", "--set", "rules=adam"),
+    *("--set", "lanes=1", "--set", "block_bytes=8192"),
+)
 SMALL = ("fp32_maximum",)
 
 
@@ -234,6 +239,61 @@ def test_a_wrong_kernel_fails(
     assert result.returncode != 0
     assert "FAIL: kernel" in result.stdout
     assert says in result.stdout
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("narrow") / "package", *NARROW)
+
+
+@needs_icarus
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("kernel", "", ""),
+        # A sign, what is rounded to even, to nearest, by random words, and those words.
+        ("fp32_to_bf16", "{i_a[31], ", "{1'b0, "),
+        ("fp32_to_bf16", "16'h7fff + {15'd0, i_a[16]}", "16'h8000"),
+        ("fp32_to_bf16", "stochastic ? i_random", "stochastic ? 16'h8000"),
+        ("philox4x32_10", "33'h9e3779b9", "33'h9e3779b8"),
+    ],
+)
+def test_a_narrow_kernel_fails_with_a_wrong_format(
+    module: str, old: str, new: str, narrow: Path, tmp_path: Path
+) -> None:
+    text = (narrow / "rtl" / "kernel.v").read_text()
+    before, header, after = text.partition(f"module kernel{f'__{module}' if old else ''} (\n")
+    body, end, rest = after.partition("endmodule\n")
+    assert old in body
+    broken = tmp_path / "kernel.v"
+    broken.write_text(before + header + body.replace(old, new, 1) + end + rest)
+    program = tmp_path / "program"
+    sources = [*narrow.glob("sim/*.v"), *narrow.glob("selftest/*.v"), broken]
+    command = ["iverilog", "-g2005", "-s", "kernel_tb", "-o", program, *sources]
+    subprocess.run(command, check=True)
+    result = subprocess.run(
+        ["vvp", program], cwd=narrow / "selftest", capture_output=True, text=True, check=False
+    )
+    assert ("FAIL" if old else "PASS") + ": kernel" in result.stdout
+
+
+def test_runs_of_a_narrow_kernel_have_every_format_of_every_rule() -> None:
+    config = configure(narrow=True, rules=NARROW_RULES).kernel
+    registers = kernel_map(NARROW_RULES, narrow=True)
+    kinds = ("rule", "formats")
+    places = {registers[name].offset_bytes: name for name in kinds}
+    chosen: dict[str, int] = {}
+    runs = []
+    for kind, address, data in kernel_run(config).script:
+        if kind == KernelRun.WRITE and address in places:
+            chosen[places[address]] = data
+        elif kind == KernelRun.WAIT:
+            runs.append((NARROW_RULES[chosen["rule"]], Formats.of_code(chosen["formats"])))
+    for rule in NARROW_RULES:
+        formats = [each for name, each in runs if name == rule and each is not None]
+        for choice, known in CHOICES.items():
+            assert {getattr(each, choice) for each in formats} == set(known)
+        assert {each.skip_not_finite for each in formats} == {False, True}
 
 
 @needs_icarus
