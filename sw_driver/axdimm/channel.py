@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..device.clock import Awaited, Exclusive, Steps
+from ..device.clock import Awaited, Steps
 from ..device.errors import (
     BusyError,
     DeviceTimeoutError,
@@ -29,7 +29,7 @@ from .allocator import ChannelAllocator
 from .hostcache import HostCache
 from .registers import ChannelRegisters, arbiter_registers, kernel_built, kernel_registers
 from .runs import ACTIVITY_REGISTERS, DramActivity, KernelRun, RunResult
-from .transport import Transport, kernel_window, read_bytes, write_bytes
+from .transport import TURN, Transport, kernel_window, read_bytes, write_bytes
 
 __all__ = ["LINK_TRACK", "Channel", "CopiedBytes", "Mode", "ModePolicy"]
 
@@ -109,7 +109,7 @@ class Channel:
         self.domain = transport.domain
         self._timeline = timeline
         self._transport = transport
-        self._user = Exclusive(f"what is done on channel {number}")
+        self._user = self.domain.turn(TURN.format(channel=number))
         self.arbiter = arbiter_registers(self._transport, number)
         self._identify()
         self.rules, self.narrow = kernel_built(self._transport, number)

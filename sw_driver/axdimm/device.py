@@ -117,7 +117,8 @@ class Axdimm(Copies):
     @property
     def transport(self) -> Transport:
         """What the driver drives: its name, sizes and clock. What is read or written there, past
-        the driver, is for measurements and tests."""
+        the driver, is for measurements and tests; it takes its turn with other threads' calls and
+        with what is done on the channel."""
         return self._session.transport
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,17 @@ from hw.logic.line import LINE_BYTES
 
 from ..device.clock import Clock, Domain, finished
 from ..device.link import LINK_FABRIC_CYCLES_PER_LINE, Link
+from ..device.streams import one_call, whole_call
 from ..device.transport import DeviceFault, DeviceTimeout
 
 __all__ = [
     "LINE_BYTES",
     "LINK_FABRIC_CYCLES_PER_LINE",
+    "TURN",
     "WINDOW_BYTES",
     "TimedTransport",
     "Transport",
+    "alone",
     "arbiter_window",
     "check_bytes",
     "finished",
@@ -32,6 +36,8 @@ __all__ = [
     "write_bytes",
 ]
 
+T = TypeVar("T")
+
 WINDOW_BYTES = 4096
 """Bytes of each of the two register windows at the top of a channel's address range."""
 
@@ -39,6 +45,12 @@ LINK_CHUNK_LINES = 16
 """Lines after which another channel may have the host link."""
 LINK_CHUNK_LINES_ALONE = 1024
 """Lines after which another channel may have the host link if none can ask for it before."""
+TURN = "what is done on channel {channel}"
+"""Name of what one operation at a time has: a channel."""
+
+alone = one_call(TURN)
+"""Makes a transport's method, of which ``channel`` is an argument, a call of its own."""
+
 READ_ATTEMPTS = 64
 """How often the host asks for a line that comes late."""
 
@@ -48,7 +60,8 @@ class Transport(ABC):
 
     What is about simulated time is here as of a transport that has none, for those to inherit. See
     :class:`sw_driver.device.transport.Transport` for calls and time. The ``..._steps`` are the same
-    calls as generators, in which other channels have their turn at each ``yield``.
+    calls as generators, in which other channels have their turn at each ``yield``. A backend marks
+    a call that is not made of such steps as :data:`alone`.
     """
 
     name: str
@@ -123,6 +136,10 @@ class Transport(ABC):
         """The steps of :meth:`poll`."""
         yield from ()
         return self.poll(channel, address, mask, value, **times)  # type: ignore[call-arg]
+
+    def whole(self, channel: int, what: str, steps: Generator[Any, None, T]) -> T:
+        """Carry out steps on a channel, see :func:`~sw_driver.device.streams.whole_call`."""
+        return whole_call(self.domain, what, steps, TURN.format(channel=channel))
 
     @abstractmethod
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
@@ -222,15 +239,16 @@ class TimedTransport(Transport):
 
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`Transport`."""
-        finished(self.write_steps(channel, address, data))
+        self.whole(channel, "writing lines", self.write_steps(channel, address, data))
 
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`Transport`."""
-        return finished(self.read_steps(channel, address, nbytes))
+        return self.whole(channel, "reading lines", self.read_steps(channel, address, nbytes))
 
     def poll(self, channel: int, address: int, mask: int, value: int, **times: int) -> int:
         """See :class:`Transport`."""
-        return finished(self.poll_steps(channel, address, mask, value, **times))
+        steps = self.poll_steps(channel, address, mask, value, **times)
+        return self.whole(channel, "polling a register", steps)
 
     def write_steps(
         self, channel: int, address: int, data: NDArray[np.uint8]
@@ -289,6 +307,7 @@ class TimedTransport(Transport):
         check_bytes(self, channel, address, LINE_BYTES)
         line = np.zeros(LINE_BYTES, np.uint8)
         found = 0
+        wake = self._wakes[channel]  # of a poll that goes on after this one
         self._begin(channel)
         end = self.now(channel) + timeout_fabric_cycles
         try:
@@ -314,7 +333,7 @@ class TimedTransport(Transport):
                 yield
                 self._begin(channel)
         finally:
-            self.wake(channel, None)
+            self.wake(channel, wake)
 
     def record_link(self, record: bool) -> None:
         """See :class:`Transport`."""

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from fractions import Fraction
 from typing import Any, Protocol, TypeVar
 
@@ -38,6 +38,8 @@ T = TypeVar("T")
 NEVER = 1 << 62
 LOOK_S = 0.1
 """Seconds between looks for an interrupt while another thread's call is waited for."""
+
+_WITHIN = nullcontext()
 
 _CATCH_UP_CYCLES = 1024
 """Cycles that pass at most in a step of a device that does nothing."""
@@ -124,9 +126,14 @@ class Domain:
         self.timed = question_cycles > 0
         self.now = 0
         """Time, in cycles, of the operation that takes a step at present."""
+        self._turns: dict[str, Exclusive] = {}
         # Ticks of a clock of its own are cycles, those of a shared one picoseconds.
         shared = clock is not None and self.timed
         self._cycle_ticks = 10**6 / Fraction(mhz) if shared else None
+
+    def turn(self, what: str) -> Exclusive:
+        """Return what one operation has at a time, by its name; always the same one."""
+        return self._turns.setdefault(what, Exclusive(what))
 
     def ticks(self, cycles: int) -> int:
         """A time in ticks of the clock."""
@@ -209,6 +216,10 @@ class Clock:
 
     def __exit__(self, *_: object) -> None:
         self.leave()
+
+    def within(self) -> AbstractContextManager[object]:
+        """Return a call, or nothing to enter if the thread :attr:`is_within` one."""
+        return _WITHIN if self.is_within else self
 
     def enter(self, timeout_s: float | None = None) -> bool:
         """Begins a call, when those of other threads are over; False if that lasts too long.
@@ -297,6 +308,11 @@ class Clock:
     def is_called(self) -> bool:
         """Whether the calling thread is in the middle of a call."""
         return self._owner == threading.get_ident()
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the thread is in the middle of a call, or the only one of a forked process."""
+        return self.is_called or self.is_forked
 
     @property
     def present(self) -> int:

@@ -6,20 +6,30 @@ Nothing here runs by itself; see :mod:`sw_driver.device.clock` for when it does.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from .clock import Domain, Operation, Steps
+from .clock import Domain, Exclusive, Operation, Steps, finished
 from .errors import ClosedError, InvalidArgumentError, StreamFailedError, WaitTimeoutError
 
-__all__ = ["Handle", "Progress", "Stream", "check_timeout", "perform"]
+__all__ = ["Handle", "Progress", "Stream", "check_timeout", "one_call", "perform", "whole_call"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class _Timed(Protocol):
+    domain: Domain
+
+
+D = TypeVar("D", bound=_Timed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -386,6 +396,60 @@ def perform(handle: Handle[T], steps: Callable[[], Steps], stream: Stream | None
     else:
         handle.carry_out(steps())
     return handle
+
+
+def whole_call(domain: Domain, what: str, steps: Generator[Any, None, T], turn: str) -> T:
+    """Carry out ``steps``, called ``what``, as a call of its own; return their result.
+
+    The call begins when the calls of other threads are over, and has ``turn``, see
+    :meth:`~sw_driver.device.clock.Domain.turn`, for itself. Steps that a call of the same thread
+    asks for belong to that call, and are carried out at once.
+    """
+    if domain.clock.is_within:
+        return finished(steps)
+    handle: Handle[T] = Handle(what, domain)
+    with domain.clock:
+        handle.carry_out(_alone(domain, steps, domain.turn(turn)))
+    return handle.outcome()
+
+
+def one_call(
+    turn: str,
+) -> Callable[[Callable[Concatenate[D, P], T]], Callable[Concatenate[D, P], T]]:
+    """Return a decorator that makes a method of a transport a :func:`whole_call`.
+
+    ``turn`` may name arguments of the method in braces, such as ``{channel}``.
+    """
+
+    def decorated(method: Callable[Concatenate[D, P], T]) -> Callable[Concatenate[D, P], T]:
+        signature = inspect.signature(method)
+
+        @wraps(method)
+        def call(transport: D, *args: P.args, **kwargs: P.kwargs) -> T:
+            if transport.domain.clock.is_within:
+                return method(transport, *args, **kwargs)
+            arguments = signature.bind(transport, *args, **kwargs).arguments
+
+            def steps() -> Generator[None, None, T]:
+                yield from ()
+                return method(transport, *args, **kwargs)
+
+            name = method.__name__
+            return whole_call(transport.domain, name, steps(), turn.format_map(arguments))
+
+        return call
+
+    return decorated
+
+
+def _alone(domain: Domain, steps: Generator[Any, None, T], turn: Exclusive) -> Steps:
+    while not turn.over:
+        yield turn
+    turn.holder = steps
+    try:
+        return (yield from steps)
+    finally:
+        turn.release(domain)
 
 
 def _begun(handle: Handle[Any], steps: Steps) -> Steps:

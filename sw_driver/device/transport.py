@@ -26,9 +26,11 @@ class DeviceTimeout(TimeoutError):
 
 
 class Transport(Protocol):
-    """A device, or a network of them. Calls must not overlap; each takes the time that it takes.
+    """A device, or a network of them. Each call takes the time that it takes.
 
-    A call begins at ``domain.now``, or later, and leaves there when it is over.
+    A call begins at ``domain.now``, or later, and leaves there when it is over. Any thread may
+    call: one that is not in the middle of a call of ``domain.clock`` waits for those of others, see
+    :func:`~sw_driver.device.streams.whole_call`. Generators are for who is in the middle of one.
     """
 
     name: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sw_driver.axdimm import Axdimm
@@ -52,8 +51,7 @@ def measure_driven(
         for channel in channels:
             kernel_registers(transport, channel).write("control", 1)
         start = time.perf_counter()
-        with ThreadPoolExecutor(device.channels) as threads:
-            list(threads.map(transport.run_bare, channels, spent))
+        transport.run_bare(spent)
         bare.append(sum(spent) / (time.perf_counter() - start))
         for channel in channels:
             status = kernel_registers(transport, channel)

@@ -240,12 +240,13 @@ class DmaNetwork:
 
     def advance(self, cycles: int) -> None:
         """Lets so many fabric cycles pass, or less if a copy ends before."""
-        before = len(self._under_way)
-        while cycles > 0 and len(self._under_way) == before:
-            step = min(cycles, _EXCHANGE_CYCLES)
-            self._ports.advance(step)
-            self._exchange()
-            cycles -= step
+        with self.domain.clock.within():
+            before = len(self._under_way)
+            while cycles > 0 and len(self._under_way) == before:
+                step = min(cycles, _EXCHANGE_CYCLES)
+                self._ports.advance(step)
+                self._exchange()
+                cycles -= step
 
     def compression(self, device: int) -> CompressionStatistics:
         """What has been compressed of the device's transfers since the beginning."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hw.csr.bank import CSR_DATA_WIDTH
 from hw.pim.registers.pool_registers import busy_window
 from hw.pim.work.descriptor import FORMS
-from sw_driver.device.clock import Clock, Domain, Exclusive, Steps
+from sw_driver.device.clock import Clock, Domain, Steps
 from sw_driver.device.errors import (
     ClosedError,
     DeviceTimeoutError,
@@ -36,7 +36,7 @@ from .planning import planned, units_in_groups
 from .programs import WINDOW_BYTES, Command, Firmware, Window
 from .registers import PoolRegisters, pool_map, ring_map
 from .ring import Ring, driver_place, ring_place
-from .transport import QUIET_LIMIT_CYCLES, PimTransport
+from .transport import QUIET_LIMIT_CYCLES, TURN, PimTransport
 
 __all__ = ["Counters", "DataLocation", "Pim"]
 
@@ -134,7 +134,7 @@ class Pim:
             asked = transport.domain.question_cycles
             transport.domain = Domain(clock, mhz=self.config.clock_mhz, question_cycles=asked)
         self._domain = transport.domain
-        self._turn = Exclusive("the PIM")
+        self._turn = self._domain.turn(TURN)
         self._closed = False
         self._beside = " and the cores' firmware" if self.config.cores else ""
         self._place = driver_place(self.config)

@@ -11,15 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sw_driver.device.clock import Steps
+from sw_driver.device.streams import one_call
 from sw_driver.device.transport import DeviceFault, Transport
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["ACCESS_CYCLES", "QUIET_LIMIT_CYCLES", "PimTransport", "no_memory"]
+__all__ = ["ACCESS_CYCLES", "QUIET_LIMIT_CYCLES", "TURN", "PimTransport", "alone", "no_memory"]
 
 ACCESS_CYCLES = 3
 """Cycles of a read or a write of a register, measured on RTL."""
+
+TURN = "the PIM"
+"""Name of what one operation at a time has: the stack."""
+
+alone = one_call(TURN)
+"""Makes a transport's method a call of its own."""
 
 QUIET_LIMIT_CYCLES = 200_000
 """Cycles without a change of any counter after which a wait is given up. In a sound pool the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -74,6 +75,34 @@ def test_memories_are_those_with_golden_nodes(devices: int, config: MemoryNodeCo
         assert _random_copies(network, devices, 60) == _random_copies(golden, devices, 60)
     finally:
         network.close()
+
+
+def test_threads_past_the_driver_are_one_at_a_time(pair: RtlNetwork) -> None:
+    """One copies there and back, others let time pass and ask the ends of links."""
+    device = DeviceNode(pair, 0)
+    values = np.random.default_rng(2).integers(0, 256, 4 * PACKET_BYTES, np.uint8)
+    source, back = device.cuda_malloc(values.size), device.cuda_malloc(values.size)
+    remote = device.cuda_malloc_remote(values.size)
+    device.write(source, values)
+
+    def copies() -> None:
+        for _ in range(10):
+            device.cuda_memcpy_async(remote, source, values.size, OUT)
+            device.cuda_memcpy_async(back, remote, values.size, BACK)
+            device.synchronize()
+
+    def asks() -> int:
+        before = pair.ports.cycles()
+        for _ in range(300):
+            pair.ports.advance(3)
+            assert not pair.ports.dead(0, 0)
+        return pair.ports.cycles() - before
+
+    with ThreadPoolExecutor(3) as threads:
+        copying, *asking = [threads.submit(call) for call in (copies, asks, asks)]
+        copying.result(60)
+        assert min(each.result(60) for each in asking) >= 900
+    assert (device.read(back, values.size) == values).all()
 
 
 def test_the_same_calls_take_the_same_cycles() -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +62,32 @@ def product(result: int, size: int, first: int = 0) -> Work:
         Tensor(address_bytes=address, strides=(size, 1)) for address in (first, BANK, result)
     )
     return Work(opcode=Opcode.MATMUL, a=a, b=b, result=ret, rows=size, columns=size, length=size)
+
+
+def test_threads_past_the_driver_are_one_at_a_time(pim: Pim) -> None:
+    """One waits for a work, one has its values read, one reads a register and lets time pass."""
+    size = 24
+    values = np.arange(size * size, dtype=np.uint32).view(np.uint8)
+    pim.write_memory(BANK, values)
+    transport = rtl(pim)
+    identity = transport.read_register(0)
+    work_id = offer(pim, product(2 * BANK, size), [2])
+
+    def reads() -> set[bytes]:
+        return {transport.read_memory(BANK, values.size).tobytes() for _ in range(40)}
+
+    def asks() -> set[int]:
+        found = set()
+        for _ in range(200):
+            found.add(transport.read_register(0))
+            transport.advance(10)
+        return found
+
+    with ThreadPoolExecutor(4) as threads:
+        waiting = threads.submit(pim.wait, work_id)
+        reading = [threads.submit(reads), threads.submit(reads), threads.submit(asks)]
+        waiting.result(60)
+        assert [each.result(60) for each in reading] == [{values.tobytes()}] * 2 + [{identity}]
 
 
 def test_the_trace_has_every_command(tmp_path: Path) -> None:

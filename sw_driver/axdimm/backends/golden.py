@@ -26,6 +26,7 @@ from sw_driver.axdimm.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
     Transport,
+    alone,
     arbiter_window,
     check_bytes,
     kernel_window,
@@ -139,6 +140,7 @@ class GoldenTransport(Transport):
         # One byte that is shown everywhere and cannot be written.
         return np.broadcast_to(np.zeros(1, dtype=np.uint8), self.capacity_bytes)
 
+    @alone
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         state = self._state(channel, address, data.nbytes)
         in_dram = self._dram_bytes(address, data.nbytes)
@@ -152,6 +154,7 @@ class GoldenTransport(Transport):
             raw = data[offset : offset + REGISTER_BYTES].tobytes()
             self._write_register(state, address + offset, int.from_bytes(raw, "little"))
 
+    @alone
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         state = self._state(channel, address, nbytes)
         result = np.zeros(nbytes, dtype=np.uint8)
@@ -168,6 +171,7 @@ class GoldenTransport(Transport):
             )
         return result
 
+    @alone
     def poll(
         self,
         channel: int,
@@ -186,10 +190,12 @@ class GoldenTransport(Transport):
             )
         return found
 
+    @alone
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         state = self._state(channel, address, data.nbytes, aligned=False)
         self._store(state, address, data)
 
+    @alone
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         state = self._state(channel, address, nbytes, aligned=False)
         return state.memory[address : address + nbytes].copy()

@@ -16,8 +16,8 @@ from sw_driver.axdimm.transport import (
     LINE_BYTES,
     WINDOW_BYTES,
     Transport,
+    alone,
     check_bytes,
-    finished,
     kernel_window,
 )
 from sw_driver.device.clock import OTHERS_FIRST, Domain, Steps
@@ -140,6 +140,7 @@ class MappedTransport(Transport):
             )
         self._windows = kernel_window(self.capacity_bytes)
 
+    @alone
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`~sw_driver.axdimm.transport.Transport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8).reshape(-1)
@@ -150,6 +151,7 @@ class MappedTransport(Transport):
             register = source[offset : offset + REGISTER_BYTES].tobytes()
             self._map.store(begin + offset, int.from_bytes(register, "little"))
 
+    @alone
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`~sw_driver.axdimm.transport.Transport`."""
         begin, in_memory = self._place(channel, address, nbytes)
@@ -164,7 +166,8 @@ class MappedTransport(Transport):
     def poll(self, channel: int, address: int, mask: int, value: int, **times: int) -> int:
         """See :class:`~sw_driver.axdimm.transport.Transport`; the cycles are told by the host's
         time."""
-        return finished(self.poll_steps(channel, address, mask, value, **times))
+        steps = self.poll_steps(channel, address, mask, value, **times)
+        return self.whole(channel, "polling a register", steps)
 
     def poll_steps(
         self,
@@ -213,9 +216,11 @@ class MappedTransport(Transport):
         )
 
     def close(self) -> None:
-        """See :class:`~sw_driver.axdimm.transport.Transport`."""
-        self._closed = True
-        self._map.close()
+        """See :class:`~sw_driver.axdimm.transport.Transport`; calls of other threads are over
+        first."""
+        with self.domain.clock.within():
+            self._closed = True
+            self._map.close()
 
     def __enter__(self) -> MappedTransport:
         return self

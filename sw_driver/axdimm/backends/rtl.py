@@ -6,7 +6,9 @@ import ctypes
 import errno
 import json
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from sw_driver.axdimm.transport import (
     LINE_BYTES,
     LINK_FABRIC_CYCLES_PER_LINE,
     TimedTransport,
+    alone,
     check_bytes,
 )
 from sw_driver.device.clock import Domain
@@ -154,8 +157,10 @@ class VerilatedTransport(TimedTransport):
         check_bytes(self, channel, address, nbytes, lines=lines)
 
     def _call(self, function: str, channel: int, *arguments: Any) -> Any:
-        self._check(channel)
-        return getattr(self._library, f"nm_{function}")(self._module, channel, *arguments)
+        # One thread at a time: the library has no locks.
+        with self.domain.clock.within():
+            self._check(channel)
+            return getattr(self._library, f"nm_{function}")(self._module, channel, *arguments)
 
     def _do(self, channel: int, what: str, function: str, *arguments: Any) -> None:
         """Makes a call, described by ``what``, and raises what has become of it."""
@@ -235,6 +240,7 @@ class VerilatedTransport(TimedTransport):
         self._call("rest", channel, self.now(channel) + fabric_cycles)
         self._call("catch_up", channel, self._call("behind", channel))
 
+    @alone
     def stream(
         self,
         channel: int,
@@ -277,12 +283,14 @@ class VerilatedTransport(TimedTransport):
         what = "waiting for requests in flight"
         self._do(channel, what, "settle", SETTLE_LIMIT_FABRIC_CYCLES)
 
+    @alone
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.axdimm.transport.Transport`."""
         self._check(channel, address, data.size, lines=False)
         self._settle(channel)
         self._storage[channel].write(address, data)
 
+    @alone
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`sw_driver.axdimm.transport.Transport`."""
         self._check(channel, address, nbytes, lines=False)
@@ -297,15 +305,24 @@ class VerilatedTransport(TimedTransport):
         """See :class:`sw_driver.axdimm.transport.Transport`."""
         return self._call("now", channel)
 
-    def run_bare(self, channel: int, fabric_cycles: int) -> None:
-        """Lets the channel's clock run, with nothing else done: the simulator's own speed."""
-        self._call("bare", channel, fabric_cycles)
+    def run_bare(self, fabric_cycles: Sequence[int]) -> None:
+        """Let each channel's clock run for its number of cycles, in a thread of the host, with
+        nothing else done: the simulator's own speed."""
+        with self.domain.clock.within(), ThreadPoolExecutor(self.channels) as threads:
+            self._check(0)
+            bare = partial(self._library.nm_bare, self._module)
+            list(threads.map(bare, range(self.channels), fabric_cycles))
 
     def close(self) -> None:
         """See :class:`sw_driver.axdimm.transport.Transport`; writes the trace of DRAM commands.
+        Calls of other threads are over first.
 
         Raises ``OSError`` if that could not be written in full; then there is none.
         """
+        with self.domain.clock.within():
+            self._close()
+
+    def _close(self) -> None:
         if self._module is None:
             return
         if self._files:

@@ -152,51 +152,54 @@ class RtlPorts:
         words = np.array(
             [(channel, head, tail, 0, payload) for head, tail, payload in flits], _FLIT
         )
-        self._library.nm_send(self._open(), self._link(device, link), words.ctypes.data, len(words))
+        self._call("send", self._link(device, link), words.ctypes.data, len(words))
 
     def unsent(self, device: int, link: int) -> int:
         """See :class:`~sw_driver.memory_node.dma.Ports`."""
-        return self._library.nm_waiting(self._open(), self._link(device, link))
+        return self._call("waiting", self._link(device, link))
 
     def received(self, device: int, link: int) -> Iterator[tuple[int, Flit]]:
         """See :class:`~sw_driver.memory_node.dma.Ports`."""
         count = _MOST_FLITS
         while count == _MOST_FLITS:
-            count = self._library.nm_receive(
-                self._open(), self._link(device, link), self._buffer.ctypes.data, _MOST_FLITS
-            )
-            for channel, head, tail, _, payload in self._buffer[:count].tolist():
+            with self.domain.clock.within():
+                place = self._link(device, link), self._buffer.ctypes.data
+                count = self._call("receive", *place, _MOST_FLITS)
+                flits = self._buffer[:count].tolist()
+            for channel, head, tail, _, payload in flits:
                 yield channel, Flit(bool(head), bool(tail), payload)
 
     def dead(self, device: int, link: int) -> bool:
         """See :class:`~sw_driver.memory_node.dma.Ports`."""
-        return bool(self._library.nm_dead(self._open(), self._link(device, link)))
+        return bool(self._call("dead", self._link(device, link)))
 
     def cut(self, device: int, link: int) -> None:
         """Cuts a link: from now on the device hears nothing of it."""
-        self._library.nm_cut(self._open(), self._link(device, link))
+        self._call("cut", self._link(device, link))
 
     def consistent(self, cycles: int) -> bool:
         """Lets cycles pass; whether no output depended on an input in the same cycle, as must be
         for parts that are simulated one by one."""
-        return bool(self._library.nm_consistent(self._open(), cycles))
+        return bool(self._call("consistent", cycles))
 
     def advance(self, cycles: int) -> None:
         """See :class:`~sw_driver.memory_node.dma.Ports`. Raises
         :class:`~sw_driver.device.transport.DeviceFault` if the DRAM has seen a violation of its
         timing."""
-        self._library.nm_advance(self._open(), cycles)
-        if self._library.nm_violated(self._ring):
-            raise DeviceFault("a DRAM of a memory-node has seen a violation of its timing")
+        with self.domain.clock.within():
+            self._call("advance", cycles)
+            if self._call("violated"):
+                raise DeviceFault("a DRAM of a memory-node has seen a violation of its timing")
 
     def cycles(self) -> int:
         """See :class:`~sw_driver.memory_node.dma.Ports`."""
-        return self._library.nm_cycles(self._open())
+        return self._call("cycles")
 
     def close(self) -> None:
-        """Releases the models."""
-        self._finalizer()
-        self._ring = None
+        """Releases the models, when calls of other threads are over."""
+        with self.domain.clock.within():
+            self._finalizer()
+            self._ring = None
 
     def _access(self, node: int, offset_bytes: int, value: int = 0, *, write: bool = False) -> int:
         word = _u64(value)
@@ -204,9 +207,8 @@ class RtlPorts:
 
         def steps() -> Steps:
             yield from self.domain.catch_up(self.cycles, self.advance)
-            status = self._library.nm_access(
-                self._open(), node, write, offset_bytes, _REGISTER_LIMIT_CYCLES, ctypes.byref(word)
-            )
+            access = node, write, offset_bytes, _REGISTER_LIMIT_CYCLES, ctypes.byref(word)
+            status = self._call("access", *access)
             self.domain.now = max(self.domain.now, self.cycles())
             if status == _WAITING:
                 raise DeviceTimeout(f"{what} did not answer in {_REGISTER_LIMIT_CYCLES} cycles")
@@ -220,7 +222,9 @@ class RtlPorts:
     def _link(self, device: int, link: int) -> int:
         return device * 2 * self.side_links + link
 
-    def _open(self) -> Any:
-        if self._ring is None:
-            raise ClosedError("the network was closed: make another one")
-        return self._ring
+    def _call(self, function: str, *arguments: Any) -> Any:
+        # One thread at a time: the library has no locks.
+        with self.domain.clock.within():
+            if self._ring is None:
+                raise ClosedError("the network was closed: make another one")
+            return getattr(self._library, f"nm_{function}")(self._ring, *arguments)

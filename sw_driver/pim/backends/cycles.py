@@ -12,7 +12,7 @@ from golden.pim import Cause, Descriptor
 from hw.pim.config import BEAT_BYTES
 from sw_driver.device.clock import Domain
 from sw_driver.pim.planning import planned
-from sw_driver.pim.transport import ACCESS_CYCLES
+from sw_driver.pim.transport import ACCESS_CYCLES, alone
 from sw_driver.predict.pim import Pool, WorkRun
 
 from .golden import GoldenPim
@@ -81,27 +81,32 @@ class CyclesPim(GoldenPim):
         self._notices: list[tuple[int, Callable[[], None]]] = []
         """Writes to rings: when each is there, and what does it, in this order."""
 
+    @alone
     def read_register(self, offset_bytes: int) -> int:
         """Reads a register, which takes time; the rest as in :class:`GoldenPim`."""
         self._pass(ACCESS_CYCLES)
         return super().read_register(offset_bytes)
 
+    @alone
     def write_register(self, offset_bytes: int, value: int) -> None:
         """Writes a register, which takes time; the rest as in :class:`GoldenPim`."""
         self._pass(ACCESS_CYCLES)
         super().write_register(offset_bytes, value)
 
+    @alone
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
         """Reads memory; only a ring's takes time. The rest as in :class:`GoldenPim`."""
         if self._is_of_ring(address_bytes):
             self._pass(RING_READ_CYCLES)
         return super().read_memory(address_bytes, nbytes)
 
+    @alone
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
         """Writes to a ring, which takes time; the rest as in :class:`GoldenPim`."""
         self._pass(RING_WRITE_CYCLES)
         super().post_memory(address_bytes, data)
 
+    @alone
     def advance(self, cycles: int) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         self._step(self._clock + cycles)

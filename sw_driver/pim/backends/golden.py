@@ -21,7 +21,7 @@ from hw.pim.registers.pool_registers import (
 )
 from sw_driver.device.clock import Domain
 from sw_driver.pim.registers import pool_map, ring_map, slot_map
-from sw_driver.pim.transport import PimTransport, no_memory
+from sw_driver.pim.transport import PimTransport, alone, no_memory
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -68,6 +68,7 @@ class GoldenPim(PimTransport):
         self._kept = {register.name: 0 for register in slot_map().registers}
         """A slot's registers as they were at the last snapshot."""
 
+    @alone
     def read_register(self, offset_bytes: int) -> int:
         """A register's 64 bits; 0 where there is none."""
         register = _at(offset_bytes, pool_map())
@@ -89,6 +90,7 @@ class GoldenPim(PimTransport):
         value = self._kept[name] if kept else self._slot_value(slot, name)
         return _pack(register, {register.fields[0].name: value})
 
+    @alone
     def write_register(self, offset_bytes: int, value: int) -> None:
         """Writes a register of a ring, or keeps a slot."""
         ring, offset = self._ring_at(offset_bytes)
@@ -112,6 +114,7 @@ class GoldenPim(PimTransport):
             slot = value % len(self._held)
             self._kept = {name: self._slot_value(slot, name) for name in self._kept}
 
+    @alone
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
         """What completed works, and the host, have written; zeros if nothing is computed, but for
         what is in a ring."""
@@ -121,6 +124,7 @@ class GoldenPim(PimTransport):
             raise no_memory(f"reading {nbytes} bytes at {address_bytes:#x}", self.config)
         return data
 
+    @alone
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
         """Writes bytes of the stack; nothing but what is in a ring if nothing is computed."""
         errors = self._pool.host_errors
@@ -128,6 +132,7 @@ class GoldenPim(PimTransport):
         if self._pool.host_errors != errors:
             raise no_memory(f"writing {data.size} bytes at {address_bytes:#x}", self.config)
 
+    @alone
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
         """Writes bytes at once, like :meth:`write_memory`."""
         self.write_memory(address_bytes, data)
@@ -146,6 +151,7 @@ class GoldenPim(PimTransport):
         if not self.computes and self._is_of_ring(address):
             self._slots |= zip(range(address, address + data.size), data.tolist(), strict=True)
 
+    @alone
     def advance(self, cycles: int) -> None:
         """Completes the oldest of the works that run; ``cycles`` mean nothing here."""
         self._accepted = [work for work in self._accepted if not self._pool.work_query(work)]

@@ -16,12 +16,15 @@ from hw.pim.config import BEAT_BYTES, PimConfig
 from hw.pim.vault.timing import VaultPart, VaultTiming, vault_part
 from sw_driver.device.clock import Domain, Steps, finished
 from sw_driver.device.errors import ClosedError
+from sw_driver.device.streams import whole_call
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.pim.registers import PoolRegisters
 from sw_driver.pim.transport import (
     ACCESS_CYCLES,
     QUIET_LIMIT_CYCLES,
+    TURN,
     PimTransport,
+    alone,
     no_memory,
 )
 from sw_driver.simulator.library import load_library
@@ -123,17 +126,20 @@ class RtlPim(PimTransport):
             if not self._library.nm_trace(self._stack, str(dram_trace).encode()):
                 raise OSError(f"cannot write the trace of DRAM commands {str(dram_trace)!r}")
 
+    @alone
     def read_register(self, offset_bytes: int) -> int:
         """A register's 64 bits; :class:`DeviceFault` where there is none."""
         return self._access("reading", offset_bytes, 0)
 
+    @alone
     def write_register(self, offset_bytes: int, value: int) -> None:
         """Writes a register; :class:`DeviceFault` where there is none, or that is refused now."""
         self._access("writing", offset_bytes, value)
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
-        return finished(self.read_steps(address_bytes, nbytes))
+        steps = self.read_steps(address_bytes, nbytes)
+        return whole_call(self.domain, "reading memory", steps, TURN)
 
     def read_steps(self, address_bytes: int, nbytes: int) -> Steps:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
@@ -152,17 +158,20 @@ class RtlPim(PimTransport):
 
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
-        finished(self.write_steps(address_bytes, data))
+        steps = self.write_steps(address_bytes, data)
+        whole_call(self.domain, "writing memory", steps, TURN)
 
     def write_steps(self, address_bytes: int, data: NDArray[np.uint8]) -> Steps:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         yield from self._transfer(address_bytes, np.ascontiguousarray(data, np.uint8), write=True)
 
+    @alone
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         data = np.ascontiguousarray(data, np.uint8)
         finished(self._transfer(address_bytes, data, write=True, posted=True))
 
+    @alone
     def advance(self, cycles: int) -> None:
         """See :class:`~sw_driver.pim.transport.PimTransport`."""
         self._check_open()
@@ -175,13 +184,16 @@ class RtlPim(PimTransport):
 
     def cycles(self) -> int:
         """Cycles of the fabric clock since the end of reset."""
-        self._check_open(answering=False)
-        return self._library.nm_cycles(self._stack)
+        with self.domain.clock.within():
+            self._check_open(answering=False)
+            return self._library.nm_cycles(self._stack)
 
     def close(self) -> None:
-        """Releases the model. Raises ``OSError`` if its trace could not be written in full."""
-        failed = self._finalizer()
-        self._stack = None
+        """Releases the model, when calls of other threads are over. Raises ``OSError`` if its
+        trace could not be written in full."""
+        with self.domain.clock.within():
+            failed = self._finalizer()
+            self._stack = None
         if failed:
             message = "not all of it could be written, is the disk full?"
             raise OSError(errno.EIO, message, str(self._dram_trace))
