@@ -20,7 +20,7 @@ from hw.dram.presets import (
 from hw.dram.timing import DramTiming
 from hw.kernel.config import KernelConfig
 from hw.kernel.registers import WINDOW_BYTES
-from hw.logic.checks import check_int
+from hw.logic.checks import check_int, check_types
 from hw.logic.line import LINE_BYTES
 from hw.rules import PAPER_RULES
 
@@ -85,7 +85,8 @@ class ModuleConfig:
     """The kernel's configuration, which follows from the rest."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.channels, int) or self.channels not in (1, 2, 4):
+        check_types(self)
+        if self.channels not in (1, 2, 4):
             raise ValueError(
                 "channels must be 1, 2 or 4, because the upper address bits select the channel, "
                 f"got {self.channels!r}"
@@ -226,7 +227,7 @@ def configure(preset: str = "axdimm", **options: Any) -> ModuleConfig:
 
     config = MODULE_PRESETS[preset]
     chosen = options.pop("part", config.part)
-    chosen = part(chosen) if isinstance(chosen, str) else chosen
+    chosen = chosen if isinstance(chosen, DramPart) else part(chosen)
     capacity_bytes = options.pop("capacity_bytes", None)
     allowed = options.pop("allow_nonstandard", chosen.allow_nonstandard)
     timing = taken(_TIMING)
@@ -240,7 +241,8 @@ def configure(preset: str = "axdimm", **options: Any) -> ModuleConfig:
     )
     if "rules" in options:
         rules = options["rules"]
-        options["rules"] = tuple(rules.split(",") if isinstance(rules, str) else rules)
+        rules = rules.split(",") if isinstance(rules, str) else rules
+        options["rules"] = tuple(rules) if isinstance(rules, list) else rules
     controller = replace(config.controller, **taken(_CONTROLLER))
     config = replace(config, part=chosen, controller=controller, **options)
     return config if capacity_bytes is None else config.with_capacity(capacity_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hw.logic.checks import check_int
+from hw.logic.checks import check_int, is_int
 from hw.logic.line import AXI_BURST_LINES, LINE_BYTES
 
 __all__ = [
@@ -26,7 +26,7 @@ def rows_of(capacity_bytes: int, row_of_every_bank_bytes: int) -> int:
 
     Raises ``ValueError`` unless they are a power of two from 2.
     """
-    rows = capacity_bytes // row_of_every_bank_bytes
+    rows = capacity_bytes // row_of_every_bank_bytes if is_int(capacity_bytes) else 0
     if rows < 2 or rows & (rows - 1) or rows * row_of_every_bank_bytes != capacity_bytes:
         raise ValueError(
             f"capacity must be {row_of_every_bank_bytes} bytes (one row of every bank) times a "

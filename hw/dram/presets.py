@@ -15,7 +15,7 @@ from hw.dram.standard import (
     standard_timing,
 )
 from hw.dram.timing import DramTiming, base_name, honest_name
-from hw.logic.checks import check_int
+from hw.logic.checks import check_int, check_types, is_int
 
 __all__ = [
     "DDR4_1600_8GBIT_X16",
@@ -37,10 +37,10 @@ def _check_clock(tck_ps: int, allow_nonstandard: bool) -> None:
         raise ValueError(f"allow_nonstandard must be True or False, got {allow_nonstandard!r}")
     if allow_nonstandard:
         check_int("tck_ps", tck_ps, 1, 1_000_000)
-    elif not (isinstance(tck_ps, int) and SHORTEST_TCK_PS <= tck_ps <= LONGEST_TCK_PS):
+    elif not (is_int(tck_ps) and SHORTEST_TCK_PS <= tck_ps <= LONGEST_TCK_PS):
         raise ValueError(
-            f"tck_ps must be from {SHORTEST_TCK_PS} to {LONGEST_TCK_PS}, as of every DDR4, got "
-            f"{tck_ps!r}: give one of these, or set allow_nonstandard=true"
+            f"tck_ps must be an integer from {SHORTEST_TCK_PS} to {LONGEST_TCK_PS}, as of every "
+            f"DDR4, got {tck_ps!r}: give one of these, or set allow_nonstandard=true"
         )
 
 
@@ -66,6 +66,7 @@ class DramPart:
     """Whether numbers may be such that no DDR4 has them."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name, values in (("width_bits", WIDTHS), ("density_gbit", DENSITIES_GBIT)):
             if getattr(self, name) not in values:
                 raise ValueError(

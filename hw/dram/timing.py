@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
+from hw.logic.checks import check_types
+
 __all__ = [
     "BURST_TCK",
     "MAX_POSTPONED_REFRESHES",
@@ -79,9 +81,10 @@ class CommandTiming:
     """Distance of refreshes in tCK: their average, or the longest where none may be postponed."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for field in fields(self):
             value = getattr(self, field.name)
-            if not isinstance(value, int) or value < 1:
+            if value < 1:
                 raise ValueError(f"{field.name} must be a positive integer, got {value!r}")
             if value > self.LONGEST_TCK and field.name not in ("tck_ps", "t_rfc", "t_refi"):
                 raise ValueError(

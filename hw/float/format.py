@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from amaranth.lib import data
 
+from hw.logic.checks import check_types
+
 __all__ = ["FP32", "FP32_FLUSHED", "FloatFormat"]
 
 
@@ -26,6 +28,7 @@ class FloatFormat:
     subnormals: bool = True
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.fraction_bits < 2:
             raise ValueError(
                 f"fraction_bits is {self.fraction_bits}, expected 2 or more; "

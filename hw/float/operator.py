@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.float.format import FP32, FloatFormat
 from hw.float.parts import Bits
+from hw.logic.checks import is_int
 
 __all__ = ["FloatOperator"]
 
@@ -61,7 +62,7 @@ class FloatOperator(wiring.Component):
         depths = self.depths(format)
         self.latency = self.default_depth(format) if stages is None else stages
         """Cycles from operands to result."""
-        if self.latency not in depths:
+        if not is_int(self.latency) or self.latency not in depths:
             raise ValueError(
                 f"stages of {self.operation} is {stages!r}, expected one of "
                 f"{', '.join(map(str, depths))}; leave it out for the default"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from hw.float.format import FP32, FP32_FLUSHED, FloatFormat
-from hw.logic.checks import check_int
+from hw.logic.checks import check_int, check_types
 from hw.logic.clocking import check_clocking
 from hw.logic.line import LINE_BYTES, line_width
 from hw.narrow.formats import most_tensors
@@ -84,6 +84,7 @@ class KernelConfig:
     blocks have at least 8192 bytes, in which the scales of a round fill whole lines."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not isinstance(self.rules, tuple) or not 1 <= len(self.rules) <= MOST_RULES:
             raise ValueError(
                 f"rules must be a tuple of 1 to {MOST_RULES} names of update rules, "
@@ -93,8 +94,6 @@ class KernelConfig:
             rule(name)
             if self.rules.count(name) > 1:
                 raise ValueError(f"rules must name each rule once, got {name!r} twice")
-        if not isinstance(self.narrow, bool):
-            raise ValueError(f"narrow must be True or False, got {self.narrow!r}")
         for name in self.rules if self.narrow else ():
             if name not in NARROW_RULES:
                 raise ValueError(
@@ -117,8 +116,7 @@ class KernelConfig:
         check_int("buffer_blocks", self.buffer_blocks, 1, 16)
         check_int("address_width", self.address_width, 16, COUNT_WIDTH)
         if (
-            not isinstance(self.memory_bytes, int)
-            or not LINE_BYTES <= self.memory_bytes <= 1 << self.address_width
+            not LINE_BYTES <= self.memory_bytes <= 1 << self.address_width
             or self.memory_bytes % LINE_BYTES
         ):
             raise ValueError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from hw.logic.checks import check_int
+from hw.logic.checks import check_int, check_types
 from hw.logic.clocking import check_clocking
 from hw.pim.placement import Placement, ThermalWeights, place
 
@@ -111,6 +111,7 @@ class PimConfig:
             )
         check_int("scratchpad_bytes", self.scratchpad_bytes, 1 << 13, 1 << 20, power_of_two=True)
         check_int("core_clock_ratio", self.core_clock_ratio, 1, 8)
+        check_types(self)  # True is no number
         check_clocking(self.clocking)
         _ = self.placement  # which refuses what cannot be placed
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
 
+from hw.logic.checks import check_types
+
 __all__ = ["MAX_LANES", "Placement", "ThermalWeights", "place"]
 
 MAX_LANES = 16
@@ -34,6 +36,7 @@ class ThermalWeights:
         for name, weight in vars(self).items():
             if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
                 raise ValueError(f"{name} must be a positive, finite weight, got {weight!r}")
+        check_types(self)  # True is no number
 
     def of(self, row: int, column: int, *, rows: int, columns: int) -> float:
         """The weight of the bank at ``row`` and ``column`` of a grid."""

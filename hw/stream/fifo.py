@@ -9,6 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hw.logic.checks import is_int
 from hw.logic.counter import step
 from hw.logic.storage import NEVER_BOTH
 
@@ -45,7 +46,7 @@ class StreamFifo(wiring.Component):
     """
 
     def __init__(self, *, shape: ShapeLike, depth: int, early: bool = False) -> None:
-        if not isinstance(depth, int) or depth < 2:
+        if not is_int(depth) or depth < 2:
             raise ValueError(f"depth of a FIFO must be an integer from 2, got {depth!r}")
         self._shape = shape
         self._depth = depth

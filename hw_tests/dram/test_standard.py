@@ -166,7 +166,10 @@ def test_what_is_given_does_not_follow() -> None:
         ({"columns": 512}, "columns must be 1024, got 512"),
         ({"rows": 1 << 18}, "rows must be at most 131072, got 262144"),
         ({"capacity_bytes": 32 << 30}, "rows must be at most 131072, got 262144"),
-        ({"tck_ps": 624}, "tck_ps must be from 625 to 1600, .* got 624: .* allow_nonstandard=true"),
+        (
+            {"tck_ps": 624},
+            "tck_ps must be an integer from 625 to 1600, .* got 624: .* allow_nonstandard=true",
+        ),
         ({"tck_ps": 1601}, "got 1601"),
         ({"tck_ps": 1000.0}, r"got 1000\.0"),
         ({"tck_ps": "1000"}, "got '1000'"),

@@ -40,8 +40,11 @@ def simulator(subnormals: str) -> str:
     )
 
 
-@pytest.mark.parametrize("subnormals", UNITS)
-def test_matches_golden_bit_for_bit(subnormals: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "subnormals"),
+    [(name, subnormals) for subnormals, names in UNITS.items() for name in names],
+)
+def test_matches_golden_bit_for_bit(name: str, subnormals: str) -> None:
     vectors = VECTORS if subnormals == "kept" else {}
     run_bench(
         simulator(subnormals),
@@ -49,15 +52,11 @@ def test_matches_golden_bit_for_bit(subnormals: str) -> None:
         module="hw_tests.rules.rule_bench",
         build_args=PLAYER_BUILD_ARGS,
         parameters={
-            "rules": {
-                name: {
-                    "module": RuleUnit(rule(name), format=SUBNORMALS[subnormals]).module_name,
-                    "subnormals": subnormals,
-                    "seed": SEED,
-                    "count": vectors.get(name, OTHER_VECTORS),
-                }
-                for name in UNITS[subnormals]
-            }
+            "name": name,
+            "module": RuleUnit(rule(name), format=SUBNORMALS[subnormals]).module_name,
+            "subnormals": subnormals,
+            "seed": SEED,
+            "count": vectors.get(name, OTHER_VECTORS),
         },
         optimization="-O1",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hw.logic.checks import check_int
+from hw.logic.checks import check_int, check_types
 from hw.memory_node.link.wire import FLIT_BYTES, WireSignature
 
 __all__ = ["LINK_PRESETS", "PHIT_BYTES", "LinkConfig"]
@@ -48,6 +48,7 @@ class LinkConfig:
     """Times in a row that a sender goes back without progress until the link is dead, 2 to 255."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.phit_bytes not in PHIT_BYTES:
             raise ValueError(
                 f"phit_bytes must be one of {', '.join(map(str, PHIT_BYTES))}, "

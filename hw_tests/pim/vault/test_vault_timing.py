@@ -18,7 +18,7 @@ from hw.pim.vault.timing import VAULT_PARTS, vault_part
     ("change", "message"),
     [
         ({"cl": 0}, "cl must be a positive integer, got 0"),
-        ({"t_rp": 1.5}, "t_rp must be a positive integer, got 1.5"),
+        ({"t_rp": 1.5}, "t_rp must be an integer, got 1.5"),
         ({"t_wr": 161}, "t_wr must be at most 160 tCK, got 161"),
         ({"cwl": 3}, r"cwl must be at least 4 \(the data paths are registered\), got 3"),
         ({"cl": 12}, "cl must be at least 13"),
