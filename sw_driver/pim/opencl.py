@@ -475,13 +475,15 @@ class CommandQueue:
             raise InvalidArgumentError(f"got {context!r}: expected a Context")
         check_name("the device", device, context.platform.devices)
         self.context, self.device = context, device
+        self._devices = [device]
+        """Devices that commands may go to."""
         self._stream = Stream(f"of the {device}", context.domain)
 
     def enqueue_kernel(self, kernel: Kernel, wait_for: Sequence[Event] = ()) -> Event:
         """Runs a kernel. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for one that
         has no form for the device."""
         self.context.check(kernel)
-        if self.device not in kernel.devices:
+        if not set(kernel.devices).intersection(self._devices):
             raise InvalidArgumentError(
                 f"{kernel.name} has no form for the {self.device}: queue it on "
                 f"{' or '.join(kernel.devices)}"

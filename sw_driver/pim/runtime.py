@@ -45,6 +45,7 @@ class Scheduler(CommandQueue):
         principle: Literal["literal", "earliest"] = "earliest",
     ) -> None:
         super().__init__(context, "cpu")
+        self._devices = list(context.platform.devices)
         check_name("principle", principle, PRINCIPLES)
         names = listed("candidates", candidates, "a list of names of kernels, such as ['relu']")
         for name in names:

@@ -215,6 +215,7 @@ def test_a_kernel_goes_where_it_has_a_form(
         other = context.kernel("relu", "relu", (x, y, 16), "rw")
         assert (kernel.devices, other.devices) == (["cores"], ["cores", "cpu"])
         scheduler = Scheduler(context, ["wait"] * is_candidate, principle=principle)
+        assert not scheduler.enqueue_kernel(kernel).over
         chosen = []
         for turn in range(5):
             for core in context.places[1:3]:
