@@ -30,11 +30,11 @@ class Philox(wiring.Component):
 
     Members
     -------
-    i_valid, i_0 to i_3 : In(1), In(32)
+    i_valid, i_0, i_1, i_2, i_3 : In(1), In(32)
         The counter's words.
     key : In(64)
         Must hold still while counters are in flight.
-    o_valid, o_0 to o_3 : Out(1), Out(32)
+    o_valid, o_0, o_1, o_2, o_3 : Out(1), Out(32)
         Random words.
     """
 

@@ -19,18 +19,27 @@ from hw.axdimm.module import Axdimm
 from hw.dram.dfi import DfiController, dfi_timing
 from hw.dram.presets import part
 from hw.float.add import FloatAdd
+from hw.float.compare import FloatCompare
 from hw.float.div import FloatDiv
+from hw.float.div_sqrt import FloatDivSqrt
+from hw.float.format import FloatFormat
+from hw.float.integer import FloatFromInteger, FloatToInteger
 from hw.float.maximum import FloatMaximum
 from hw.float.mul import FloatMul
 from hw.float.operator import FloatOperator
 from hw.float.sign import FloatSign
 from hw.float.sqrt import FloatSqrt
+from hw.kernel.config import KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.kernel.unit import RuleUnit
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw.memory_node.link.config import LINK_PRESETS
 from hw.memory_node.link.port import LinkPort
 from hw.memory_node.node import MemoryNode
+from hw.narrow.bf16 import ToBf16
+from hw.narrow.codes import CodeSearch, Dequantizer
+from hw.narrow.philox import Philox, RandomWords
+from hw.narrow.quantizer import Quantizer
 from hw.pim.bank.bank import PimBank
 from hw.pim.config import PIM_PRESETS, PimConfig
 from hw.pim.pool import PimPool
@@ -138,6 +147,49 @@ def _pim_changes(config: PimConfig) -> list[str] | None:
     )
 
 
+def _part(
+    made: Callable[[FloatFormat, int], wiring.Component],
+    *depends: str,
+    tables: Sequence[str] = (),
+) -> Callable[[Machines], Design]:
+    """Return the design of what is ``made`` of a kernel's format and lanes.
+
+    ``depends`` are those of ``format`` and ``lanes`` on which it depends, ``tables`` the tables of
+    codes that its port ``select`` selects.
+    """
+
+    def design(machines: Machines) -> Design:
+        kernel = machines.module.kernel
+        described: dict[str, Any] = {"tables": list(tables)} if tables else {}
+        options: list[str] = []
+        if "format" in depends:
+            described["format"] = asdict(kernel.format)
+            options += _arithmetic(machines._replace(depths={}))
+        if "lanes" in depends:
+            described["lanes"] = kernel.lanes
+            options += [] if kernel.lanes == KernelConfig.lanes else [f"--lanes {kernel.lanes}"]
+        return Design(made(kernel.format, kernel.lanes), described, options)
+
+    return design
+
+
+def _of_codes(sign: str) -> dict[str, Callable[[Machines], Design]]:
+    """Return the designs that make codes of states and numbers of codes, by their names."""
+    tables = f"dynamic_{sign}", f"linear_{sign}"
+
+    def dequantizer(form: FloatFormat, _: int) -> Dequantizer:
+        return Dequantizer(tables=tables, format=form)
+
+    def quantizer(form: FloatFormat, lanes: int) -> Quantizer:
+        return Quantizer(lanes=lanes, tables=tables, format=form)
+
+    return {
+        f"dequantizer_{sign}": _part(dequantizer, "format", tables=tables),
+        f"code_search_{sign}": _part(lambda _, __: CodeSearch(tables=tables), tables=tables),
+        f"quantizer_{sign}": _part(quantizer, "format", "lanes", tables=tables),
+    }
+
+
 def _kernel(machines: Machines) -> Design:
     config = machines.module.kernel
     return Design(Kernel(config), asdict(config), _changes(machines.module))
@@ -225,12 +277,21 @@ WITH_DEPTHS: dict[str, Callable[[Machines], Design]] = {
     "fp32_sqrt": _operator(FloatSqrt),
     "fp32_sign": _operator(FloatSign),
     "fp32_maximum": _operator(FloatMaximum),
+    "fp32_compare": _operator(FloatCompare),
+    "fp32_from_integer": _operator(FloatFromInteger),
+    "fp32_to_integer": _operator(FloatToInteger),
     **{f"{name}_unit": _unit(rule) for name, rule in RULES.items()},
 }
 """The designs that are operators and functional units, by name."""
 
 DESIGNS: dict[str, Callable[[Machines], Design]] = {
     **WITH_DEPTHS,
+    "fp32_div_sqrt": _part(lambda form, _: FloatDivSqrt(format=form), "format"),
+    "fp32_to_bf16": _part(lambda _, __: ToBf16()),
+    "philox4x32_10": _part(lambda _, __: Philox()),
+    "random_words": _part(lambda _, lanes: RandomWords(lanes=lanes), "lanes"),
+    **_of_codes("signed"),
+    **_of_codes("unsigned"),
     "_".join((*PAPER_RULES, "kernel")): _papers_kernel,
     "kernel": _kernel,
     "ddr4_controller": _controller,
@@ -317,10 +378,12 @@ def usual_name(design: str, options: Sequence[str]) -> str:
     return "_".join([design, *(words if short else []), *([] if exact and short else [digest])])
 
 
+_FOR_SIMULATORS = "; for a simulator that does not know it, write with --cell model"
+
 _CLOCK_GATES = {
     "model": "a latch and an AND gate, for simulation and not for an FPGA",
-    "bufgce": "BUFGCE of AMD's UltraScale and UltraScale+",
-    "dcca": "DCCA of Lattice's ECP5",
+    "bufgce": f"BUFGCE of AMD's UltraScale and UltraScale+{_FOR_SIMULATORS}",
+    "dcca": f"DCCA of Lattice's ECP5{_FOR_SIMULATORS}",
 }
 
 _CLOCK_GATE_NOTE = 'The clock gates are of the cell "{cell}": {what}.'

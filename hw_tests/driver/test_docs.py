@@ -203,6 +203,12 @@ def test_the_tutorial_works_as_written(tmp_path: Path) -> None:
         )  # fmt: skip
         output = done.stdout
         assert done.returncode == 0, output + done.stderr
+        if "pytest" in command:  # the check plays the unit, as the page says
+            listing = [*command, "--collect-only", "-q"]
+            done = subprocess.run(
+                listing, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+            )
+            assert "test_matches_golden_bit_for_bit[signum-kept]" in done.stdout
     hardware, reference = lines
     said = f"two files, {hardware} lines of hardware and {reference} of numpy"
     assert said in " ".join(text.split())
@@ -272,6 +278,21 @@ def test_commands_exist(page: Path) -> None:
             for given in (word for word in words if word.startswith("ARGS=")):
                 if f"nearmem {target} " in rule[1]:
                     check_nearmem([target, *shlex.split(given.removeprefix("ARGS="))])
+
+
+PROGRAM = re.compile(r"python -m ((?:hw_tests|sw_driver)[.\w]*|pytest)((?:[ \\\n]+[\w./-]+)*)")
+
+
+@of_pages()
+def test_programs_and_checks_exist(page: Path) -> None:
+    for module, words in PROGRAM.findall(page.read_text()):
+        if module != "pytest":
+            assert find_spec(module) is not None, module
+            continue
+        paths = [word for word in words.split() if "/" in word]
+        assert paths, words
+        for path in paths:
+            assert (ROOT / path).exists(), path
 
 
 def test_every_subcommand_is_in_the_list() -> None:

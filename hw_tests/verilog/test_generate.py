@@ -26,7 +26,8 @@ from hw_tests.logic.test_clock_gate import CELL_MODELS
 from sw_driver.cli import main
 from sw_driver.simulator.buildcache import verilator_env
 
-OPERATORS = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt", "fp32_sign", "fp32_maximum")
+ROUNDLESS = ("fp32_sign", "fp32_maximum", "fp32_compare", "fp32_from_integer", "fp32_to_integer")
+OPERATORS = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt", *ROUNDLESS)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +158,8 @@ def test_description_matches_verilog(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operator_ports(folder: Path, name: str) -> None:
     ports = [port["name"] for port in description(folder, name)["ports"]]
-    operands = ["i_a"] if name in ("fp32_sqrt", "fp32_sign") else ["i_a", "i_b"]
+    one = ("fp32_sqrt", "fp32_sign", "fp32_from_integer")
+    operands = ["i_a"] if name in one else ["i_a", "i_b"]
     assert sorted(ports) == sorted(["clk", "rst", "i_valid", *operands, "o_valid", "o_y"])
     assert description(folder, name)["latency"] >= 1
 
@@ -512,3 +514,35 @@ def test_resources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert min(resources["luts"], resources["flip_flops"]) > 50
     printed = capsys.readouterr().out
     assert all(f"{resources[name]:,}" in printed for name in ("luts", "flip_flops"))
+
+
+ARITHMETIC = (Path(__file__).parents[2] / "docs" / "arithmetic.md").read_text()
+
+
+def test_every_unit_of_the_documentation_is_a_design() -> None:
+    units = re.findall(r"^\| `(\w+)` \| (\d+)", ARITHMETIC, re.MULTILINE)
+    assert len(units) == 15
+    machines = Machines(module=configure(), pim=PIM_PRESETS["paper"])
+    parts = [name for name in DESIGNS if re.match(r"fp32|philox|random|(de)?quant|code", name)]
+    made = [DESIGNS[name](machines).component for name in parts]
+    latencies = {type(each).__name__: getattr(each, "latency", None) for each in made}
+    latencies |= {getattr(each, "module_name", ""): getattr(each, "latency", None) for each in made}
+    for name, latency in units:
+        # A quantizer of 16 lanes takes the logarithm of 16 more.
+        assert latencies[name] == int(latency) + (4 if name == "Quantizer" else 0), name
+
+
+def test_parts_say_what_they_are_made_for(tmp_path: Path) -> None:
+    names = ["quantizer_unsigned", "random_words", "dequantizer_signed", "fp32_to_bf16"]
+    options = ["--lanes", "2", "--set", "subnormals=flushed", "--quiet", "--out", str(tmp_path)]
+    assert main(["verilog", *names, *options]) == 0
+    flushed = "subnormals_flushed"
+    written = {path.stem for path in tmp_path.glob("*.v")}
+    assert written == {
+        f"quantizer_unsigned_{flushed}_lanes_2", "random_words_lanes_2",
+        f"dequantizer_signed_{flushed}", "fp32_to_bf16",
+    }  # fmt: skip
+    configuration = description(tmp_path, f"quantizer_unsigned_{flushed}_lanes_2")["configuration"]
+    assert configuration["tables"] == ["dynamic_unsigned", "linear_unsigned"]
+    assert configuration["lanes"] == 2
+    assert not configuration["format"]["subnormals"]

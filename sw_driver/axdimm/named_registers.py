@@ -74,7 +74,7 @@ class NamedRegisters:
         mask, shift = (writable & field.mask, field.lsb) if field else (writable, 0)
         if not mask:
             raise InvalidArgumentError(f"{name} can only be read", register=name)
-        if not isinstance(value, int) or value << shift & ~mask:
+        if type(value) is not int or value << shift & ~mask:
             raise InvalidArgumentError(
                 f"{value!r} does not fit into {name}: expected an integer with no bits outside "
                 f"{mask >> shift:#x}",

@@ -460,7 +460,8 @@ def _begun(handle: Handle[Any], steps: Steps) -> Steps:
 
 def check_timeout(timeout: Any) -> None:
     """Raises :class:`InvalidArgumentError` for what is no number of seconds from 0 on, nor None."""
-    if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and timeout >= 0):
         raise InvalidArgumentError(
             f"timeout is {timeout!r}: expected seconds, 0 or more, or None to wait for the end",
             timeout=timeout,

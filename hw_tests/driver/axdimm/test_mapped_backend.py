@@ -141,7 +141,13 @@ def test_bad_devices_are_refused(path: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(errors.InvalidArgumentError, match=message):
             MappedTransport(name)
-    for channels in (0, 3, 32):
+    numbers = [("channels", each) for each in (0, 2.0, True, "2", float("nan"), None)]
+    numbers += [("fabric_mhz", each) for each in (0, True, "200", float("nan"), None)]
+    for number, value in numbers:
+        said = f"{number} is {value!r}: expected a"
+        with pytest.raises(errors.InvalidArgumentError, match=said):
+            MappedTransport(path, **{number: value})
+    for channels in (3, 32):
         said = f"has 262144 bytes for {channels} channels: expected, for each, a power of two"
         with pytest.raises(errors.InvalidArgumentError, match=said):
             MappedTransport(path, channels=channels)

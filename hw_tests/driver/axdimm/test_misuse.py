@@ -14,6 +14,7 @@ from hw_tests.driver.adam import ADAM
 from hw_tests.driver.device_memory import snapshot
 from hw_tests.driver.transports import Bytes, TransportWrapper, WatchedTransport
 from sw_driver.axdimm import Axdimm, AxdimmPointer, Mode
+from sw_driver.axdimm.backends import BackendOptions, open_backend
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.registers import kernel_registers
 from sw_driver.axdimm.transport import Transport, arbiter_window, kernel_window
@@ -85,6 +86,27 @@ def test_the_register_windows_cannot_be_allocated(device: Axdimm) -> None:
 def test_size_to_allocate(device: Axdimm, nbytes: Any) -> None:
     with refused(device, errors.InvalidArgumentError, "nbytes", nbytes):
         device.MallocAxdimm(nbytes, 0)
+
+
+@pytest.mark.parametrize("value", [0, 2.0, True, "2", float("nan"), None])
+def test_bad_sizes_of_a_golden_module_are_refused(value: Any) -> None:
+    for name in ("channels", "capacity_bytes"):
+        with pytest.raises(errors.InvalidArgumentError, match=f"{name} is {value!r}: expected"):
+            GoldenTransport(**{name: value})
+
+
+@pytest.mark.parametrize("value", [2.0, True, "2", float("nan"), None, -1])
+def test_bad_windows_and_times_are_refused(value: Any) -> None:
+    options = BackendOptions(wave="wave.fst", wave_window=(value, 100))
+    with pytest.raises(errors.InvalidArgumentError, match=f"wave_window is {value!r}"):
+        open_backend("rtl:tiny", options)
+    with Axdimm("golden:tiny") as device:
+        device.SetArbiterAcc(0)
+        with pytest.raises(errors.InvalidArgumentError, match="does not fit into"):
+            device.registers(0).write("kernel.count", value if value != 2.0 else 2.5)
+        if value not in (2.0, None):
+            with pytest.raises(errors.InvalidArgumentError, match="timeout is"):
+                device.WaitAxdimm(0, value)
 
 
 @pytest.mark.parametrize("channel", [-1, 2, 0.0, "0", None])

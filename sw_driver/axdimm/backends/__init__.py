@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sw_driver.axdimm.transport import Transport
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_integer
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
@@ -145,6 +146,8 @@ def _open_cycles(options: BackendOptions) -> Transport:
 
 
 def _open_rtl(options: BackendOptions) -> Transport:
+    for cycle in options.wave_window or ():
+        check_integer("a fabric cycle of wave_window", cycle, 0, 2**64 - 1)
     from sw_driver.axdimm.backends.rtl import VerilatedTransport
 
     return VerilatedTransport(

@@ -34,6 +34,7 @@ from sw_driver.axdimm.transport import (
 from sw_driver.device.clock import Domain
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 
+from ...numbers import check_integer
 from ..registers import COUNTERS, REGISTER_BYTES
 
 __all__ = ["CAUSES", "MODES", "GoldenChannel", "GoldenTransport", "golden_settings"]
@@ -107,8 +108,8 @@ class GoldenTransport(Transport):
         narrow: bool = False,
         arithmetic: bool = True,
     ) -> None:
-        if channels < 1:
-            raise ValueError(f"channels is {channels!r}, expected at least 1")
+        check_integer("channels", channels)
+        check_integer("capacity_bytes", capacity_bytes)
         if capacity_bytes < 4 * WINDOW_BYTES or capacity_bytes & (capacity_bytes - 1):
             raise ValueError(
                 f"capacity_bytes is {capacity_bytes!r}, expected a power of two of at least "

@@ -24,6 +24,7 @@ from sw_driver.device.clock import OTHERS_FIRST, Domain, Steps
 from sw_driver.device.errors import ClosedError, DeviceInUseError, InvalidArgumentError
 from sw_driver.device.transport import DeviceTimeout
 
+from ...numbers import LEAST, check_integer, check_number
 from ..registers import REGISTER_BYTES
 
 __all__ = ["MappedFile", "MappedTransport"]
@@ -112,7 +113,8 @@ class MappedTransport(Transport):
 
     Raises
     ------
-    InvalidArgumentError: ``device`` cannot be opened or mapped, or not as so many channels.
+    InvalidArgumentError: ``device`` cannot be opened or mapped, or not as so many channels; or a
+        number is none.
     DeviceInUseError: another program, or this one, has it open.
     """
 
@@ -125,12 +127,14 @@ class MappedTransport(Transport):
         channels: int = 2,
         fabric_mhz: float = 200.0,
     ) -> None:
+        check_integer("channels", channels)
+        check_number("fabric_mhz", fabric_mhz, LEAST)
         self.channels = channels
         self.fabric_mhz = fabric_mhz
         self.domain = Domain(mhz=fabric_mhz)
         self._closed = False
         self._map = device if isinstance(device, MappedFile) else MappedFile(device)
-        self.capacity_bytes = self._map.nbytes // channels if channels > 0 else 0
+        self.capacity_bytes = self._map.nbytes // channels
         if self.capacity_bytes < 4 * WINDOW_BYTES or self.capacity_bytes.bit_count() != 1:
             self.close()
             raise InvalidArgumentError(
