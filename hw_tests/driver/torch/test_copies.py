@@ -147,6 +147,22 @@ def test_copies_of_a_model_with_its_optimizer(name: str, tmp_path: Path) -> None
     assert all(same(results[0], each) for each in results[1:])
 
 
+def test_a_copy_lies_beside_the_budget(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        torch.manual_seed(1)
+        model = Dropping()
+        nbytes = sum(each.nbytes for each in model.parameters())
+        optimizer = POLICIES["offloading"][0](stack, model, tmp_path)
+        step(model, optimizer, *batches(1))
+        memory = optimizer._platform.memory
+        memory.limit_bytes = nbytes
+        optimizer._platform.residency.release()
+        made = copy.deepcopy(model)
+        assert memory.used_bytes <= nbytes
+        assert same([*made.state_dict().values()], [*model.state_dict().values()])
+        del made
+
+
 def test_an_offloaded_optimizer_has_no_copy(tmp_path: Path) -> None:
     with ExitStack() as stack:
         optimizer = POLICIES["offloading"][0](stack, Dropping(), tmp_path)

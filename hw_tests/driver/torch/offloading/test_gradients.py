@@ -382,6 +382,29 @@ def test_hooks_see_the_sum_of_gradients(first: bool, device: Axdimm) -> None:
         assert same([*model.state_dict().values()], [*plain.state_dict().values()])
 
 
+def test_hooks_that_come_late_see_gradients_before_their_update(device: Axdimm) -> None:
+    def train(model: Any, optimizer: Any) -> list[Any]:
+        loop(model, optimizer, lambda *_: None)
+        HOOKS["hook after accumulation"](model)
+        loop(model, optimizer, lambda *_: None)
+        return [*model.state_dict().values()]
+
+    plain = new_model()
+    wanted = train(plain, AdamW(plain.parameters(), lr=1e-2, device=device))
+    with offloaded(device) as both:
+        assert same(train(*both), wanted)
+
+
+def test_gradients_that_are_to_be_maximized_come_back_as_they_were(device: Axdimm) -> None:
+    plain = new_model()
+    theirs = AdamW(plain.parameters(), lr=1e-2, maximize=True, device=device)
+    wanted = loop(plain, theirs, lambda model, _: model[0].weight.grad.mul_(0.5).sum())
+    with offloaded(device, maximize=True) as (model, optimizer):
+        found = loop(model, optimizer, lambda model, _: model[0].weight.grad.mul_(0.5).sum())
+        assert same(found, wanted)
+        assert same([*model.state_dict().values()], [*plain.state_dict().values()])
+
+
 def test_hooks_of_modules_read_gradients_of_parameters(device: Axdimm) -> None:
     norms: list[Any] = []
     with offloaded(device) as (model, optimizer):
