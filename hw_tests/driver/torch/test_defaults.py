@@ -102,6 +102,7 @@ def test_offloading_under_other_defaults(golden: Axdimm, later: Any) -> None:
             optimizer = (platform.take(net), platform.optimizer())[1]
             norms = []
             for step in range(3):
+                optimizer.zero_grad()
                 net(inputs).square().mean().backward()
                 norms.append(described(optimizer.clip_grad_norm(0.5)))
                 optimizer.step()

@@ -425,7 +425,7 @@ def test_a_storage_larger_than_the_devices_memory_is_told() -> None:
 
 @pytest.mark.parametrize("options", [{"prefetched": -1}, {"least_bytes": -1}])
 def test_options(options: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="at least 0"):
+    with pytest.raises(ValueError, match="an integer of 0 or more"):
         MemoryOverlay(nn.ReLU(), _device(), **options)
 
 

@@ -54,7 +54,9 @@ class _Guarded:
         """The gradient, which comes back from the module; after the update what stands for it."""
         stored = _trained(self)
         if stored is not None and (words := stored.optimizer.bring_back(stored)):
-            used = torch.Tensor._make_subclass(_Used, torch.empty(0, device="cpu"))
+            used = torch.Tensor._make_subclass(
+                _Used, torch.empty(0, dtype=torch.float32, device="cpu")
+            )
             used.words = words
             return used
         return gradient_of(self)
