@@ -56,15 +56,7 @@ class RemoteStore:
 
     def take(self, nbytes: int) -> _Place:
         self._collect()
-        while True:
-            try:
-                address = self._device.cuda_malloc_remote(nbytes, compressed=self._compressed)
-                break
-            except OutOfMemoryError:
-                if not self._given:
-                    raise
-                self._given[0].moved.synchronize()
-                self._collect()
+        address = self._device.cuda_malloc_remote(nbytes, compressed=self._compressed)
         return _Place(address, self._out.record())
 
     def give(self, place: _Place, nbytes: int) -> None:

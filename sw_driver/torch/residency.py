@@ -914,7 +914,7 @@ def _read_through() -> None:
         setattr(owner, name, _reading(getattr(owner, name), writes=True, pins=True))
     for name in (
         "__getitem__", "__setitem__", "_byteswap", "_set_from_file", "_write_file", "copy_",
-        "data_ptr", "fill_",
+        "data_ptr",
     ):  # fmt: skip
         setattr(UntypedStorage, name, _reading(getattr(UntypedStorage, name), writes=True))
     for name in ("__len__", "nbytes", "size"):
@@ -1080,6 +1080,7 @@ def _guard_threads() -> None:
         elif _get_current_dispatch_mode() is None:  # or another would be left in its place
             sys.setprofile(None)
             _THREAD.watch = _Watch(guards=True).__enter__()
+            _THREAD.end = _End(_THREAD.watch)
         return 0
 
     own = sys.getprofile()
@@ -1106,6 +1107,17 @@ def _guard_threads() -> None:
         if thread != this:
             python._PyEval_SetProfile(thread, called, None)
         thread = python.PyThreadState_Next(thread)
+
+
+@dataclass
+class _End:
+    """Leaves a watch at the end of its thread, which may be that of the interpreter, too."""
+
+    watch: _Watch
+
+    def __del__(self) -> None:
+        if _get_current_dispatch_mode() is self.watch:
+            self.watch.__exit__(None, None, None)
 
 
 _THREAD_HOOKS: list[Any] = []

@@ -165,7 +165,7 @@ def test_what_operators_write_to_is_what_the_list_says(monkeypatch: Any) -> None
         for call in calls():
             for inference in False, True:  # in which PyTorch takes no operator apart
                 run(call, comparing, inference=inference)
-    assert len(comparing.operators) > 600
+    assert len(comparing.operators) > 550
     measured = {name: tuple(sorted(writes)) for name, writes in comparing.hidden.items()}
     listed = {name: tuple(sorted(writes)) for name, writes in HIDDEN_WRITES.items()}
     assert not {name: writes for name, writes in measured.items() if writes != listed.get(name)}

@@ -6,7 +6,7 @@ import copy
 import gc
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,6 @@ from sw_driver.memory_node import DeviceNode, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.memory_node.backends.rtl import RtlNetwork
 from sw_driver.torch.overlay import MemoryOverlay
-from sw_driver.torch.remote import RemoteStore
 from sw_driver.torch.residency import held_of
 
 LOCAL_BYTES = 1 << 20
@@ -445,21 +444,3 @@ def test_placement_makes_no_difference() -> None:
         _train(model, 1, device)
         states.append(_state(model))
     assert states[0] == states[1]
-
-
-def test_remote_memory_that_is_given_back_is_waited_for() -> None:
-    store = RemoteStore(_device(local_bytes=1 << 18, share_bytes=1 << 16))
-    values = torch.ones(1 << 15)
-    places = []
-    with suppress(OutOfMemoryError):
-        while True:
-            places.append(store.take(values.nbytes))
-    assert places
-    for _ in range(2):
-        for place in places:
-            store.write(place, values.data_ptr(), values.nbytes)
-            store.give(place, values.nbytes)
-        places = [store.take(values.nbytes) for _ in places]
-    with pytest.raises(OutOfMemoryError):
-        store.take(values.nbytes)
-    store.close()
