@@ -175,10 +175,15 @@ def probes(timing: DramTiming) -> Iterator[Probe]:
     refi = timing.t_refi
     # Eight are owed; paying one lets one more tREFI pass.
     owed = Command(8 * refi + refi // 2, "REF")
+    # Of twelve in advance eight count, and with the next one 17 intervals may begin after them.
+    advance = tuple(Command(START + timing.t_rfc * count, "REF") for count in range(12))
+    counted_from = (advance[-1].tck - 1) // refi * refi
+    latest = Command(advance[-1].tck + 9 * refi, "REF")
     for name, before, last in (
         ("first", (), 9 * refi),
         ("next", (refresh,), START + 9 * refi),
         ("debt", (owed,), 10 * refi),
+        ("credit", (*advance, latest), counted_from + 18 * refi),
     ):
         yield Probe(f"tREFI {name}", "tREFI", Violation.T_REFI, (*before, Command(last, "REF")),
             early=1)  # fmt: skip

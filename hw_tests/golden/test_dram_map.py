@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from golden.dram_map import DramAddressMap, DramLocation
@@ -37,7 +39,9 @@ def test_module_of_the_paper(address: int, location: tuple[int, int, int, int]) 
 @pytest.mark.parametrize("each", SMALL)
 def test_every_line_has_its_own_place(each: DramAddressMap) -> None:
     places = [each.decode(64 * line) for line in range(each.lines)]
-    assert len(set(places)) == each.lines
+    columns = range(0, each.columns, 8)
+    extents = range(each.bank_groups), range(each.banks_per_group), range(each.rows), columns
+    assert sorted(places) == list(product(*extents))
 
 
 def test_an_address_beyond_the_capacity_is_refused() -> None:

@@ -79,6 +79,7 @@ def test_e4m3_by_hand() -> None:
     assert floats.to_integer(form, 0xC6, 1) == 0xFD  # -3.5
     assert floats.to_integer(form, 0x70, 0) == floats.to_integer(form, form.nan, 0) == 0x7F
     assert floats.to_integer(form, 0xF0, 0) == floats.to_integer(form, 0xF8, 0) == 0x80
+    assert floats.to_integer(form, 0x80 | form.nan, 0) == 0x7F
 
 
 def test_flushed_e4m3_by_hand() -> None:

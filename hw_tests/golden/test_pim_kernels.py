@@ -9,6 +9,7 @@ import os
 import numpy as np
 import pytest
 
+from golden.philox import philox
 from golden.pim import kernels
 from golden.pim.kernels import Pooling
 from hw_tests.golden.exp_log_error import worst
@@ -47,6 +48,12 @@ def test_dropout_keeps_its_share() -> None:
     assert set(bits(kept)) == set(bits(floats(0, 4 / 3)))
     assert abs(np.count_nonzero(kept) / x.size - 0.75) < 0.01
     assert not np.array_equal(kept, kernels.dropout(x, (SEED, 7), 4, 1 << 30, F(4 / 3)))
+
+
+def test_dropout_keeps_the_word_that_is_the_threshold() -> None:
+    word = philox((0, 3, 0, 0), (SEED, 7))[1]
+    for threshold, kept in ((word, 1), (word + 1, 0)):
+        assert kernels.dropout(floats(1, 1), (SEED, 7), 3, threshold, F(1))[1] == kept
 
 
 def test_maxima_are_those_of_ieee_754_and_the_first_of_equals_gets_the_gradient() -> None:

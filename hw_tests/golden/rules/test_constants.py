@@ -34,6 +34,11 @@ def test_constants_are_rounded_once() -> None:
     assert constants["inv_bc2"] == np.float32(1 / (1 - 0.999**3))
 
 
+def test_a_beta_may_be_zero() -> None:
+    constants = ADAM.constants(**hyperparameters("adam", 1, beta1=0))
+    assert (constants["beta1"], constants["one_minus_beta1"], constants["inv_bc1"]) == (0, 1, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [

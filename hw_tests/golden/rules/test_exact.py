@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from golden import floats
-from golden.rules import ordered_sum, reference
+from golden.rules import operand, ordered_sum, reference
 from hw.dataflow.flow import FlowValue
 from hw.rules import RULES
 from hw_tests.float.vectors import SPECIAL, uniform_bits
@@ -150,6 +150,14 @@ def test_a_sum_of_flushed_numbers(count: int) -> None:
         bits = values.astype(np.float32).view(np.uint32)
         found = ordered_sum(bits.view(np.float32), "flushed")
         assert found.view(np.uint32) == _scalar_sum(bits.tolist(), FORMATS["flushed"])
+
+
+def test_a_product_is_flushed_before_it_is_rounded_to_the_least_normal_number() -> None:
+    bits = [0x00FFFFFF, 0x3F000000]
+    one, other = np.array([bits], np.uint32).view(np.float32).T
+    for subnormals, wanted in (("kept", 0x00800000), ("flushed", 0)):
+        assert floats.mul(FORMATS[subnormals], *bits) == wanted
+        assert np.asarray(operand(one, subnormals) * other).view(np.uint32) == wanted
 
 
 def test_an_accumulator_of_minus_zero_stays_one() -> None:
