@@ -319,6 +319,24 @@ async def the_switch_waits_for_the_memory(dut: Any) -> None:
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
+async def two_refusals_of_a_cycle_both_count(dut: Any) -> None:
+    """By the kernel's registers and by the arbiter, at each distance of the requests."""
+    tb = TB(dut)
+    await tb.start()
+    await tb.set_mode(1)
+
+    async def fail(*_: Any) -> None:
+        raise OSError
+
+    tb.kernel_registers.write_if._write = fail
+    for gap in range(1, 16):
+        await tb.host.request(tb.kernel_line(0x80), 1, gap=gap)
+        await tb.host.request(0, 1)
+        await ClockCycles(dut.clk, 40)
+        assert await tb.register("refused") == 2 * gap
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
 async def too_many_requests_are_counted_as_lost(dut: Any) -> None:
     tb = TB(dut)
     await tb.start()

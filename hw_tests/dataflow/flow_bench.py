@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import cocotb
@@ -35,7 +36,8 @@ async def momentum(dut: Any) -> None:
     """The two lines of momentum, without gaps, with some and with many."""
     dut.momentum_unit_mu.value = _bits(MU)
     dut.momentum_unit_lr.value = _bits(LR)
-    given = _numbers(5000, 3)
+    zeros = np.array([*product((0.0, -0.0), repeat=3)], np.float32)
+    given = np.concatenate([_numbers(5000, 3), zeros])
     p, g, m = given.T
     m_next = MU * m + g
     await _check(dut, "momentum_unit", given, [p - LR * m_next, m_next])

@@ -174,6 +174,23 @@ async def ends_what_a_dead_link_began(dut: Any, channel: int, own: bool) -> None
     assert taken(answers)[-1] == answer
 
 
+@cocotb.test(timeout_time=2, timeout_unit="ms")
+async def what_a_dead_link_has_received_comes_whole(dut: Any) -> None:
+    rng = random.Random(5)
+    await start(dut)
+    side = Side(dut, "stop")
+    source = StreamSource(side, "receive_0_0", dut.clk)
+    sink = StreamSink(side, "transmit_1_0", dut.clk, pause=0.5)
+    packet = flits_of(
+        Packet(destination=NODE + 1, source=0, operation=2, lines=30, data=lines_of(rng, 30))
+    )
+    source.queue.extend(map(to_port, packet))
+    await ClockCycles(dut.clk, 5)
+    side.dead.value = 1
+    await quiet(dut, [sink], cycles=60)
+    assert taken(sink) == [packet]
+
+
 def ring_traffic(dut: Any, seed: int) -> tuple[list[StreamSink], dict[Any, list[Flits]]]:
     """Every stop sends on both sides, to the last stop that it reaches there and to others."""
     rng = random.Random(seed)
