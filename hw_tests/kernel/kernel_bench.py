@@ -528,6 +528,30 @@ async def memory_errors(dut: Any, stalls: str, channel: str) -> None:
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
+async def start_after_an_error(dut: Any) -> None:
+    """While a run that failed comes to its end, a start does not hide why."""
+    bench = await make_bench(dut)
+    if not bench.tensors.loaded:
+        return
+    count = 3 * BLOCK
+    addresses = bench.place(count, in_place=True)
+    bench.fill(count, addresses)
+    bench.failing["read"] = {0}
+    await bench.settings(count, addresses)
+    await bench.start()
+    while not bench.errors:
+        await RisingEdge(dut.clk)
+    bench.memory.stalls = {"r": 1.0}
+    await bench.start()
+    assert await bench.status() == Status(1, 0, 1, "read_error")
+    bench.memory.stalls = {}
+    await bench.finish()
+    assert await bench.status() == Status(0, 1, 1, "read_error")
+    bench.failing["read"] = set()
+    await bench.run(count, addresses)
+
+
+@cocotb.test(timeout_time=20, timeout_unit="ms")
 async def reset_during_a_run(dut: Any) -> None:
     """A reset ends the run, whatever is at work; the next one is not disturbed by its remains."""
     bench = await make_bench(dut)

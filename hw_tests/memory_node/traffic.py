@@ -104,9 +104,13 @@ class Requester:
         }
         lines = int.from_bytes(flits[0].payload[6:8], "little")
         if not self._spoils:
-            self._spoils = [*fields, "beyond", "beyond", "count", "count", "head"]
+            self._spoils = [*fields, "beyond", "beyond", "count", "count", "head", "long"]
             rng.shuffle(self._spoils)
         spoil = self._spoils.pop()
+        if spoil == "long":
+            # A line too many, and all of it there.
+            operation = rng.choice((Operation.READ, Operation.WRITE))
+            return flits_of(self._packet(operation, self.first, 65))
         if spoil == "count":
             # More than a buffer takes, one more, or fewer than were promised.
             wanted = rng.choice((0, 1, lines - 1, lines + 1, 65, 130))

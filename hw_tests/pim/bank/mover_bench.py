@@ -370,6 +370,18 @@ async def cycles_of_an_image(dut: Any) -> None:
 
 
 @cocotb.test(timeout_time=1, timeout_unit="ms")
+async def an_image_narrower_than_its_filter(dut: Any) -> None:
+    """Its left border and its right one are in one row of taps, and of outputs."""
+    tb = TB(dut)
+    await tb.reset()
+    await tb.set_chunk(5)
+    for half in range(2):
+        tb.load(OperandBuffer.FIRST, half, replace(IMAGE, across=half, width=1))
+    await tb.loaded(2)
+    await tb.check_buffers()
+
+
+@cocotb.test(timeout_time=1, timeout_unit="ms")
 async def cycles_of_stores(dut: Any) -> None:
     tb = TB(dut)
     await tb.reset()
