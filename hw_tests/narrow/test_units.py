@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from functools import cache
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -28,22 +29,17 @@ def of_codes(pair: tuple[str, str]) -> list[CodeSearch | Dequantizer]:
     return [CodeSearch(tables=pair), *dequantizers]
 
 
-@cache
-def simulator() -> str:
-    return player_text(
-        [
-            ToBf16(),
-            Philox(),
-            *(RandomWords(lanes=lanes) for lanes in LANES),
-            *(unit for pair in PAIRS.values() for unit in of_codes(pair)),
-        ]
-    )
+UNITS: dict[str, Callable[[], list[Any]]] = {
+    "bf16": lambda: [ToBf16()],
+    "generator": lambda: [Philox(), *(RandomWords(lanes=lanes) for lanes in LANES)],
+    "codes": lambda: [unit for pair in PAIRS.values() for unit in of_codes(pair)],
+}
 
 
-@pytest.mark.parametrize("testcase", ["bf16", "generator", "codes"])
+@pytest.mark.parametrize("testcase", UNITS)
 def test_unit(testcase: str) -> None:
     run_bench(
-        simulator(),
+        player_text(UNITS[testcase]()),
         top=PLAYER_TOP,
         module="hw_tests.narrow.unit_bench",
         testcase=testcase,
