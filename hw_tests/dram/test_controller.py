@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from amaranth.lib import wiring
 
 from hw.dram.config import ControllerConfig
 from hw.dram.controller import Ddr4Controller
-from hw.dram.presets import DDR4_1600_16GBIT_X8, PARTS, TINY, DramPart
+from hw.dram.presets import DDR4_1600_16GBIT_X8, PARTS, TINY
 from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.collisions import with_useless_collisions
 from hw_tests.dram.system import DramSystem, StreamSystem
 from hw_tests.side_by_side import SideBySide
 
-# All but the tiny one, on which all else is tried, and the one that the stream is on.
+# All but the one that the stream is on.
 SMALL = [
-    part.with_capacity(2 << 20)
+    part if part is TINY else part.with_capacity(2 << 20)
     for part in PARTS.values()
-    if part not in (TINY, DDR4_1600_16GBIT_X8)
+    if part is not DDR4_1600_16GBIT_X8
 ]
 # No refresh is put off, so that each closes the rows.
 TIGHT = replace(
@@ -35,30 +32,17 @@ TIGHT = replace(
 )
 
 
-def run(systems: dict[str, wiring.Component], parts: Sequence[DramPart], **options: Any) -> None:
+def test_traffic() -> None:
+    systems = {part.name: DramSystem(part, trace=f"{part.name}.csv") for part in SMALL}
+    systems["tight"] = DramSystem(TIGHT, ControllerConfig(refresh_postpone=1), trace="tight.csv")
+    stream = StreamSystem(DDR4_1600_16GBIT_X8.with_capacity(32 << 20), trace="stream.csv")
+    side_by_side = SideBySide({**systems, "stream": stream})
     run_bench(
-        with_useless_collisions(to_verilog(SideBySide(systems), "dram_systems")),
+        with_useless_collisions(to_verilog(side_by_side, "dram_systems")),
         top="dram_systems",
         module="hw_tests.dram.controller_bench",
-        parameters={"maps": {part.name: asdict(part.geometry) for part in parts}},
-        **options,
+        parameters={"maps": {part.name: asdict(part.geometry) for part in (*SMALL, TIGHT)}},
     )
-
-
-def test_traffic() -> None:
-    stream = StreamSystem(DDR4_1600_16GBIT_X8.with_capacity(32 << 20), trace="stream.csv")
-    systems = {
-        "tiny": DramSystem(TINY, trace="tiny.csv"),
-        "tight": DramSystem(TIGHT, ControllerConfig(refresh_postpone=1), trace="tight.csv"),
-        "stream": stream,
-    }
-    run(systems, [TINY, TIGHT])
-
-
-def test_traffic_of_other_parts() -> None:
-    systems = {part.name: DramSystem(part, trace=f"{part.name}.csv") for part in SMALL}
-    tests = [f"random_traffic/name={part.name}/stalls=random/habit=free" for part in SMALL]
-    run(systems, SMALL, testcase=[*tests, "read_latency/name=ddr4_2400_8gbit_x8"])
 
 
 @pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
