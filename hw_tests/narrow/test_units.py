@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from functools import cache
 
 import pytest
 
@@ -29,17 +28,22 @@ def of_codes(pair: tuple[str, str]) -> list[CodeSearch | Dequantizer]:
     return [CodeSearch(tables=pair), *dequantizers]
 
 
-UNITS: dict[str, Callable[[], list[Any]]] = {
-    "bf16": lambda: [ToBf16()],
-    "generator": lambda: [Philox(), *(RandomWords(lanes=lanes) for lanes in LANES)],
-    "codes": lambda: [unit for pair in PAIRS.values() for unit in of_codes(pair)],
-}
+@cache
+def simulator() -> str:
+    return player_text(
+        [
+            ToBf16(),
+            Philox(),
+            *(RandomWords(lanes=lanes) for lanes in LANES),
+            *(unit for pair in PAIRS.values() for unit in of_codes(pair)),
+        ]
+    )
 
 
-@pytest.mark.parametrize("testcase", UNITS)
+@pytest.mark.parametrize("testcase", ["bf16", "generator", "codes"])
 def test_unit(testcase: str) -> None:
     run_bench(
-        player_text(UNITS[testcase]()),
+        simulator(),
         top=PLAYER_TOP,
         module="hw_tests.narrow.unit_bench",
         testcase=testcase,
