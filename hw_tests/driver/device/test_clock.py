@@ -108,6 +108,14 @@ def test_a_step_is_told_when_others_do_something(scene: Scene) -> None:
     assert horizons[1] > 1 << 60  # nobody else is there any more
 
 
+def test_a_step_of_a_question_is_told_of_its_end(scene: Scene) -> None:
+    horizons: list[int] = []
+    scene.queue(scene.stream(), "other", 40, 40)
+    asked = scene.queue(scene.stream(), "asked", then=lambda: horizons.append(scene.domain.horizon))
+    assert asked.done
+    assert horizons == [QUESTION]
+
+
 def test_who_asks_hardware_again_and_again_lets_others_come_first(scene: Scene) -> None:
     """Also in a stream, in which others follow."""
     asked: list[str] = []
@@ -129,6 +137,7 @@ def test_who_asks_hardware_again_and_again_lets_others_come_first(scene: Scene) 
     assert asked == ["one", "other"] * 4
 
 
+@pytest.mark.parametrize("scene", [Scene(), Scene(Clock(), mhz=200)], ids=["alone", "shared"])
 def test_what_is_exclusive_goes_round_in_the_order_of_time(scene: Scene) -> None:
     exclusive = Exclusive("the only one")
     had: list[tuple[str, int]] = []
@@ -214,6 +223,27 @@ def test_no_device_is_called_within_a_step() -> None:
         device.MallocAxdimm(64, 0)
 
 
+def test_what_is_not_carried_out_ends_with_the_failure(scene: Scene) -> None:
+    def fail() -> None:
+        raise ValueError("broken")
+
+    stream = scene.stream()
+    failed = scene.queue(stream, "failed", 30, then=fail)
+    behind = scene.queue(stream, "behind", 5)
+    with pytest.raises(errors.StreamFailedError):
+        behind.wait()
+    assert failed.ended == behind.ended == scene.domain.program_now == 30
+
+
+def test_progress_neither_goes_back_nor_past_the_end(scene: Scene) -> None:
+    handle = Handle[None]("ten", scene.domain, total=10)
+    done = []
+    for units in (4, 2, 16):
+        handle.reach(units)
+        done.append(handle.progress.done)
+    assert done == [4, 4, 10]
+
+
 # Asking.
 
 
@@ -231,6 +261,12 @@ def test_to_ask_takes_time_and_steps_who_is_behind(scene: Scene) -> None:
     # What is known costs nothing.
     assert handle.done
     assert scene.domain.program_now == 60
+
+
+def test_to_ask_makes_no_step_at_the_end_of_the_question(scene: Scene) -> None:
+    handle = scene.queue(scene.stream(), "asked", QUESTION, 1)
+    assert not handle.done
+    assert scene.log == [("asked", 0)]
 
 
 def test_to_ask_what_has_no_time_makes_a_step() -> None:
@@ -262,6 +298,10 @@ def test_a_timeout_changes_no_simulated_time(scene: Scene) -> None:
     stop.append(1)
     endless.wait()
     assert scene.domain.program_now == endless.ended > 0
+
+
+def test_what_ends_in_the_last_step_before_a_timeout_has_ended_in_time(scene: Scene) -> None:
+    assert scene.queue(scene.stream(), "short").wait(0) == "short"
 
 
 def test_a_timeout_may_be_longer_than_any_wait(scene: Scene) -> None:
@@ -632,6 +672,32 @@ def test_devices_of_one_clock_take_turns() -> None:
     assert slow.domain.program_now == 6
 
 
+def test_closing_a_device_ends_its_operations_at_their_time_and_no_others() -> None:
+    clock = Clock()
+    closed, open_ = Scene(clock, mhz=200), Scene(clock, mhz=300)
+    left: list[int] = []
+
+    def steps() -> Steps:
+        try:
+            closed.domain.now += 20
+            yield
+            yield
+        finally:
+            left.append(closed.domain.now)
+
+    ended: Handle[None] = Handle("ended", closed.domain)
+    with clock:
+        closed.stream().submit(ended, steps)
+    other = open_.queue(open_.stream(), "other", 40, 40)
+    assert not ended.done
+    with clock:
+        clock.close(closed.domain)
+    with pytest.raises(errors.ClosedError, match="closed during ended"):
+        ended.wait()
+    assert left == [20]
+    assert other.wait() == "other"
+
+
 # Links.
 
 
@@ -644,6 +710,10 @@ def link() -> Link:
     return link
 
 
+def used_cycles(link: Link) -> set[int]:
+    return {cycle for cycle in range(60) if link.first_free(cycle, 1) > cycle}
+
+
 @pytest.mark.parametrize(
     ("not_before", "duration", "start"),
     [(0, 10, 0), (0, 11, 40), (5, 5, 5), (6, 5, 20), (15, 10, 20), (20, 11, 40), (35, 1, 40)],
@@ -652,8 +722,9 @@ def test_a_link_is_reserved_where_it_is_free(
     link: Link, not_before: int, duration: int, start: int
 ) -> None:
     assert link.first_free(not_before, duration) == start
+    before = used_cycles(link)
     assert link.reserve(not_before, duration) == start
-    assert link.first_free(start, 1) >= start + duration
+    assert used_cycles(link) == before | set(range(start, start + duration))
 
 
 def test_a_link_is_granted_as_far_as_it_is_free(link: Link) -> None:

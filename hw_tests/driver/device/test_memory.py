@@ -274,6 +274,22 @@ def test_what_is_in_use_is_not_freed(
             free(pointer)
 
 
+def test_what_one_of_many_operations_needs_is_in_use() -> None:
+    with Axdimm("golden") as device:
+        there = device.MallocAxdimm(NBYTES, 0)
+        for count in range(1, 40):
+            copy = device.MemcpyAxdimm2Host(
+                bytearray(64), there, 64, stream=device.stream(0), modes="wait"
+            )
+            with pytest.raises(BusyError) as caught:
+                device.FreeAxdimm(there)
+            users = caught.value.details["users"]
+            assert isinstance(users, tuple)
+            assert len(users) == count
+        copy.wait()
+        device.FreeAxdimm(there)
+
+
 def test_what_is_over_ahead_of_the_programs_time_is_in_use() -> None:
     with Axdimm("cycles") as device:
         one, other = device.MallocHost(NBYTES), device.MallocGpu(NBYTES)

@@ -43,6 +43,9 @@ def test_a_queue_runs_its_entries_in_order_and_each_waits_for_what_it_must() -> 
     assert (one.busy_ns, two.busy_ns) == (20, 6)
     assert engine.queue("one") is one
     engine.check()
+    assert engine.log is not None
+    awaited_ns = {ran.label: ran.after_ns for ran in engine.log.ran}
+    assert awaited_ns == {"a": 0, "b": 10, "c": 0, "d": 16, "e": 0}
     late = one.execute(4, "late", after=[a])
     engine.run()
     assert _times(late) == [(26, 30)]
