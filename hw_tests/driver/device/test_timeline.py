@@ -68,6 +68,13 @@ def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
     assert (tmp_path / "trace.json.gz").read_bytes().startswith(b"\x1f\x8b\x08" + bytes(5))
 
 
+def test_the_last_value_of_a_counter_at_a_time_stays(tmp_path: Path) -> None:
+    timeline = a_timeline()
+    for value, cycle in ((9, 4), (2, 4), (5, 1)):
+        timeline.count("bytes", value, cycle)
+    assert written(timeline, tmp_path).counters == {"bytes": [(5, 5), (20, 2)]}
+
+
 def test_an_empty_timeline_is_a_sound_trace(tmp_path: Path) -> None:
     assert_sound(written(a_timeline(), tmp_path))
 

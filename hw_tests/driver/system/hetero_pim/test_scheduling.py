@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple
 
@@ -141,6 +142,10 @@ def check_conserved(
         if place == "pools" or "+" in place:
             last = op + len(step.ops) * (len(found.ends_ns) - 1)
             check_work(costs.phases(step.ops[op]), last, found)
+    if not configuration.pipeline:  # a kernel has the pools until it is over
+        first = {row.op: row.begin_ns for row in reversed(found.rows) if row.device == "pools"}
+        kernels = sorted((begin, max(ends[op])) for op, begin in first.items())
+        assert all(before[1] <= after[0] for before, after in pairwise(kernels))
     of = {"cpu": 1, "gpu": 1, "core": configuration.cores, "pools": BANKS}
     for device, most in of.items():
         changes: dict[int, int] = defaultdict(int)
