@@ -12,23 +12,34 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
+from shutil import disk_usage
+from tempfile import gettempdir
 from types import FrameType
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TextIO
 
 from cyclopts import App, CycloptsError, Parameter
+from cyclopts.exceptions import RepeatArgumentError
 
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.files import drop_unfinished, give_up_unfinished
+from sw_driver.simulator.processes import children, kill_children
 
 from .commands import COMMANDS, GROUPS, OPTIONS, Failure, Refusal, rule_mistake
 from .commands.screen import in_lines
 
-__all__ = ["application", "main"]
+__all__ = ["application", "interruptible", "main"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _OF_WRITING = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""Errors of standard output, if no file is named: who writes a file names it."""
+"""Errors of standard output or of a temporary file, if none is named."""
+
+_LEAST_FREE_BYTES = 1 << 20
+"""Bytes that are free where temporary files have room."""
 
 
 def application() -> App:
@@ -38,9 +49,7 @@ def application() -> App:
         help="Near-memory training hardware, simulated.",
         version=_version,
         group_parameters=OPTIONS,
-        default_parameter=Parameter(
-            allow_repeating=True, negative=(), show_default=lambda value: value or None
-        ),
+        default_parameter=Parameter(negative=(), show_default=lambda value: value or None),
         result_action="return_value",
         exit_on_error=False,
         print_error=False,
@@ -76,76 +85,143 @@ def _complain(error: Exception) -> None:
     print(in_lines(f"nearmem: {' '.join(str(error).split())}", sys.stderr), file=sys.stderr)
 
 
-def _drop_output() -> None:
-    """Leaves nothing that Python would write to standard output at its end."""
+def _is_written(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _drop_output(stream: TextIO) -> None:
+    """Leave nothing that Python would write to ``stream`` at its end."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a subcommand and returns the exit status."""
-    interrupts: list[int] = []
+class _Interrupted(KeyboardInterrupt):
+    """A signal that asks the program to end.
+
+    A plain ``KeyboardInterrupt`` that leaves an executed string, as dataclasses have them, makes
+    Python end itself by SIGINT, whatever the signal was.
+    """
+
+
+def interruptible(run: Callable[[], int]) -> int:
+    """Return the exit status of ``run``, which Ctrl-C, SIGTERM and SIGHUP end alike.
+
+    Then one line says so, and the status is 128 and the signal's number; no process that was
+    started and no unfinished file is left. An ignored signal, as SIGHUP under ``nohup``, stays
+    ignored. What else ``run`` raises is explained in a line, too.
+    """
+    came: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        interrupts.append(number)
-        signal.default_int_handler(number, frame)
+        if number == signal.SIGINT and before[signal.SIGINT] == signal.SIG_IGN:
+            return
+        came.append(number)
+        give_up_unfinished()
+        raise _Interrupted
 
-    own = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if own:
-        signal.signal(signal.SIGINT, note)
+    def as_ctrl_c(number: int, frame: FrameType | None) -> None:
+        # A device's call takes signals between two steps, by its own handler of Ctrl-C.
+        handler = signal.getsignal(signal.SIGINT)
+        (handler if callable(handler) else note)(number, frame)
+
+    def end() -> int:
+        for number in installed:
+            signal.signal(number, signal.SIG_IGN)
+        kill_children(started_before)
+        drop_unfinished()
+        with suppress(OSError, ValueError):
+            print("nearmem: interrupted", file=sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            if not _is_written(stream):  # the terminal is gone, or nobody reads on
+                _drop_output(stream)
+        return 128 + (came[0] if came else signal.SIGINT)
+
+    started_before = children()
+    before = {int(number): signal.getsignal(number) for number in _SIGNALS}
+    installed: list[int] = []
+    handled = before[signal.SIGINT] in (signal.default_int_handler, signal.SIG_IGN)
     try:
-        return _run(argv)
-    except BaseException as error:
-        # What a library does when it is interrupted may end in an error of its own.
-        if not interrupts and not isinstance(error, KeyboardInterrupt):
-            raise
-        print("nearmem: interrupted", file=sys.stderr)
-        return 130
+        try:
+            if handled and threading.current_thread() is threading.main_thread():
+                for number, handler in before.items():
+                    # Others come by the handler of Ctrl-C, so there is one though that is ignored.
+                    if number == signal.SIGINT or handler == signal.SIG_DFL:
+                        installed.append(number)
+                        signal.signal(number, note if number == signal.SIGINT else as_ctrl_c)
+            status = run()
+            return end() if came else status
+        except BaseException as error:
+            # What a library does when it is interrupted may end in an error of its own.
+            if came or isinstance(error, KeyboardInterrupt):
+                return end()
+            return _explained(error)
+    except _Interrupted:  # another signal, before the first was taken
+        return end()
     finally:
-        if own:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in installed:
+            signal.signal(number, before[number])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand and return the exit status."""
+    return interruptible(lambda: _run(argv))
 
 
 def _run(argv: Sequence[str] | None) -> int:
     # Amaranth warns of what it has not come to when a command is interrupted.
     warnings.filterwarnings("ignore", ".* created but never used")
-    try:
-        words = sys.argv[1:] if argv is None else argv
-        status = application()(words or ["--help"])
-        sys.stdout.flush()  # what cannot be written is an error here, not at the program's end
-        return status or 0  # None of --help
-    except CycloptsError as error:
-        command = " ".join(["nearmem", *(error.command_chain or ())])
-        _complain(Refusal(f"{error} ('{command} --help' lists what is possible)"))
-        return 2
-    except (Refusal, InvalidArgumentError) as refusal:
-        _complain(refusal)
-        return 2
-    except Failure as failure:
-        _complain(failure)
-        return 1
-    except OSError as error:
-        if error.filename is not None:
-            _complain(Refusal(f"{str(error.filename)!r}: {error.strerror}"))
+    words = sys.argv[1:] if argv is None else argv
+    status = application()(words or ["--help"])
+    sys.stdout.flush()  # what cannot be written is an error here, not at the program's end
+    return status or 0  # None of --help
+
+
+def _explained(error: BaseException) -> int:
+    """Print what is wrong and return the exit status, or raise what is not to be expected."""
+    from sw_driver.simulator.runtime import BuildError
+
+    match error:
+        case RepeatArgumentError(token=token):
+            value = f", the second time as {token.value!r}" if token.value else ""
+            _complain(Refusal(f"{token.keyword} is given twice{value}: give it once"))
             return 2
-        if error.errno not in _OF_WRITING:
-            raise
-        _drop_output()
-        if error.errno == errno.EPIPE:  # nobody reads on
+        case CycloptsError():
+            command = " ".join(["nearmem", *(error.command_chain or ())])
+            _complain(Refusal(f"{error} ('{command} --help' lists what is possible)"))
+            return 2
+        case Refusal() | InvalidArgumentError():
+            _complain(error)
+            return 2
+        case Failure() | BuildError():
+            _complain(error)
             return 1
-        _complain(Refusal(f"standard output: {error.strerror}"))
-        return 2
-    except Exception as error:
-        mistake = rule_mistake(error)
-        if mistake is None:
-            raise
-        _complain(Refusal(mistake))
-        return 2
+        case OSError(filename=str() | bytes() | Path() as name):
+            _complain(Refusal(f"{str(name)!r}: {error.strerror}"))
+            return 2
+        case OSError(errno=number) if number in _OF_WRITING:
+            if number == errno.ENOSPC and disk_usage(gettempdir()).free < _LEAST_FREE_BYTES:
+                _complain(
+                    Refusal(
+                        f"{gettempdir()!r}: {error.strerror}: make room there, or name another "
+                        "folder for temporary files with TMPDIR"
+                    )
+                )
+                return 2
+            _drop_output(sys.stdout)
+            if number == errno.EPIPE:  # nobody reads on
+                return 1
+            _complain(Refusal(f"standard output: {error.strerror}"))
+            return 2
+        case Exception() if (mistake := rule_mistake(error)) is not None:
+            _complain(Refusal(mistake))
+            return 2
+    raise error
 
 
 if __name__ == "__main__":

@@ -2,34 +2,108 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
-__all__ = ["replacing", "write_whole"]
+__all__ = [
+    "Unfinished",
+    "drop_unfinished",
+    "give_up_unfinished",
+    "remove",
+    "replacing",
+    "write_whole",
+]
+
+_unfinished: dict[Path, int] = {}
+"""Files and folders that are not whole yet, each with the process that writes it."""
+_given_up: set[Path] = set()
+"""Those that will not be whole any more, as the program was asked to end."""
+
+
+class Unfinished:
+    """A file or folder that has a temporary name, beside ``path``, until it is whole.
+
+    What is no regular file, such as ``/dev/stdout``, is written itself.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        special = path.exists() and not path.is_file() and not path.is_dir()
+        self.part = path if special else path.with_name(f".{path.name}.{uuid4().hex}")
+        if not special:
+            _unfinished[self.part] = os.getpid()
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it will not be kept, so that nothing needs to be written any more."""
+        return self.part in _given_up
+
+    def keep(self) -> None:
+        """Put it in the place of ``path``, unless it was given up."""
+        if self.part in _unfinished and not self.is_given_up:
+            os.replace(self.part, self.path)
+            del _unfinished[self.part]
+
+    def drop(self) -> None:
+        """Remove it, unless it was kept; ``path`` is as it was."""
+        if self.part in _unfinished:
+            remove(self.part)
+            del _unfinished[self.part]
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Raise an ``OSError`` that names the part or no file with the name of ``path``."""
+        try:
+            yield
+        except OSError as error:
+            if error.filename in (None, self.part, str(self.part)):
+                text = error.strerror or str(error)
+                raise OSError(error.errno, text, str(self.path)) from error
+            raise
+
+
+def give_up_unfinished() -> None:
+    """Have none kept of those that there are; what is begun later is."""
+    _given_up.update(_unfinished)
+
+
+@atexit.register
+def drop_unfinished() -> None:
+    """Remove all that this process has not finished, as nothing goes on with it."""
+    for part, process in list(_unfinished.items()):
+        if process == os.getpid():
+            with suppress(OSError):
+                remove(part)
+            _unfinished.pop(part, None)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file to be written, which takes the place of ``path`` at the end of the block.
+    """Give the name of a file to be written, which takes the place of ``path`` at the block's end.
 
     If the block raises, ``path`` is as it was. What is no regular file, such as ``/dev/stdout``, is
     written itself. An ``OSError`` that names no file is raised with the name of ``path``.
     """
-    special = path.exists() and not path.is_file()
-    part = path if special else path.with_name(f".{path.name}.{uuid4().hex}")
+    new = Unfinished(path)
     try:
-        yield part
-        if not special:
-            os.replace(part, path)
-    except BaseException as error:
-        if not special:
-            part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename in (None, part, str(part)):
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-        raise
+        with new.named():
+            yield new.part
+            new.keep()
+    finally:
+        new.drop()
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

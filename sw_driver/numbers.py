@@ -23,6 +23,7 @@ __all__ = [
     "check_number",
     "parse_integer",
     "parse_number",
+    "split_entries",
     "split_entry",
 ]
 
@@ -35,7 +36,7 @@ MOST = 1e19
 
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _NUMBER = re.compile(
-    r"(-?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e-?[0-9]{1,2})?)\s*(|kib|mib|gib)", re.IGNORECASE
+    r"([+-]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?)\s*(|kib|mib|gib)", re.IGNORECASE
 )
 
 
@@ -57,6 +58,18 @@ def split_entry(entry: str, option: str = "--set", form: str = "KEY=VALUE") -> t
     if not equals or not text:
         raise InvalidArgumentError(f"{option} is {entry!r}: expected {form}")
     return name, text
+
+
+def split_entries(entries: Iterable[str], option: str = "--set") -> dict[str, str]:
+    """Return values by keys of some ``KEY=VALUE``; every key may be given once."""
+    texts: dict[str, str] = {}
+    for name, text in (split_entry(entry, option) for entry in entries):
+        if name in texts:
+            raise InvalidArgumentError(
+                f"{option} has {name} twice, as {texts[name]!r} and {text!r}: give it once"
+            )
+        texts[name] = text
+    return texts
 
 
 def check_integer(

@@ -8,14 +8,18 @@ sources give the same files.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from diagrams import DIAGRAMS
 
+from sw_driver.cli import interruptible
+from sw_driver.files import write_whole
+
 HERE = Path(__file__).resolve().parent
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(prog="make figures", description=__doc__)
     parser.add_argument("--out", type=Path, default=HERE.parent / "pictures", metavar="DIR")
     parser.add_argument("--diagrams", action="store_true", help="only the block diagrams")
@@ -29,7 +33,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name, draw in DIAGRAMS.items():
         path = arguments.out / f"{name}.svg"
-        path.write_text(str(draw()))
+        write_whole(path, str(draw()))
         print(path)
     if not arguments.diagrams:
         from plots import MEASURED, write_plots
@@ -40,7 +44,8 @@ def main() -> None:
         measure = [*MEASURED] if measure == [] else measure or []
         for path in write_plots(arguments.out, HERE / "measured.json", measure=measure):
             print(path)
+    return 0
 
 
 if __name__ == "__main__":  # the cycle model's processes import this file, too
-    main()
+    sys.exit(interruptible(main))

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from rich.console import Console
 
@@ -18,8 +17,10 @@ from sw_driver.experiments.sweep import plots
 from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.run import run_sweep
 from sw_driver.experiments.training.precision import beside_fp32, train_digits, train_gpt
+from sw_driver.files import write_whole
 from sw_driver.fpga.synthesis import RESOURCES
 from sw_driver.simulator.buildcache import build_root
+from sw_driver.system.plotting import save
 
 __all__ = ["write_plots"]
 
@@ -39,20 +40,20 @@ def write_plots(folder: Path, measured: Path, *, measure: Sequence[str]) -> Iter
     stored = json.loads(measured.read_text())
     if measure:
         stored |= {name: MEASURED[name]() for name in measure}
-        measured.write_text(json.dumps(stored, indent=2) + "\n")
+        write_whole(measured, json.dumps(stored, indent=2) + "\n")
         yield measured
 
-    yield _save(_result(stored["sustained"]), folder / "result.svg")
-    yield _save(_precision(stored["formats"], stored["losses"]), folder / "precision.svg")
+    yield save(_result(stored["sustained"]), folder / "result.svg")
+    yield save(_precision(stored["formats"], stored["losses"]), folder / "precision.svg")
     grid, rows = _sweep(
         f"count={1 << 20}",
         "block_bytes=1KiB,2KiB,4KiB,8KiB,16KiB,32KiB,64KiB",
         "stagger=true,false",
     )
-    yield _save(plots.throughput(grid, rows, "block_bytes"), folder / "blocks.svg")
+    yield save(plots.throughput(grid, rows, "block_bytes"), folder / "blocks.svg")
     grid, rows = _sweep(f"count={SUSTAINED}", LANES)
     rows = [row | stored["resources"][str(row["lanes"])] for row in rows]
-    yield _save(plots.area(grid, rows), folder / "area.svg")
+    yield save(plots.area(grid, rows), folder / "area.svg")
 
     path = folder / "timeline.svg"
     runpy.run_path(str(EXAMPLE))["main"]("cycles", path)
@@ -166,9 +167,3 @@ def _precision(formats: dict[str, Any], losses: dict[str, Any]) -> Figure:
     panels[0].set_ylim(bottom=0)
     panels[0].set_ylabel("Adam, MP/s, two channels")
     return figure
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    with rc_context({"svg.hashsalt": "nearmem"}):  # ids that are the same each time
-        figure.savefig(path, metadata={"Date": None})
-    return path

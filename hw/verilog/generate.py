@@ -54,10 +54,39 @@ __all__ = [
     "WITH_DEPTHS",
     "Design",
     "Machines",
+    "check_free_name",
     "check_module_name",
     "generate",
     "usual_name",
 ]
+
+
+_VHDL = """
+abs access after alias all and architecture array assert assume attribute begin block body buffer
+bus case component configuration constant context cover default disconnect downto else elsif end
+entity exit fairness file for force function generate generic group guarded if impure in inertial
+inout is label library linkage literal loop map mod nand new next nor not null of on open or others
+out package parameter port postponed procedure process property protected private pure range record
+register reject release rem report restrict return rol ror select sequence severity shared signal
+sla sll sra srl strong subtype then to transport type unaffected units until use variable view vmode
+vpkg vprop vunit wait when while with work xnor xor
+"""
+
+_C = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
+const consteval constexpr constinit continue default delete do double else enum explicit export
+extern false final float for friend goto if import inline int long main module mutable namespace new
+noexcept not not_eq nullptr operator or or_eq override private protected public register requires
+restrict return short signed sizeof static struct switch template this throw true try typedef typeid
+typename typeof union unsigned using virtual void volatile while xor xor_eq
+"""
+
+_RESERVED = {
+    "Verilog": KEYWORDS,
+    "VHDL": frozenset(_VHDL.split()),
+    "C or C++": frozenset(_C.split()),
+}
+"""Words that a name cannot be, for it is one of modules, of C types and of files."""
 
 
 class Machines(NamedTuple):
@@ -340,6 +369,7 @@ def generate(
         options = [*options, f"--name {name}"]
     name = name or usual
     text = to_verilog(component, name, src=src, clock_gate_cell=cell, prefix=f"{name}__")
+    check_free_name(name, text)
     description = {
         "name": name,
         "design": design,
@@ -364,8 +394,21 @@ def check_module_name(name: str) -> None:
             f"the name is {name!r}: expected lower-case letters, digits and single underscores, 64 "
             "at most, with a letter first and no underscore last"
         )
-    if name in KEYWORDS:
-        raise ValueError(f"the name is {name!r}, a word of Verilog: give another")
+    for language, words in _RESERVED.items():
+        if name in words:
+            raise ValueError(f"the name is {name!r}, a word of {language}: give another")
+
+
+def check_free_name(name: str, text: str) -> None:
+    """Raise ``ValueError`` if a Verilog text has ``name`` for more than a module or its instance.
+
+    Capitals do not make another name, as they do not in VHDL.
+    """
+    code = re.sub(r'//[^\n]*|"[^"\n]*"', "", text)
+    if len(re.findall(rf"\b{name}\b", code, re.IGNORECASE)) > 1:
+        raise ValueError(
+            f"the name is {name!r}, as is that of a port, signal or instance within: give another"
+        )
 
 
 def usual_name(design: str, options: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import MODULE_PRESETS, configure
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.pim.config import PIM_PRESETS
-from hw.verilog.generate import DESIGNS, Machines
+from hw.verilog.generate import DESIGNS, Machines, check_free_name
 from hw.verilog.port_meanings import port_meanings
 from hw.verilog.writer import VerilogPlatform, ports_of
 from hw_tests.driver.refusals import assert_refused
@@ -489,6 +489,9 @@ def test_designs_share_a_project(tmp_path: Path, folder: Path) -> None:
         (["kernel", "--name", "a__b"], "single underscores"),
         (["kernel", "--name", "a" * 65], "64 at most"),
         (["kernel", "--name", "wire"], "a word of Verilog"),
+        (["fp32_add", "--name", "signal"], "'signal', a word of VHDL"),
+        (["fp32_add", "--name", "reg"], "'reg', a word of Verilog"),
+        (["fp32_add", "--name", "typename"], "'typename', a word of C"),
         (["--name", "mine"], "--name is for one design, got none"),
         (["kernel", "fp32_add", "--name", "mine"], "got kernel, fp32_add"),
     ],
@@ -497,6 +500,29 @@ def test_wrong_names_are_refused(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert_refused(capsys, ["verilog", *arguments, "--out", str(tmp_path / "out")], [said])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("clk", "module clk (\n  input clk\n);\n"),
+        ("top", "module top ();\nendmodule\nmodule top__add ();\n  reg [3:0] Top;\n"),
+        ("dut", "  dut dut (\n"),
+    ],
+)
+def test_a_name_that_something_within_has_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ValueError, match=f"the name is '{name}', as is that of"):
+        check_free_name(name, text)
+    check_free_name(name, f'// {name}, {name}\nmodule {name} ();\n  $display("{name}");\n')
+
+
+@pytest.mark.parametrize("design", ["adam_unit", "fp32_add"])
+def test_a_port_or_signal_is_no_name(
+    design: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["verilog", design, "--package", str(tmp_path / "package"), "--name", "clk"]
+    assert_refused(capsys, command, ["the name is 'clk', as is that of a port, signal"])
     assert not list(tmp_path.iterdir())
 
 

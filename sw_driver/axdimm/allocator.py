@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from ..device.memory import Allocator
+from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["BANK_BLOCK_BYTES", "BANK_PAIRS", "PAIR_STRIDE", "ChannelAllocator"]
+from ..device.memory import Allocator
+from .transport import WINDOW_BYTES, kernel_window
+
+__all__ = [
+    "BANK_BLOCK_BYTES",
+    "BANK_PAIRS",
+    "PAIR_STRIDE",
+    "ChannelAllocator",
+    "channel_memory",
+    "least_capacity_bytes",
+]
 
 BANK_BLOCK_BYTES = 16 * 1024
 """Bytes of an aligned block that lies in one pair of banks (two rows in two bank groups)."""
@@ -33,10 +44,11 @@ class ChannelAllocator(Allocator):
     ----------
     limit_bytes: size of the memory, a positive multiple of 64.
     stagger: whether large allocations rotate over the pairs of banks.
+    settings: those of :class:`~sw_driver.device.memory.Allocator` for its messages.
     """
 
-    def __init__(self, *, limit_bytes: int, stagger: bool = True) -> None:
-        super().__init__(limit_bytes=limit_bytes)
+    def __init__(self, *, limit_bytes: int, stagger: bool = True, **settings: Any) -> None:
+        super().__init__(limit_bytes=limit_bytes, **settings)
         self._stagger = stagger
         self._next_pair = 0
 
@@ -51,3 +63,23 @@ class ChannelAllocator(Allocator):
             if address is None:
                 address = self._take_at(size, period=BANK_BLOCK_BYTES)
         return super()._take(size) if address is None else address
+
+
+def channel_memory(capacity_bytes: int, *, stagger: bool = True) -> ChannelAllocator:
+    """Return the allocator of a channel of ``capacity_bytes``, less the registers' windows."""
+    return ChannelAllocator(
+        limit_bytes=kernel_window(capacity_bytes),
+        stagger=stagger,
+        setting="capacity_bytes",
+        least=_capacity_bytes,
+    )
+
+
+def least_capacity_bytes(sizes: Iterable[int]) -> int:
+    """Return the least capacity of a channel that holds tensors of these sizes in bytes."""
+    memory = ChannelAllocator(limit_bytes=1 << 62, stagger=False)
+    return _capacity_bytes(max(memory.allocate(nbytes) + nbytes for nbytes in sizes))
+
+
+def _capacity_bytes(limit_bytes: int) -> int:
+    return 1 << (limit_bytes + 2 * WINDOW_BYTES - 1).bit_length()

@@ -25,11 +25,11 @@ from ..device.memory import AllocationTable, AxdimmPointer
 from ..device.streams import Handle
 from ..device.timeline import Timeline
 from ..device.transport import DeviceTimeout
-from .allocator import ChannelAllocator
+from .allocator import channel_memory
 from .hostcache import HostCache
 from .registers import ChannelRegisters, arbiter_registers, kernel_built, kernel_registers
 from .runs import ACTIVITY_REGISTERS, DramActivity, KernelRun, RunResult
-from .transport import TURN, Transport, kernel_window, read_bytes, write_bytes
+from .transport import TURN, Transport, read_bytes, write_bytes
 
 __all__ = ["LINK_TRACK", "Channel", "CopiedBytes", "Mode", "ModePolicy"]
 
@@ -116,9 +116,7 @@ class Channel:
         """Names of the kernel's update rules, in the order in which its register selects them, and
         whether it has narrow formats."""
         self.kernel = kernel_registers(self._transport, number, self.rules, self.narrow)
-        self.allocator = ChannelAllocator(
-            limit_bytes=kernel_window(self._transport.capacity_bytes), stagger=stagger
-        )
+        self.allocator = channel_memory(self._transport.capacity_bytes, stagger=stagger)
         self.allocations = allocations
         """Allocations in the DRAM of all the module's channels."""
         self.cache = HostCache(self._transport, number)

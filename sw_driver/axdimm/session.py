@@ -17,6 +17,7 @@ from ..device.link import Link
 from ..device.memory import AllocationTable, AxdimmPointer, checked_channel
 from ..device.streams import Stream
 from ..device.timeline import Timeline, timeline_file
+from ..files import Unfinished
 from .backends import BackendOptions, open_backend
 from .channel import LINK_TRACK, Channel, ModePolicy
 from .timing import GpuTiming, NvmeTiming
@@ -93,9 +94,10 @@ class Session:
         _open.add(self)
 
     def _recorder(self, timeline: str | os.PathLike[str] | None) -> Timeline | None:
-        self._timeline_path = None if timeline is None else timeline_file(timeline)
+        self._timeline_file: Unfinished | None = None
         if timeline is None:
             return None
+        path = timeline_file(timeline)
         if not self.transport.timed:
             raise InvalidArgumentError(
                 f"a timeline to {str(timeline)!r} was asked for, but the {self.transport.name} "
@@ -107,6 +109,7 @@ class Session:
             recorder.track(f"channel {number}")
         recorder.track(LINK_TRACK, "both channels")
         self.transport.record_link(True)
+        self._timeline_file = Unfinished(path)
         return recorder
 
     # The memories beside the module's.
@@ -232,9 +235,11 @@ class Session:
             self._write_timeline()
 
     def _write_timeline(self) -> None:
-        path, self._timeline_path = self._timeline_path, None
-        if self.timeline is not None and path is not None:
-            self.timeline.write(path)
+        file, self._timeline_file = self._timeline_file, None
+        if self.timeline is not None and file is not None:
+            if not file.is_given_up:
+                self.timeline.write(file.path)
+            file.drop()
 
     def _close_memories(self) -> None:
         with ExitStack() as each:

@@ -47,6 +47,7 @@ __all__ = [
     "print_files",
     "progress_console",
     "refresh_note",
+    "refuse_both",
     "rule_mistake",
     "turning",
 ]
@@ -196,8 +197,24 @@ class DepthOptions:
             if stages is None or stages not in known:
                 expected = f"one of {', '.join(map(str, known))}" if known else ", ".join(OPERATORS)
                 raise Refusal(f"--depth is {setting!r}, expected OPERATION=STAGES with {expected}")
+            if operation in depths:
+                raise Refusal(
+                    f"--depth has {operation} twice, as {depths[operation]} and {stages}: give it "
+                    "once"
+                )
             depths[operation] = stages
         return depths
+
+
+def refuse_both(entries: Iterable[str], options: Mapping[str, str]) -> None:
+    """Raise :class:`Refusal` if ``--set`` has a setting that an option has, too.
+
+    ``options`` are those that were given, by the settings that they mean.
+    """
+    from sw_driver.numbers import split_entry
+
+    for name in [name for name, _ in map(split_entry, entries) if name in options]:
+        raise Refusal(f"{options[name]} and --set {name}= say the same thing: leave one out")
 
 
 def backend_options(options: MachineOptions, progress: "Console") -> "BackendOptions":

@@ -31,12 +31,18 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     """
     from rich.table import Table
 
-    from sw_driver.simulator.buildcache import cache_root, cached_builds, remove_builds
+    from sw_driver.simulator.buildcache import (
+        cache_root,
+        cached_builds,
+        remove_builds,
+        remove_remains,
+    )
 
     builds = cached_builds()
     total_bytes = sum(build.size_bytes for build in builds)
     if options.clear:
         remove_builds(builds)
+        remove_remains()
     if options.json:
         listed = [{**asdict(build), "folder": str(build.folder)} for build in builds]
         print(json.dumps({"removed": options.clear, "builds": listed}, indent=2))

@@ -72,7 +72,7 @@ def run(what: str, /, *others: str, options: Annotated[Options, FLAT] = Options(
     from rich.text import Text
 
     from sw_driver.machine import MachineError
-    from sw_driver.numbers import check_name, split_entry
+    from sw_driver.numbers import check_name, split_entries
     from sw_driver.system.compare.bases import BASES, IDLE_KEYS
     from sw_driver.system.compare.comparison import capacity_bytes, compare, size
     from sw_driver.system.compare.device import alone
@@ -83,11 +83,7 @@ def run(what: str, /, *others: str, options: Annotated[Options, FLAT] = Options(
     from sw_driver.workload.what import load_workload
 
     check_name("--machine", options.machine, BASES)
-    changes: dict[str, str] = {}
-    for key, text in map(split_entry, options.set):
-        if key in changes:
-            raise Refusal(f"--set has {key!r} twice: give it once")
-        changes[key] = text
+    changes = split_entries(options.set)
     if options.memory is not None:
         if _MEMORY in changes:
             raise Refusal(f"--memory is {options.memory}, and --set has {_MEMORY}: leave one out")

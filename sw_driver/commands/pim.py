@@ -66,15 +66,18 @@ def _sizes(*names: str, one: str = "") -> Parameter:
     expected = f"{one and 'an integer, or '}{len(names)} integers {','.join(names)}"
 
     def convert(_: Any, tokens: Sequence[Token]) -> int | tuple[int, ...]:
+        from sw_driver.numbers import parse_integer
+
         text = tokens[0].value
-        parts = [int(part) for part in text.split(",") if part.strip().isdecimal()]
+        values = map(parse_integer, text.split(","))
+        parts = [value for value in values if value is not None and value >= 0]
         if text.count(",") + 1 == len(parts) == len(names):
             return tuple(parts)
         if not one or text.count(",") or not parts:
             raise ValueError(f"got {text!r}, expected {expected}")
         return parts[0]
 
-    return Parameter(converter=convert, n_tokens=1, metavar=metavar)
+    return Parameter(converter=convert, n_tokens=1, metavar=metavar, allow_repeating=False)
 
 
 @dataclass(frozen=True, kw_only=True)

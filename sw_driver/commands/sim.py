@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from sw_driver.device.errors import InvalidArgumentError
+
 from . import (
     FLAT,
     MachineOptions,
@@ -27,6 +29,7 @@ from . import (
     print_files,
     progress_console,
     refresh_note,
+    refuse_both,
 )
 from .screen import print_prose, print_table
 
@@ -76,9 +79,9 @@ class Options(MachineOptions, OutputOptions):
     wave: OutputFile = None
     """write a waveform of each channel (FST); slow and large. Of the functional units it has the
     inside of the first"""
-    wave_from: Annotated[int | None, integer(0, metavar="CYCLE")] = None
+    wave_from: Annotated[int | None, integer(0, 2**62, metavar="CYCLE")] = None
     """fabric cycle of the simulated time with which the waveform begins (default: 0)"""
-    wave_cycles: Annotated[int | None, integer(1)] = None
+    wave_cycles: Annotated[int | None, integer(1, 2**62)] = None
     """fabric cycles that the waveform is of, less those in which a channel is idle and its clock
     stands still (default: all)"""
     dram_trace: OutputFile = None
@@ -106,9 +109,14 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     make = _maker(options, steps)
     module = _module(options, progress)
     backend = options.backend or DEFAULT_BACKENDS[options.model]
-    with open_device(backend, module, timeline=options.timeline) as device:
-        channels = device.channels
-        status = _train(options, steps, device, module, make, folder, progress)
+    try:
+        with open_device(backend, module, timeline=options.timeline) as device:
+            channels = device.channels
+            status = _train(options, steps, device, module, make, folder, progress)
+    except InvalidArgumentError as error:
+        if "wave_window" not in error.details:
+            raise
+        raise Refusal(f"--wave-from is {options.wave_from or 0}: {error}") from error
     if not options.json:
         print_files(options, _files(options, folder, channels))
     return status
@@ -168,12 +176,20 @@ def _module(options: Options, progress: Console) -> BackendOptions:
         "capacity_bytes": None if capacity_mib is None else capacity_mib * MIB,
     }
     own = {name: value for name, value in wanted.items() if value is not None}
+    names = {
+        "lanes": "--lanes",
+        "block_bytes": "--block-bytes" if block_kib is None else "--block-kib",
+        "capacity_bytes": "--capacity-mib",
+    }
+    names["rows"] = names["capacity_bytes"]
+    given = own if capacity_mib is None else [*own, "rows"]
+    refuse_both(options.set, {name: names[name] for name in given})
     window = None
     if options.wave_from is not None or options.wave_cycles is not None:
         if options.wave is None:
             raise Refusal("--wave-from and --wave-cycles are of a waveform: give --wave FILE, too")
         begin = options.wave_from or 0
-        window = (begin, begin + (options.wave_cycles or 1 << 62))
+        window = (begin, begin + (options.wave_cycles or 2**62))
     return replace(
         module,
         settings={**module.settings, **own},
@@ -195,7 +211,6 @@ def _train(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.axdimm.backends import module_config
-    from sw_driver.device.errors import InvalidArgumentError
     from sw_driver.experiments.training.report import (
         activity_table,
         report,

@@ -25,6 +25,7 @@ from . import (
     output_folder,
     print_files,
     progress_console,
+    refuse_both,
     turning,
 )
 from .screen import print_table
@@ -146,14 +147,12 @@ def _machines(options: Options, names: Sequence[str]) -> Machines:
     from hw.memory_node.config import MEMORY_NODE_PRESETS
     from hw.pim.config import configure as configure_pim
     from hw.verilog.generate import Machines
-    from sw_driver.numbers import check_name, split_entry
+    from sw_driver.numbers import check_name
 
     own = {name: getattr(options, name) for name in ("lanes", "block_bytes", "clocking")}
     own = {name: value for name, value in own.items() if value is not None}
     settings = options.settings()
-    for name in own.keys() & {split_entry(entry)[0] for entry in options.set}:
-        option = f"--{name.replace('_', '-')}"
-        raise Refusal(f"{option} and --set {name}= say the same thing: leave one out")
+    refuse_both(options.set, {name: f"--{name.replace('_', '-')}" for name in own})
     check_name("--node", options.node, MEMORY_NODE_PRESETS)
     pim: dict[str, Any] = {"clocking": own["clocking"]} if "clocking" in own else {}
     if options.cores:

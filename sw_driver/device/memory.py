@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -310,11 +310,21 @@ class Allocator:
     ----------
     limit_bytes: size of the memory, a positive multiple of the granule.
     granule_bytes: what addresses and sizes are multiples of, for example the sector of a disk.
+    setting: name of the argument that bounds the memory, for messages; none without one.
+    least: the least value of that argument with which the memory has as many bytes.
     """
 
-    def __init__(self, *, limit_bytes: int, granule_bytes: int = LINE_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        limit_bytes: int,
+        granule_bytes: int = LINE_BYTES,
+        setting: str | None = None,
+        least: Callable[[int], int] = lambda limit_bytes: limit_bytes,
+    ) -> None:
         self._limit_bytes = limit_bytes
         self._granule_bytes = granule_bytes
+        self._setting, self._least = setting, least
         # (start, end) in ascending order; no two touch.
         self._free = [(0, limit_bytes)]
         self._sizes: dict[int, int] = {}
@@ -340,9 +350,15 @@ class Allocator:
         address = self._take(size)
         if address is None:
             state = self.statistics()
+            start, end = self._free[-1] if self._free else (self._limit_bytes, 0)
+            last_free_bytes = self._limit_bytes - start if end == self._limit_bytes else 0
+            advice = ""
+            if self._setting is not None:
+                least = self._least(self._limit_bytes - last_free_bytes + size)
+                advice = f"; {self._setting} of at least {least} would do"
             raise OutOfMemoryError(
                 f"no room for {nbytes} bytes: {state.free_bytes} of {state.total_bytes} bytes are "
-                f"free, {state.largest_free_bytes} of them in one piece",
+                f"free, {state.largest_free_bytes} of them in one piece{advice}",
                 nbytes=nbytes,
                 free_bytes=state.free_bytes,
                 largest_free_bytes=state.largest_free_bytes,

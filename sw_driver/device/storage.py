@@ -145,7 +145,9 @@ class Storage:
         except (OSError, TypeError, ValueError) as error:
             raise _refusal(path, error) from error
         limit_bytes = (capacity_bytes or size) // BLOCK_BYTES * BLOCK_BYTES
-        self.allocator = Allocator(limit_bytes=limit_bytes, granule_bytes=BLOCK_BYTES)
+        self.allocator = Allocator(
+            limit_bytes=limit_bytes, granule_bytes=BLOCK_BYTES, setting="its capacity_bytes"
+        )
         self._bytes_read = 0
         self._bytes_written = 0
 

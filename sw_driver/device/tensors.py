@@ -413,7 +413,8 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         if size > free:
             raise OutOfMemoryError(
                 f"no room for {size} bytes in the {self.name}: {free} of {self.capacity_bytes} "
-                "bytes are free",
+                "bytes are free; capacity_bytes of at least "
+                f"{self.allocated_bytes + size} would do",
                 nbytes=size,
                 free_bytes=free,
                 capacity_bytes=self.capacity_bytes,

@@ -164,6 +164,8 @@ def _read(
     for entry in axes:
         name, text = split_entry(entry, "--axis", "KEY=V1,V2,...")
         _take(given, name, text.split(","))
+    if {"rows", "capacity_bytes"} <= given.keys():
+        raise InvalidArgumentError("rows and capacity_bytes say the same thing: leave one out")
     return given if config is None or named else given | _read_file(config, keys["preset"]) | given
 
 
@@ -175,7 +177,7 @@ def _take(given: dict[str, list[str]], name: str, texts: list[str]) -> None:
 
 def _read_file(path: str, presets: Iterable[str]) -> dict[str, list[str]]:
     try:
-        content = tomllib.loads(Path(path).read_text())
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         check_name("the configuration, which is no TOML file,", path, presets)
         raise

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from hw.pim.bank.bank import PimBank
 from hw.pim.pool import PimPool
-from hw.verilog.generate import DESIGNS, Machines, generate
+from hw.verilog.generate import DESIGNS, Machines, check_free_name, generate
+from sw_driver.files import replacing
 
 from .boards import memory_top_files, selftest_top_files
 from .buses import find_buses
@@ -82,6 +80,9 @@ def package_files(
             made[f"boards/clock_cells_{board}.v"] = fill(f"clock_cells_{board}.v")
     made[f"{name}.core"] = _core(name, list(selftest)[1:], has_memory_port, gated)
     made |= {f"tools/{tool.name}": tool.read_bytes() for tool in (TEMPLATES / "tools").iterdir()}
+    for path, content in made.items():
+        if path.endswith(".v"):
+            check_free_name(name, str(content))
     made["README.md"] = _readme(name, made)
     return {
         path: content.encode() if isinstance(content, str) else content
@@ -102,22 +103,18 @@ def write_package(
         raise FileExistsError(
             f"{str(folder)!r} is there and is no empty folder: give another, or remove it"
         )
-    target = folder.resolve()
-    part = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
-        part.mkdir(parents=True)
-        contents = package_files(design, machines, name=name, src=src)
-        for path, content in contents.items():
-            file = part / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
-            if path.startswith("tools/"):
-                file.chmod(0o755)
-        os.replace(part, target)
+        with replacing(folder.resolve()) as part:
+            part.mkdir(parents=True)
+            contents = package_files(design, machines, name=name, src=src)
+            for path, content in contents.items():
+                file = part / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+                if path.startswith("tools/"):
+                    file.chmod(0o755)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder)) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return [folder / path for path in contents]
 
 

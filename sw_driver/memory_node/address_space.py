@@ -91,8 +91,13 @@ class AddressSpace:
                 raise InvalidArgumentError(f"{name} is {size}: expected a multiple of {unit}")
         self._local_bytes = local_bytes
         self._page_bytes = page_bytes
-        self._local = Allocator(limit_bytes=local_bytes)
-        self._remote = Allocator(limit_bytes=2 * share_bytes, granule_bytes=page_bytes)
+        self._local = Allocator(limit_bytes=local_bytes, setting="local_bytes")
+        self._remote = Allocator(
+            limit_bytes=2 * share_bytes,
+            granule_bytes=page_bytes,
+            setting="share_bytes",
+            least=lambda limit_bytes: -(-limit_bytes // (2 * page_bytes)) * page_bytes,
+        )
         self._pages = {side: _Pages(share_bytes // page_bytes) for side in Side}
         self._table: dict[int, tuple[Side, int]] = {}
         """Side and page in the share there of each remote page in use, by its number."""

@@ -21,7 +21,7 @@ from sw_driver.numbers import check_integer
 
 from .buffers import Buffer
 from .descriptor import ELEMENT_BYTES, Tensor, Work
-from .ring import driver_place
+from .ring import driver_place, least_bank_bytes
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -161,7 +161,9 @@ class StackMemory:
     that is large enough: one after the other, unless some are released."""
 
     def __init__(self, config: PimConfig) -> None:
-        self._holes = [range(config.striped_start_bytes, driver_place(config).start)]
+        self._config = config
+        self._end_bytes = driver_place(config).start
+        self._holes = [range(config.striped_start_bytes, self._end_bytes)]
         """What is free, in order."""
         self._cores = config.cores
 
@@ -193,7 +195,8 @@ class StackMemory:
             largest_bytes = max(map(len, self._holes), default=0)
             raise OutOfMemoryError(
                 f"no room for {name}: of its {nbytes} bytes {largest_bytes} are free in one piece, "
-                f"{free_bytes} in all; release buffers, or take larger banks (bank_bytes)",
+                f"{free_bytes} in all; release buffers, or take larger banks: "
+                f"{self._least(nbytes)}",
                 name=name,
                 bytes=nbytes,
                 free_bytes=free_bytes,
@@ -215,6 +218,12 @@ class StackMemory:
             strides=(step_bytes // ELEMENT_BYTES, *dense),
             buffer=Buffer(name, self, prod(shape), lambda: self._give_back(range(first, stop))),
         )
+
+    def _least(self, nbytes: int) -> str:
+        """Return in words with which banks ``nbytes`` would be free behind all that is taken."""
+        last = self._holes[-1] if self._holes else range(0)
+        begin = last.start if last.stop == self._end_bytes else self._end_bytes
+        return least_bank_bytes(self._config, begin + nbytes - self._config.striped_start_bytes)
 
     def _give_back(self, place: range) -> None:
         """Make a place free again."""

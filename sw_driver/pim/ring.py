@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -62,16 +63,29 @@ def driver_place(config: PimConfig) -> range:
 
     Raises :class:`~sw_driver.device.errors.OutOfMemoryError` if the striped memory is too small.
     """
-    start = ring_place(config).start
-    if config.cores:
-        start = core_place(config, config.cores - 1).start
+    start = _driver_start(config)
     if start < config.striped_start_bytes:
         raise OutOfMemoryError(
             f"no room for {config.cores} cores: each takes {_CORE_BYTES} bytes of the striped "
-            f"memory, of which a bank has {config.bank_bytes} (bank_bytes)",
+            f"memory, of which a bank has {config.bank_bytes}; {least_bank_bytes(config, 0)}",
             bytes=config.cores * _CORE_BYTES,
         )
     return range(start, config.stack_bytes)
+
+
+def _driver_start(config: PimConfig) -> int:
+    if config.cores:
+        return core_place(config, config.cores - 1).start
+    return ring_place(config).start
+
+
+def least_bank_bytes(config: PimConfig, nbytes: int) -> str:
+    """Return in words with which banks ``nbytes`` are free in the striped memory of a stack."""
+    for bank_bytes in (1 << bits for bits in range(10, 31)):
+        larger = replace(config, bank_bytes=bank_bytes)
+        if _driver_start(larger) - larger.striped_start_bytes >= nbytes:
+            return f"bank_bytes of at least {bank_bytes} would do"
+    return "no bank_bytes would do, whose most is 1073741824"
 
 
 class Ring:

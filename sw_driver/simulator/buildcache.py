@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import os
@@ -18,6 +19,8 @@ from pathlib import Path
 import platformdirs
 from filelock import FileLock, Timeout
 
+from sw_driver.files import remove, write_whole
+
 __all__ = [
     "CacheError",
     "CachedBuild",
@@ -28,15 +31,23 @@ __all__ = [
     "content_key",
     "plain_path",
     "remove_builds",
+    "remove_remains",
     "verilator_env",
 ]
 
+
+NEEDED_MB = 100
+"""Room that a build needs for a while, in million bytes; what is kept of it is a few."""
 
 LIMIT_BYTES = 2 << 30
 """Bytes of builds that are kept; beyond that those are removed that were not used for longest."""
 
 _DONE = ".done"
+"""Has the digest of each file of a build, so that a damaged one is not used."""
 _ABOUT = ".about"
+
+_FULL = re.compile("No space left on device|[Dd]isk quota exceeded|File too large")
+_LEAST_FREE_MB = 4
 
 
 def build_root() -> Path:
@@ -51,7 +62,7 @@ def cache_root() -> Path:
 
 
 class CacheError(OSError):
-    """The folder of a build cannot be written."""
+    """The folder of a build cannot be written, or what is built there not used."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +98,15 @@ def remove_builds(builds: Iterable[CachedBuild]) -> None:
     for build in builds:
         (build.folder / _DONE).unlink(missing_ok=True)
         shutil.rmtree(build.folder, ignore_errors=True)
+
+
+def remove_remains() -> None:
+    """Remove what builds have left that failed or were damaged; those under way go on."""
+    for lock in cache_root().glob("*/*.lock"):
+        folder = lock.with_suffix("")
+        if folder.is_dir() and not (folder / _DONE).exists():
+            with suppress(OSError), FileLock(lock, timeout=0):  # its Timeout is an OSError
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def verilator_env() -> dict[str, str]:
@@ -150,28 +170,32 @@ def cached_build(
     build: Callable[[Path], None],
     about: str = "",
     announce: Callable[[str], None] | None = None,
+    check: Callable[[Path], object] = lambda _: None,
 ) -> Path:
     """The folder ``cache_root()/kind/key``, filled by ``build(folder)`` unless it already is.
 
     A build that fails or is interrupted leaves nothing that a later call would take for done.
-    Other processes that want the same folder wait; ``announce``, or else stderr, is told that.
-    ``about`` says what it is. Raises what ``build`` raises, and :class:`CacheError` if the folder
-    cannot be written.
+    One that was damaged since is built again. Other processes that want the same folder wait;
+    ``announce``, or else stderr, is told both. ``about`` says what it is. ``check`` raises
+    ``OSError`` if what was built is of no use. Raises what ``build`` raises, and
+    :class:`CacheError` if the folder cannot be written or a new build is of no use.
     """
     folder = cache_root() / kind / key
     done = folder / _DONE
-    if not done.exists():
+    if not _is_sound(folder, check):
+        tell = announce or (lambda text: print(f"nearmem: {text}", file=sys.stderr))
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(folder.with_suffix(".lock"))
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                tell = announce or (lambda text: print(f"nearmem: {text}", file=sys.stderr))
                 tell(f"waiting for another program, which is building {about or kind}")
                 lock.acquire()
             try:
-                if not done.exists():
+                if not _is_sound(folder, check):
+                    if done.exists():
+                        tell(f"{about or kind} was damaged in {folder}: building it again")
                     _fill(folder, build, about or kind)
             finally:
                 lock.release()
@@ -180,8 +204,17 @@ def cached_build(
         except OSError as error:
             raise CacheError(
                 error.errno,
-                f"{error.strerror or error}: builds are kept there; make room, or name another "
-                "folder with NEARMEM_CACHE_DIR",
+                f"{error.strerror or error}: builds are kept there; make room, {NEEDED_MB} MB for "
+                "one, or name another folder with NEARMEM_CACHE_DIR",
+                str(folder),
+            ) from error
+        try:
+            check(folder)
+        except OSError as error:
+            raise CacheError(
+                errno.ENOEXEC,
+                f"what was built is of no use here, {error}: remove all builds with "
+                "'nearmem cache --clear', or name another folder with NEARMEM_CACHE_DIR",
                 str(folder),
             ) from error
     with suppress(OSError):  # kept where one may only read
@@ -189,12 +222,23 @@ def cached_build(
     return folder
 
 
+def _is_sound(folder: Path, check: Callable[[Path], object]) -> bool:
+    """Return whether a build is there, as it was when it was done."""
+    try:
+        whole = (folder / _DONE).read_text() == _digests(folder)
+        if whole:
+            check(folder)
+        return whole
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def _fill(folder: Path, build: Callable[[Path], None], about: str) -> None:
     plain = plain_path(folder)
     # Make asks where it is, and so sees through a link.
     place = folder if plain == folder else plain.with_suffix(".build")
     for each in (folder, place):
-        shutil.rmtree(each, ignore_errors=True)
+        remove(each)
     place.mkdir()
     try:
         build(place)
@@ -203,12 +247,42 @@ def _fill(folder: Path, build: Callable[[Path], None], about: str) -> None:
         (place / _ABOUT).write_text(about)
         if place != folder:
             shutil.move(place, folder)
-        (folder / _DONE).touch()
-    except (KeyboardInterrupt, OSError):  # what is left of one that failed says why
-        for each in (folder, place):
-            shutil.rmtree(each, ignore_errors=True)
+        write_whole(folder / _DONE, _digests(folder))
+    except BaseException as error:
+        reason = None if isinstance(error, OSError) else _full_disk(place, str(error))
+        # What is left of one that failed says why.
+        if reason or isinstance(error, KeyboardInterrupt | OSError):
+            for each in (folder, place):
+                remove(each)
+        if reason:
+            raise OSError(errno.ENOSPC, reason) from error
         raise
     _trim()
+
+
+def _full_disk(folder: Path, said: str) -> str | None:
+    """Return what to say if a build failed in ``folder`` as a disk is full, as it ``said`` or as
+    there is no room: then it may be that nothing could say why."""
+    temporary = tempfile.gettempdir()
+    free_mb, free_temporary_mb = (
+        shutil.disk_usage(place).free // 10**6 for place in (folder, temporary)
+    )
+    if not _FULL.search(said) and min(free_mb, free_temporary_mb) >= _LEAST_FREE_MB:
+        return None
+    return (
+        f"{os.strerror(errno.ENOSPC)} ({' '.join(said.split())}), {free_mb} MB are free there and "
+        f"{free_temporary_mb} MB in the folder for temporary files, {temporary} (TMPDIR)"
+    )
+
+
+def _digests(folder: Path) -> str:
+    """Return a line for each file of a build, but the one that has these."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _DONE)
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    return "".join(
+        f"{digest} {path.relative_to(folder)}\n"
+        for digest, path in zip(digests, files, strict=True)
+    )
 
 
 def _trim() -> None:

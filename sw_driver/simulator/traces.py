@@ -1,8 +1,9 @@
-"""Traces of DRAM commands: how they begin, and one CSV from those of several channels."""
+"""Files of a simulation: traces of DRAM commands, and whether a waveform is whole."""
 
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,10 @@ from hw.dram.presets import DramPart
 from hw.pim.vault.timing import VaultPart
 from sw_driver.files import replacing
 
-__all__ = ["merge_dram_traces", "trace_head"]
+__all__ = ["is_whole_fst", "merge_dram_traces", "trace_head"]
+
+_FST_NAMES = {4, 6, 7}
+"""Kinds of the block with the names, by how it is packed."""
 
 COLUMNS = "tck,channel,command,bank_group,bank,row,column"
 
@@ -24,6 +28,22 @@ def trace_head(kind: str, part: DramPart | VaultPart, columns: str) -> str:
         for name, value in values.items()
     )
     return f"# nearmem {kind} trace v1 preset={part.name} {description}\n{columns}\n"
+
+
+def is_whole_fst(path: Path) -> bool:
+    """Return whether a waveform has all of its blocks, the names of its signals among the last.
+
+    A block is its kind, a byte, and a length of eight that counts itself.
+    """
+    kinds = []
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        place = 0
+        while place + 9 <= size:
+            file.seek(place)
+            kinds.append(file.read(1)[0])
+            place += 1 + int.from_bytes(file.read(8), "big")
+    return place == size and bool(_FST_NAMES & {*kinds})
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str]]:

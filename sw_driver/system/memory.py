@@ -46,6 +46,8 @@ class Account:
     ) -> None:
         self.clock = clock
         self._setting = setting or f"{name}.capacity_bytes"
+        # One that is not its own may be that of several memories together.
+        self._is_own_setting = not setting
         self._log, self._timeline = log, timeline
         self.name = name
         self.capacity_bytes = check_integer("capacity_bytes", capacity_bytes)
@@ -77,7 +79,8 @@ class Account:
         if nbytes > self.free_bytes:
             raise NoRoomError(
                 f"memory {self.name!r}: {key!r} takes {nbytes} bytes, of {self.capacity_bytes} "
-                f"only {self.free_bytes} are free; {self._holders()}; raise {self._setting}"
+                f"only {self.free_bytes} are free; {self._holders()}; raise "
+                f"{self._enough(self.capacity_bytes - self.free_bytes + nbytes)}"
             )
         self._held[key] = nbytes
         self.free_bytes -= nbytes
@@ -124,7 +127,7 @@ class Account:
         if nbytes > self.capacity_bytes:
             raise NoRoomError(
                 f"memory {self.name!r}: there is never room for {nbytes} of its "
-                f"{self.capacity_bytes} bytes: raise {self._setting}"
+                f"{self.capacity_bytes} bytes: raise {self._enough(nbytes)}"
             )
         return _Room(self, nbytes, key)
 
@@ -138,7 +141,7 @@ class Account:
         return (
             f"memory {self.name!r} of {self.capacity_bytes} bytes is too small, as {first.key!r} "
             f"needs {first.nbytes} beside the {held} that are held: free more, or raise "
-            f"{self._setting}"
+            f"{self._enough(held + first.nbytes)}"
         )
 
     def waiting(self) -> list[str]:
@@ -148,6 +151,9 @@ class Account:
             f"{self._holders()}"
             for room in self._waiting
         ]
+
+    def _enough(self, nbytes: int) -> str:
+        return self._setting + (f" to at least {nbytes}" if self._is_own_setting else "")
 
     def _serve(self) -> None:
         while self._waiting and self._waiting[0].nbytes <= self.free_bytes:

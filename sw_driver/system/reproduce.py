@@ -11,7 +11,7 @@ from typing import Any
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
-from sw_driver.numbers import check_name, split_entry
+from sw_driver.numbers import check_name, split_entries
 
 from .claims import claims_page
 from .reproduction import Experiment, Progress, page
@@ -58,7 +58,7 @@ def reproduce(
         if why := getattr(module, "REFUSED", {}).get(name):
             raise InvalidArgumentError(f"experiment is {name!r}: {why}")
         check_name("experiment", name, [*experiments, "all"])
-    changes = dict(map(split_entry, settings))
+    changes = split_entries(settings)
     chosen = list(experiments) if not names or "all" in names else list(dict.fromkeys(names))
     return {paper: {name: partial(experiments[name], changes, progress) for name in chosen}}
 

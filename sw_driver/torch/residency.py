@@ -246,6 +246,7 @@ class Residency:
     store: where storages are that are away; without one none leaves, unless it can be made again.
     limit: the budget in bytes, None for none, or a function that gives it.
     kind: of the tensors that count, ``"cpu"`` or ``"cuda"``.
+    setting: name of the argument that is the limit, for messages.
     """
 
     def __init__(
@@ -256,7 +257,9 @@ class Residency:
         *,
         least_bytes: int = 1 << 16,
         kind: str = "cpu",
+        setting: str = "a limit",
     ) -> None:
+        self._setting = setting
         self.store = store
         self.policy = policy or Policy()
         self._limit = limit
@@ -671,6 +674,7 @@ class Residency:
                     f"no room for {nbytes} bytes on the device, for {what}: {max(free_bytes, 0)} "
                     f"of {self.limit_bytes} bytes are free"
                     + (f" ({stuck} were handed out, to NumPy for one, and stay)" if stuck else "")
+                    + f"; {self._setting} of at least {self._used_bytes + nbytes} would do"
                 )
             self.drop(victim)
 

@@ -31,9 +31,11 @@ from sw_driver.axdimm.backends import BackendOptions, open_backend, rtl
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.transport import arbiter_window, kernel_window
 from sw_driver.device.clock import Operation, Steps
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.device.timeline import Timeline
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.simulator.buildcache import cached_build
+from sw_driver.simulator.traces import is_whole_fst
 
 CONFIG = configure("tiny")
 LINE = 64
@@ -555,7 +557,9 @@ def test_waveform_opens_in_another_reader(tmp_path: Path, window: tuple[int, int
     transport = VerilatedTransport(config=CONFIG, wave=wave, wave_window=window, arithmetic=False)
     transport.write_lines(0, 0, np.full(64 * LINE, 0xA5, np.uint8))
     ends = [transport.now(channel) for channel in range(2)]
+    assert all(path.name.startswith(".wave.ch") for path in tmp_path.iterdir())
     transport.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["wave.ch0.fst", "wave.ch1.fst"]
     half_cycle_ps = 2500
     for channel, end in enumerate(ends):
         reader = pylibfst.lib.fstReaderOpen(str(tmp_path / f"wave.ch{channel}.fst").encode())
@@ -573,6 +577,38 @@ def test_waveform_opens_in_another_reader(tmp_path: Path, window: tuple[int, int
             assert pylibfst.lib.fstReaderGetStartTime(reader) == 2 * 550 * half_cycle_ps
             assert last == 2 * 600 - 1
         pylibfst.lib.fstReaderClose(reader)
+
+
+def test_a_waveform_of_no_time_that_was_simulated_is_refused(tmp_path: Path) -> None:
+    window = (10_000_000, 10_001_000)
+    transport = VerilatedTransport(
+        config=CONFIG, wave=tmp_path / "wave.fst", wave_window=window, arithmetic=False
+    )
+    said = "from fabric cycle 10000000 on would be empty, for the simulated time ended at 512"
+    with pytest.raises(InvalidArgumentError, match=said):
+        transport.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_waveform_that_is_cut_is_not_whole(tmp_path: Path) -> None:
+    wave = tmp_path / "wave.fst"
+    blocks = [(0, bytes(320)), (8, bytes(1000)), (3, b"geometry"), (6, b"names")]
+    content = b"".join(
+        bytes([kind]) + (len(data) + 8).to_bytes(8, "big") + data for kind, data in blocks
+    )
+    wave.write_bytes(content)
+    assert is_whole_fst(wave)
+    for length in (0, 5, 100, len(content) - 14, len(content) - 1):
+        wave.write_bytes(content[:length])
+        assert not is_whole_fst(wave)
+
+
+@pytest.mark.parametrize(
+    ("window", "wave"), [((5, 5), "w.fst"), ((-1, 5), "w.fst"), ((7, 5), "w.fst"), ((1, 2), None)]
+)
+def test_a_window_that_cannot_be_is_refused(window: tuple[int, int], wave: str | None) -> None:
+    with pytest.raises(InvalidArgumentError, match="wave_window is"):
+        open_backend("rtl:tiny", BackendOptions(wave=wave, wave_window=window))
 
 
 def _build(_: int) -> str:

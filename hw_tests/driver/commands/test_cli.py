@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,7 +54,8 @@ def sim(folder: Path, *options: str) -> int:
 
 
 def sim_arguments(folder: Path, *options: str) -> list[str]:
-    return ["sim", "--backend", "golden", "--out", str(folder), *options]
+    backend = [] if "--backend" in options else ["--backend", "golden"]
+    return ["sim", *backend, "--out", str(folder), *options]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,6 @@ def sim_arguments(folder: Path, *options: str) -> list[str]:
         (["--dram-trace", "trace.csv"], ["trace.csv", "golden", "rtl"]),
         (["--wave", "/no/such/folder/wave.fst"], ["/no/such/folder", "create"]),
         (["--dram-trace", "."], ["'.'", "folder"]),
-        (["--out", "/dev/null/sim"], ["/dev/null/sim", "--out"]),
     ],
     ids=" ".join,
 )
@@ -132,12 +134,57 @@ def test_nothing_prints_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == help_of_all
 
 
-def test_options_stand_between_names_and_the_last_counts() -> None:
-    words = "verilog fp32_add --set lanes=4 --lanes 2 fp32_mul --lanes=8 --set rules=sgd fp32_div"
+def test_options_stand_between_names() -> None:
+    words = "verilog fp32_add --set lanes=4 --lanes 8 fp32_mul --set rules=sgd fp32_div"
     _, given, _ = application().parse_args(words)
     assert given.args == ("fp32_add", "fp32_mul", "fp32_div")
     options = given.kwargs["options"]
     assert (options.set, options.lanes) == (("lanes=4", "rules=sgd"), 8)
+
+
+def test_what_takes_one_value_takes_no_second(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each option of each command, whichever way it has its value, but those for several."""
+    several = {"--set", "--axis", "--depth", "--layer"}
+    app, tried = application(), set()
+    for name in COMMANDS:
+        command = reduce(getitem, name.split(), app)
+        for option in command.assemble_argument_collection(parse_docstring=False):
+            word = next((each for each in option.names if each.startswith("--")), None)
+            if word is None or word in several:
+                continue
+            tried.add(word)
+            if option.hint is bool:
+                given, second = [word, word], ""
+            else:
+                given, second = [word, "1", f"{word}=2"], ", the second time as '2'"
+            assert main([*name.split(), *given]) == 2
+            assert capsys.readouterr().err == (
+                f"nearmem: {word} is given twice{second}: give it once\n"
+            )
+    assert len(tried) > 50
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["sim", "--set", "lanes=1", "--set", "lanes=2"], "lanes is given twice"),
+        (["sim", "--lanes", "2", "--set", "lanes=1"], "--lanes and --set lanes= say the same"),
+        (["sim", "--block-kib", "2", "--set", "block_bytes=1"], "--block-kib and --set block_b"),
+        (["sim", "--capacity-mib", "2", "--set", "rows=16"], "--capacity-mib and --set rows= say"),
+        (["config", "axdimm", "--set", "rows=16", "--set", "capacity_bytes=1"], "rows and capac"),
+        (["cost", "--depth", "add=8", "--depth", "add=9"], "--depth has add twice, as 8 and 9"),
+        (
+            ["compare", "gpt3-xl", "--set", "gpu.idle_w=1", "--set", "gpu.idle_w=2"],
+            "as '1' and '2'",
+        ),
+        (["reproduce", "axdimm", "--set", "a.b=1", "--set=a.b=2"], "a.b twice, as '1' and '2'"),
+    ],
+    ids=" ".join,
+)
+def test_a_setting_has_one_value(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_refused(capsys, options, [said])
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["sim", "--help"]])
@@ -208,6 +255,19 @@ def test_output_that_cannot_be_written(arguments: list[str]) -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2
     assert done.stderr == "nearmem: standard output: No space left on device\n"
+
+
+def test_a_temporary_file_that_cannot_be_written_is_not_standard_output(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sw_driver.commands.config.run", full)
+    monkeypatch.setattr(
+        "sw_driver.cli.disk_usage", lambda _: shutil.disk_usage("/")._replace(free=0)
+    )
+    assert_refused(capsys, ["config"], ["No space left on device", "TMPDIR"])
 
 
 def test_output_that_nobody_reads() -> None:

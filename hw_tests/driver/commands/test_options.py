@@ -152,6 +152,7 @@ def test_refuses_bad_files(
         (["sim", "--set", "lanes"], ["'lanes'", "KEY=VALUE"]),
         (["sim", "--set", "lanes=1", "--set", "lanes=2"], ["lanes", "twice"]),
         (["sim", "--wave-from", "10"], ["--wave"]),
+        (["sim", "--out", "/dev/null/sim"], ["/dev/null/sim", "--out"]),
         (["sim", "--set", "memory=axi4"], ["'axi4'", "nearmem verilog", "'ddr4'"]),
         (["pim", "--set", "counting=dozens"], ["'dozens'", "pairs"]),
         (["config", "nowhere.toml"], ["'nowhere.toml'", "axdimm", "TOML"]),
@@ -168,6 +169,11 @@ def test_refuses(options: list[str], said: list[str], capsys: pytest.CaptureFixt
     [
         ("4096", 4096),
         ("1e6", 1_000_000),
+        ("1e+6", 1_000_000),
+        ("1E6", 1_000_000),
+        ("2.5E+3", 2500),
+        ("+8", 8),
+        ("1e++6", None),
         ("2.5e3", 2500),
         ("4KiB", 4096),
         ("1.5 mib", 1_572_864),
@@ -182,6 +188,21 @@ def test_refuses(options: list[str], said: list[str], capsys: pytest.CaptureFixt
 )
 def test_numbers(text: str, value: int | None) -> None:
     assert parse_integer(text) == value
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_files_of_other_editors_are_read(
+    encoding: str, end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "module.toml"
+    file.write_bytes(f'preset = "axdimm"{end}lanes = 4{end}'.encode(encoding))
+    assert main(["config", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lanes"] == 4
+    profile = tmp_path / "profile.csv"
+    profile.write_bytes(f"operation,time,accesses{end}a,1e+3,5{end}".encode(encoding))
+    assert main(["plan", "hetero-pim", str(profile), "--json"]) == 0
+    assert '"a"' in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from sw_driver.axdimm import Axdimm, BackendOptions
-from sw_driver.axdimm.allocator import BANK_BLOCK_BYTES, BANK_PAIRS, PAIR_STRIDE, ChannelAllocator
+from sw_driver.axdimm.allocator import (
+    BANK_BLOCK_BYTES,
+    BANK_PAIRS,
+    PAIR_STRIDE,
+    ChannelAllocator,
+    channel_memory,
+    least_capacity_bytes,
+)
 from sw_driver.device.errors import BusyError, OutOfMemoryError
 from sw_driver.device.memory import Allocator, MemoryStatistics
 from sw_driver.device.streams import Stream
@@ -194,6 +201,24 @@ def test_out_of_memory_says_the_numbers_and_changes_nothing() -> None:
     assert caught.value.details == {"nbytes": 300, "free_bytes": 256, "largest_free_bytes": 256}
     assert allocator.statistics() == before
     assert allocator.allocate(256) == middle
+
+
+def test_a_full_memory_names_what_bounds_it_and_the_least_that_would_do() -> None:
+    def fill(nbytes: int) -> None:
+        memory = Allocator(limit_bytes=nbytes, setting="some_bytes")
+        first = memory.allocate(128)
+        memory.allocate(256)
+        memory.free(first)  # too small a piece for what comes
+        memory.allocate(300)
+
+    with pytest.raises(OutOfMemoryError, match="; some_bytes of at least 704 would do"):
+        fill(640)
+    fill(704)
+    memory = channel_memory(1 << 20)
+    with pytest.raises(OutOfMemoryError, match=f"; capacity_bytes of at least {1 << 21} would do"):
+        memory.allocate(1 << 20)
+    assert channel_memory(1 << 21).allocate(1 << 20) == 0
+    assert least_capacity_bytes([1 << 20, 64]) == 1 << 21
 
 
 def test_freeing_what_is_not_allocated_is_refused() -> None:

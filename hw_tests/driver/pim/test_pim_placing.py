@@ -102,7 +102,9 @@ def test_refuses_what_does_not_fit() -> None:
     whole = ring_place(CONFIG).start - CONFIG.striped_start_bytes
     memory.place("x", (whole // 4 - 128,))
     memory.place("y", (8,))
-    with pytest.raises(OutOfMemoryError, match="no room for z: of its 4 bytes 0 are free"):
+    least = 2 * CONFIG.bank_bytes
+    said = f"no room for z: of its 4 bytes 0 are free; bank_bytes of at least {least} would do"
+    with pytest.raises(OutOfMemoryError, match=said):
         memory.place("z", (1,))
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,9 +19,10 @@ from hw_tests.driver.conftest import PRESET
 from hw_tests.driver.simulator.test_parts import ring
 from sw_driver.cli import main
 from sw_driver.simulator import parts
-from sw_driver.simulator.buildcache import cached_build
+from sw_driver.simulator.buildcache import cache_root, cached_build
 from sw_driver.simulator.processes import kill_started
 from sw_driver.simulator.runtime import run_tool
+from sw_driver.simulator.sources import ROOT
 
 WAIT_S = 120
 
@@ -113,8 +115,11 @@ def test_models_that_are_built_side_by_side_all_end(
     assert not [path for path in tmp_path.glob("*/*") if path.is_dir()]
 
 
-@pytest.mark.parametrize("reached", ["work", "work/settings.vlt"])
-def test_the_command_says_so_in_one_line(tmp_path: Path, reached: str) -> None:
+@pytest.mark.parametrize(
+    ("reached", "number"),
+    [("work", signal.SIGINT), ("work", signal.SIGTERM), ("work/settings.vlt", signal.SIGHUP)],
+)
+def test_the_command_says_so_in_one_line(tmp_path: Path, reached: str, number: int) -> None:
     """However far it is: before, during and after the generation of Verilog."""
     command = [sys.executable, "-m", "sw_driver.cli", "sim", "--config", PRESET]
     with subprocess.Popen(
@@ -126,11 +131,9 @@ def test_the_command_says_so_in_one_line(tmp_path: Path, reached: str) -> None:
         start_new_session=True,
     ) as process:
         wait_for(lambda: [*(tmp_path / "cache" / "rtl").glob(f"*/{reached}")])
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         output, errors = process.communicate(timeout=WAIT_S)
-    # A shell shows 130 for both. Python ends itself by the signal if that came while a string was
-    # executed, as dataclasses do, whatever catches it then.
-    assert process.returncode in (130, -signal.SIGINT)
+    assert process.returncode == 128 + number
     assert output == ""
     announced = r"(nearmem: building the simulator[^\n]*\n)?"
     assert re.fullmatch(announced + "nearmem: interrupted\n", errors), errors
@@ -160,3 +163,104 @@ def test_an_interrupt_that_a_library_takes_for_its_own_error(
     assert main(["config"]) == 130
     assert capsys.readouterr().err == "nearmem: interrupted\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+WORKING = """
+import subprocess, sys, time
+from pathlib import Path
+from sw_driver.cli import main
+from sw_driver.commands import config
+from sw_driver.files import replacing
+
+def run():
+    with replacing(Path("file")) as part:
+        part.write_text("half")
+        child = subprocess.Popen(["sleep", "1000"])
+        try:
+            print(child.pid, flush=True)
+            time.sleep(1000)
+        finally:
+            print("ending", flush=True)
+            time.sleep(1000)
+
+config.run = run
+sys.exit(main(["config"]))
+"""
+"""A command that takes its time, also to end."""
+
+ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def send_twice(folder: Path, first: int, **options: Any) -> tuple[subprocess.Popen[str], int]:
+    """Interrupt the command as it works and as it ends; return it and the process it started."""
+    command = [sys.executable, "-c", WORKING]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, **options)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    process.send_signal(first)
+    assert process.stdout.readline() == "ending\n"
+    process.send_signal(signal.SIGTERM)
+    process.wait(WAIT_S)
+    process.stdout.close()
+    return process, child
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_ends_a_command_with_all_that_it_has_begun(tmp_path: Path, number: int) -> None:
+    """And another one as it ends, which leaves it no time."""
+    (tmp_path / "file").write_text("before")
+    with (tmp_path / "errors").open("w") as errors:
+        process, child = send_twice(tmp_path, number, stderr=errors)
+    assert process.returncode == 128 + number
+    assert (tmp_path / "errors").read_text() == "nearmem: interrupted\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["errors", "file"]
+    assert (tmp_path / "file").read_text() == "before"
+    wait_for(lambda: not lives(child))
+
+
+def test_a_terminal_that_is_gone_changes_no_status(tmp_path: Path) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "w") as pipe:
+        process, _ = send_twice(tmp_path, signal.SIGHUP, stderr=pipe)
+    assert process.returncode == 128 + signal.SIGHUP
+
+
+def test_an_ignored_signal_stays_ignored(tmp_path: Path) -> None:
+    """As Ctrl-C in the background of a script, and SIGHUP under nohup."""
+
+    def ignore() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    command = [sys.executable, "-c", WORKING]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, preexec_fn=ignore
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            process.send_signal(number)
+        assert process.stdout.readline() == "ending\n"
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=WAIT_S)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_a_simulation_that_is_terminated_leaves_no_file(tmp_path: Path) -> None:
+    options = ["--config", PRESET, "--steps", "1000000", "--quiet", "--out", "out"]
+    files = ["--dram-trace", "trace.csv", "--timeline", "timeline.json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "sw_driver.cli", "sim", *options, *files],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NEARMEM_CACHE_DIR": str(cache_root())},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_for(lambda: sum(path.stat().st_size for path in tmp_path.glob(".trace.ch*")) > 0)
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, output) == (128 + signal.SIGTERM, "")
+    assert errors == "nearmem: interrupted\n"
+    assert [*tmp_path.rglob("*")] == [tmp_path / "out"]

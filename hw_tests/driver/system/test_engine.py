@@ -321,7 +321,7 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
         engine.run()
     assert str(raised.value).splitlines() == [
         "memory 'gpu' of 10000 bytes is too small, as 'more' needs 2 beside the 9999 that are "
-        "held: free more, or raise gpu.capacity_bytes.",
+        "held: free more, or raise gpu.capacity_bytes to at least 10001.",
         "at 4 ns nothing can happen any more, but",
         "  'blocked' in queue 'one' waits for an event (Event) that nobody lets happen",
         "  'behind' in queue 'two' waits for 'blocked' in queue 'one'",

@@ -88,6 +88,7 @@ def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
     """
     backend, preset = parse_device(name)
     settings = options or BackendOptions()
+    _check_window(settings)
     if preset is not None:
         settings = replace(settings, preset=preset)
     return BACKENDS[backend](settings)
@@ -116,6 +117,21 @@ def module_config(options: BackendOptions) -> ModuleConfig:
     if not sized and config.capacity_bytes > SIMULATED_CAPACITY_BYTES:
         config = config.with_capacity(SIMULATED_CAPACITY_BYTES)
     return config
+
+
+def _check_window(options: BackendOptions) -> None:
+    """Raise :class:`InvalidArgumentError` for a window that no waveform can be of."""
+    window = options.wave_window
+    if window is None:
+        return
+    if options.wave is None:
+        raise InvalidArgumentError(f"wave_window is {window}, but wave is None: name a file, too")
+    begin, until = (check_integer("wave_window", each, 0, 2**63) for each in window)
+    if begin >= until:
+        raise InvalidArgumentError(
+            f"wave_window is {window}: expected the first fabric cycle, and a later one before "
+            "which the waveform ends"
+        )
 
 
 def _refuse_files(name: str, options: BackendOptions) -> None:

@@ -88,6 +88,9 @@ public:
 #endif
     }
 
+    // Whether no cycle is in the waveform yet.
+    bool wave_empty() const { return wave_empty_; }
+
     void reset() {
         top_->clk = 0;
         top_->eval();
@@ -309,8 +312,8 @@ private:
 #ifdef NEARMEM_WAVE
     std::unique_ptr<VerilatedFstC> wave_;
     uint64_t half_cycle_ps_ = 0, wave_from_ = 0, wave_until_ = 0;
-    bool wave_empty_ = true;
 #endif
+    bool wave_empty_ = true;
 };
 
 class Module {
@@ -393,6 +396,8 @@ int nm_wave(Module* module, unsigned index, const char* path, uint64_t half_cycl
             uint64_t from, uint64_t until) {
     return (*module)[index].open_wave(path, half_cycle_ps, from, until) ? kOk : kFailed;
 }
+
+int nm_wave_empty(Module* module, unsigned index) { return (*module)[index].wave_empty(); }
 
 uint64_t nm_cycles(Module* module, unsigned index) { return (*module)[index].due_cycles(); }
 uint64_t nm_now(Module* module, unsigned index) { return (*module)[index].due(); }

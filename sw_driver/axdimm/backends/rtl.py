@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import json
+import os
 import weakref
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,11 +28,12 @@ from sw_driver.axdimm.transport import (
     check_bytes,
 )
 from sw_driver.device.clock import Domain
-from sw_driver.device.errors import ClosedError
+from sw_driver.device.errors import ClosedError, InvalidArgumentError
 from sw_driver.device.transport import DeviceFault
+from sw_driver.files import Unfinished
 
 from ...simulator.library import load_library, verilated_library
-from ...simulator.traces import merge_dram_traces
+from ...simulator.traces import is_whole_fst, merge_dram_traces
 from .storage import DramStorage
 
 __all__ = ["VerilatedTransport", "build_library", "wave_files"]
@@ -55,6 +58,8 @@ _SETTINGS = '`verilator_config\nno_inline -module "*_unit"\nno_inline -module "*
 
 HARNESS = Path(__file__).with_name("harness.cpp")
 
+_NOT_ALL = "not all of it could be written, is the disk full?"
+
 _u64 = ctypes.c_uint64
 
 
@@ -67,7 +72,8 @@ class VerilatedTransport(TimedTransport):
     Parameters
     ----------
     config: the module.
-    wave: where to write a waveform (FST); with several channels ``.chN`` is put into the name.
+    wave: where :meth:`close` puts a waveform (FST); with several channels ``.chN`` is put into the
+        name.
     wave_window: the waveform is of these fabric cycles of the module's time, from the first to
         before the second; None: of all.
     dram_trace: where :meth:`close` writes the DRAM commands (CSV).
@@ -107,7 +113,7 @@ class VerilatedTransport(TimedTransport):
         self.late_reads = [0] * config.channels
         """Host reads that came late and were repeated, of each channel."""
         self._dram_trace = dram_trace
-        self._files = wave is not None or dram_trace is not None
+        self._wave_window = wave_window
         self._library = load_library(
             build_library(
                 config,
@@ -123,6 +129,9 @@ class VerilatedTransport(TimedTransport):
         # For a transport that nobody closes. Not at the program's end, when others close it.
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._module)
         self._finalizer.atexit = False
+        # What grows, by channel.
+        self._waves: list[Unfinished] = []
+        self._traces: list[Unfinished] = []
         # What answers are written to, by channel.
         self._targets: list[list[NDArray[np.uint8]]] = [[] for _ in range(self.channels)]
         geometry = config.part.geometry
@@ -132,14 +141,16 @@ class VerilatedTransport(TimedTransport):
             raw = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
             lines = np.ctypeslib.as_array(raw, shape=(geometry.lines, LINE_BYTES))
             self._storage.append(DramStorage(geometry, lines))
-            if dram_trace is not None and self._library.nm_trace(
-                self._module, channel, str(self.part(dram_trace, channel)).encode()
-            ):
-                raise ValueError(f"cannot write the DRAM trace {str(dram_trace)!r}")
+            if dram_trace is not None:
+                self._traces.append(Unfinished(self.part(dram_trace, channel)))
+                path = os.fsencode(self._traces[-1].part)
+                if self._library.nm_trace(self._module, channel, path):
+                    raise ValueError(f"cannot write the DRAM trace {str(dram_trace)!r}")
             if wave is not None:
-                path = wave_files(wave, self.channels)[channel]
+                self._waves.append(Unfinished(wave_files(wave, self.channels)[channel]))
+                path = os.fsencode(self._waves[-1].part)
                 times = (round(500_000 / config.fabric_mhz), *(wave_window or (0, 2**64 - 1)))
-                if self._library.nm_wave(self._module, channel, str(path).encode(), *times):
+                if self._library.nm_wave(self._module, channel, path, *times):
                     raise ValueError(f"cannot write the waveform {str(wave)!r}")
             self._pass(channel, SETTLE_FABRIC_CYCLES)
 
@@ -314,10 +325,12 @@ class VerilatedTransport(TimedTransport):
             list(threads.map(bare, range(self.channels), fabric_cycles))
 
     def close(self) -> None:
-        """See :class:`sw_driver.axdimm.transport.Transport`; writes the trace of DRAM commands.
+        """See :class:`sw_driver.axdimm.transport.Transport`; writes waveforms and DRAM commands.
         Calls of other threads are over first.
 
-        Raises ``OSError`` if that could not be written in full; then there is none.
+        Raises ``OSError`` if a file could not be written in full, and
+        :class:`~sw_driver.device.errors.InvalidArgumentError` if the window of the waveform has
+        nothing of any channel; then the file is not there.
         """
         with self.domain.clock.within():
             self._close()
@@ -325,25 +338,48 @@ class VerilatedTransport(TimedTransport):
     def _close(self) -> None:
         if self._module is None:
             return
-        if self._files:
-            # All channels' traces end at the same time, so that refreshes seem to be missing in
-            # none of them.
-            cycles = [self.fabric_cycles(channel) for channel in range(self.channels)]
-            for channel, done in enumerate(cycles):
-                self._pass(channel, max(cycles) - done if self._dram_trace is not None else 0)
-        self._storage.clear()
-        status = self._finalizer()
-        self._module = None
+        with ExitStack() as files:
+            for file in (*self._waves, *self._traces):
+                files.callback(file.drop)
+            if self._waves or self._traces:
+                # All channels' traces end at the same time, so that refreshes seem to be missing in
+                # none of them.
+                cycles = [self.fabric_cycles(channel) for channel in range(self.channels)]
+                for channel, done in enumerate(cycles):
+                    self._pass(channel, max(cycles) - done if self._traces else 0)
+            end = max(self.now(channel) for channel in range(self.channels))
+            has_wave = not all(
+                self._library.nm_wave_empty(self._module, channel)
+                for channel in range(self.channels)
+            )
+            self._storage.clear()
+            whole = self._finalizer() == _OK
+            self._module = None
+            if not any(file.is_given_up for file in (*self._waves, *self._traces)):
+                self._keep_files(has_wave, whole, end)
+
+    def _keep_files(self, has_wave: bool, whole_traces: bool, end: int) -> None:
+        """Keep the waveforms if they have anything, and the traces as one file."""
+        for wave in self._waves if has_wave else ():
+            if not is_whole_fst(wave.part):
+                raise OSError(errno.EIO, _NOT_ALL, str(wave.path))
+            wave.keep()
         if self._dram_trace is not None:
-            parts = [self.part(self._dram_trace, index) for index in range(self.channels)]
-            try:
-                if status != _OK:
-                    message = "not all of it could be written, is the disk full?"
-                    raise OSError(errno.EIO, message, str(self._dram_trace))
-                merge_dram_traces(parts, self._dram_trace, self.config.part)
-            finally:
-                for part in parts:
-                    part.unlink(missing_ok=True)
+            if not whole_traces:
+                raise OSError(errno.EIO, _NOT_ALL, str(self._dram_trace))
+            parts = [trace.part for trace in self._traces]
+            merge_dram_traces(parts, self._dram_trace, self.config.part)
+        if self._waves and not has_wave:
+            begin, until = self._wave_window or (0, end)
+            why = (
+                f"the simulated time ended at {end}: begin earlier"
+                if begin >= end
+                else f"all channels' clocks stood still until {until}: take more cycles"
+            )
+            raise InvalidArgumentError(
+                f"the waveform from fabric cycle {begin} on would be empty, for {why}",
+                wave_window=self._wave_window,
+            )
 
 
 def build_library(

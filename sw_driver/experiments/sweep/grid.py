@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING
 
 from hw.narrow.formats import BLOCK_PARAMETERS, MIXTURES, Formats
 from sw_driver.axdimm import backends
-from sw_driver.axdimm.allocator import BANK_BLOCK_BYTES, BANK_PAIRS, ChannelAllocator
+from sw_driver.axdimm.allocator import (
+    BANK_BLOCK_BYTES,
+    BANK_PAIRS,
+    channel_memory,
+    least_capacity_bytes,
+)
 from sw_driver.axdimm.backends import SIMULATED_CAPACITY_BYTES, BackendOptions, module_config
 from sw_driver.axdimm.runs import PARAMETER_BYTES
-from sw_driver.axdimm.transport import kernel_window
 from sw_driver.device.errors import InvalidArgumentError, OutOfMemoryError
 from sw_driver.experiments.settings import Value, plain, read_grid, text_of
 from sw_driver.simulator import sources
@@ -131,9 +135,7 @@ class Point:
             config = module_config(self.options())
         except ValueError as error:
             raise InvalidArgumentError(f"the point {self.label} is impossible: {error}") from error
-        memory = ChannelAllocator(
-            limit_bytes=kernel_window(config.capacity_bytes), stagger=self.stagger
-        )
+        memory = channel_memory(config.capacity_bytes, stagger=self.stagger)
         if not self.formats.usual and not config.narrow:
             raise InvalidArgumentError(
                 f"the point {self.label} is impossible: its kernel has no narrow formats; take "
@@ -152,7 +154,8 @@ class Point:
             raise InvalidArgumentError(
                 f"the point {self.label} is impossible: {len(sizes)} tensors of up "
                 f"to {max(sizes):,} bytes do not fit into a channel of "
-                f"{config.capacity_bytes:,} bytes; take a smaller count or a larger capacity_bytes"
+                f"{config.capacity_bytes:,} bytes; take a smaller count, or a capacity_bytes of at "
+                f"least {least_capacity_bytes(sizes)}"
             ) from error
         return config
 

@@ -16,6 +16,7 @@ from matplotlib.ticker import NullLocator
 from hw.dram.timing import DramTiming
 from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
 from sw_driver.experiments.settings import KEYS, Value, text_of
+from sw_driver.files import replacing
 
 from .grid import Grid
 
@@ -214,5 +215,6 @@ def write_plots(folder: Path, grid: Grid, rows: Sequence[Row]) -> list[Path]:
     paths = []
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], dpi=DPI)
+        with replacing(paths[-1]) as part:
+            figure.savefig(part, format="png", dpi=DPI)
     return paths

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
-import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +64,7 @@ def run_sweep(
             progress.print(f"  {store.path}", soft_wrap=True)
         try:
             if missing:
-                with (
-                    _terminated_as_interrupted(),
-                    _workers(missing, jobs, cluster, progress) as submit,
-                ):
+                with _workers(missing, jobs, cluster, progress) as submit:
                     _measure(submit, missing, store, progress)
         finally:
             for key, point in points:
@@ -149,16 +145,6 @@ def _measure(
             speed = figures["mparams_per_s"]
             last = "failed" if figures["error"] else "untimed"
             bar.update(task, advance=1, last=last if speed is None else f"last {speed:.1f} MP/s")
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """A request to terminate ends what is inside as Ctrl-C does, with everything written."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _write_csv(folder: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:

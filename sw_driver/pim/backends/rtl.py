@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from sw_driver.device.clock import Domain, Steps, finished
 from sw_driver.device.errors import ClosedError
 from sw_driver.device.streams import whole_call
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
+from sw_driver.files import Unfinished
 from sw_driver.pim.registers import PoolRegisters
 from sw_driver.pim.transport import (
     ACCESS_CYCLES,
@@ -68,7 +70,7 @@ class RtlPim(PimTransport):
         keep; to see a violation.
     quiet_limit_cycles: a read or write of memory that has not ended after so many cycles without a
         change of anything in the pool is given up.
-    dram_trace: where every command to a vault's DRAM is written (CSV), until :meth:`close`.
+    dram_trace: where :meth:`close` puts every command to a vault's DRAM (CSV).
     announce: told when the simulator has to be built first.
 
     Raises
@@ -119,11 +121,12 @@ class RtlPim(PimTransport):
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._stack)
         self._finalizer.atexit = False
         self._silent = False
-        self._dram_trace = dram_trace
-        if dram_trace is not None:
+        self._trace = None if dram_trace is None else Unfinished(dram_trace)
+        if self._trace is not None:
             vault = part.with_capacity(config.vault_bytes)
-            dram_trace.write_text(trace_head("vault", vault, _TRACE_COLUMNS))
-            if not self._library.nm_trace(self._stack, str(dram_trace).encode()):
+            with self._trace.named():
+                self._trace.part.write_text(trace_head("vault", vault, _TRACE_COLUMNS))
+            if not self._library.nm_trace(self._stack, os.fsencode(self._trace.part)):
                 raise OSError(f"cannot write the trace of DRAM commands {str(dram_trace)!r}")
 
     @alone
@@ -189,14 +192,19 @@ class RtlPim(PimTransport):
             return self._library.nm_cycles(self._stack)
 
     def close(self) -> None:
-        """Releases the model, when calls of other threads are over. Raises ``OSError`` if its
-        trace could not be written in full."""
+        """Release the model, when calls of other threads are over. Raises ``OSError`` if its
+        trace could not be written in full; then there is none."""
         with self.domain.clock.within():
             failed = self._finalizer()
             self._stack = None
-        if failed:
-            message = "not all of it could be written, is the disk full?"
-            raise OSError(errno.EIO, message, str(self._dram_trace))
+        trace, self._trace = self._trace, None
+        if trace is not None:
+            if not failed:
+                trace.keep()
+            trace.drop()
+            if failed:
+                message = "not all of it could be written, is the disk full?"
+                raise OSError(errno.EIO, message, str(trace.path))
 
     def _transfer(
         self, address_bytes: int, data: NDArray[np.uint8], *, write: bool, posted: bool = False

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from sw_driver.experiments.sweep.executors import processes
 from sw_driver.numbers import check_integer
 
 from ..reproduction import Progress
@@ -78,17 +77,21 @@ def calibrate(
         values = start * np.exp(point - 1)
         return Rates(**{name: float(value) for name, value in zip(names, values, strict=True)})
 
-    with ProcessPoolExecutor(len(rows)) as pool:
+    with processes(len(rows), _steps) as submit:
 
         def residuals(point: NDArray[np.float64]) -> NDArray[np.float64]:
             nonlocal runs
             runs += 1
             progress(f"calibrating: run {runs}")
-            measured = pool.map(partial(steps, rates=rates_of(point), assumed=assumed), rows)
-            found = [deviations(row, *both) for row, both in zip(rows, measured, strict=True)]
+            measured = {row: submit((row, rates_of(point), assumed)) for row in rows}
+            found = [deviations(row, *steps.result()) for row, steps in measured.items()]
             return np.log1p(np.array(found)).ravel()
 
         found = least_squares(
             residuals, np.ones(len(names)), diff_step=_STEP, xtol=1e-3, ftol=1e-3, max_nfev=20
         )
     return rates_of(found.x)
+
+
+def _steps(arguments: tuple[str, Rates, Variant]) -> tuple[StepResult, StepResult]:
+    return steps(*arguments)

@@ -183,10 +183,18 @@ class Framework(Policy):
                         f"memory {memory.name!r} of {memory.capacity_bytes} bytes cannot hold the "
                         f"gradient of {parameter.name} beside an update, "
                         f"{parameter.gradient_bytes} and {update} bytes: raise "
-                        f"{memory.name}.capacity_bytes"
+                        f"{memory.name}.capacity_bytes to at least "
+                        f"{parameter.gradient_bytes + update}"
                     )
             name = f"{memory.name} beside an update"
-            channel.gradients = Account(self.engine.clock, name, limit_bytes, None, None)
+            channel.gradients = Account(
+                self.engine.clock,
+                name,
+                limit_bytes,
+                None,
+                None,
+                setting=f"{memory.name}.capacity_bytes",
+            )
 
     def _name(self, key: Any) -> str:
         return str(key) if isinstance(key, int) else f"{self._parameters[key[0]].name} {key[1]}"

@@ -92,7 +92,9 @@ def read_profile(path: Path) -> ModelProfile:
     """The profile in a file. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` with
     the file, the layer and the field if it is none, and ``OSError`` if it cannot be read."""
     try:
-        found = _known(ModelProfile, json.loads(path.read_text(encoding="utf-8")), "the profile")
+        found = _known(
+            ModelProfile, json.loads(path.read_text(encoding="utf-8-sig")), "the profile"
+        )
         if not isinstance(found["layers"], list):
             raise InvalidArgumentError(f"layers is {short(found['layers'])}: expected a list")
         layers = (

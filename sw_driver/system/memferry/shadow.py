@@ -436,7 +436,7 @@ class MemFerry:
 def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -> list[_Layer]:
     """The layers in the plan's order."""
     try:
-        found = plan if isinstance(plan, Mapping) else json.loads(Path(plan).read_text("utf-8"))
+        found = plan if isinstance(plan, Mapping) else json.loads(Path(plan).read_text("utf-8-sig"))
         modes, stay = dict(found["modes"]), list(found["gradients_on_gpu"])
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(

@@ -191,7 +191,8 @@ class ChannelRoom:
         if nbytes > self.capacity_bytes:
             raise OutOfMemoryError(
                 f"the tensors of {name} need {nbytes} bytes of one channel at once, channel "
-                f"{self.number} has {self.capacity_bytes} for the store: give it more",
+                f"{self.number} has {self.capacity_bytes} for the store: capacity_bytes of at "
+                f"least {nbytes} would do",
                 nbytes=nbytes,
                 capacity_bytes=self.capacity_bytes,
                 channel=self.number,

@@ -82,7 +82,7 @@ class Offloading:
         self.tensors = rule(self.rule).tensors
         """Names of the update rule's tensors."""
         self._initial = {name: probe.initial(group) for name in self.tensors if name not in "pg"}
-        self.memory = DeviceMemory(device_bytes, kind=device)
+        self.memory = DeviceMemory(device_bytes, kind=device, setting="device_bytes")
         self.residency = ParameterPolicy(store, self.memory, self._add, prefetch)
         self.model: nn.Module | None = None
         """The model that :meth:`build` or :meth:`take` returned."""

@@ -33,22 +33,24 @@ class DeviceMemory(Residency):
     limit_bytes: the most bytes of all that lies in it; None for no limit. Beyond it
         ``torch.OutOfMemoryError`` is raised, with the bytes asked for, the free ones and the limit.
     kind: of the tensors that count, ``"cpu"`` or ``"cuda"``.
+    setting: name of the argument that is the limit, for messages.
 
     Raises
     ------
     InvalidArgumentError: the limit is no positive integer, or there is no such kind.
     """
 
-    def __init__(self, limit_bytes: int | None = None, *, kind: str = "cpu") -> None:
+    def __init__(
+        self, limit_bytes: int | None = None, *, kind: str = "cpu", setting: str = "limit_bytes"
+    ) -> None:
         check_name("the device's type", kind, ("cpu", "cuda"))
         counted = isinstance(limit_bytes, int) and not isinstance(limit_bytes, bool)
         if limit_bytes is not None and not (counted and limit_bytes > 0):
             raise InvalidArgumentError(
-                f"the device's limit is {limit_bytes!r}: expected a positive number of bytes, or "
-                "None",
+                f"{setting} is {limit_bytes!r}: expected a positive number of bytes, or None",
                 limit_bytes=limit_bytes,
             )
-        super().__init__(limit=limit_bytes, least_bytes=1, kind=kind)
+        super().__init__(limit=limit_bytes, least_bytes=1, kind=kind, setting=setting)
 
 
 @dataclass(eq=False)
