@@ -66,7 +66,7 @@ def split_entries(entries: Iterable[str], option: str = "--set") -> dict[str, st
     for name, text in (split_entry(entry, option) for entry in entries):
         if name in texts:
             raise InvalidArgumentError(
-                f"{option} has {name} twice, as {texts[name]!r} and {text!r}: give it once"
+                f"{option} has {name!r} twice, as {texts[name]!r} and {text!r}: give it once"
             )
         texts[name] = text
     return texts

@@ -134,7 +134,9 @@ def verilated_library(
     ]  # fmt: skip
     make_arguments = [f"OPT_SLOW={profile.once}", f"OPT_GLOBAL={profile.once}"]
     if wave:
-        arguments += ["--trace-fst", "-CFLAGS", f"-DNEARMEM_WAVE -I{plain_path(_STORED)}"]
+        stored = plain_path(_STORED)
+        flags = f"-DNEARMEM_WAVE -I{stored} -include {stored}/waveform_checks.h"
+        arguments += ["--trace-fst", "-CFLAGS", flags]
         # Not with the libraries that Verilator asks for: see the headers in `stored`.
         make_arguments.append(f"LDLIBS={LINK}")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import resource
+import signal
 import time
 import warnings
 from collections import Counter
@@ -587,6 +589,21 @@ def test_a_waveform_of_no_time_that_was_simulated_is_refused(tmp_path: Path) -> 
     said = "from fabric cycle 10000000 on would be empty, for the simulated time ended at 512"
     with pytest.raises(InvalidArgumentError, match=said):
         transport.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_waveform_for_which_the_disk_has_no_room_is_not_there(tmp_path: Path) -> None:
+    transport = VerilatedTransport(config=CONFIG, wave=tmp_path / "wave.fst", arithmetic=False)
+    transport.write_lines(0, 0, np.full(64 * LINE, 0xA5, np.uint8))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"is the disk full\?: .*wave\.ch0\.fst"):
+            transport.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
     assert not list(tmp_path.iterdir())
 
 

@@ -177,7 +177,7 @@ def test_what_takes_one_value_takes_no_second(capsys: pytest.CaptureFixture[str]
             ["compare", "gpt3-xl", "--set", "gpu.idle_w=1", "--set", "gpu.idle_w=2"],
             "as '1' and '2'",
         ),
-        (["reproduce", "axdimm", "--set", "a.b=1", "--set=a.b=2"], "a.b twice, as '1' and '2'"),
+        (["reproduce", "axdimm", "--set", "a.b=1", "--set=a.b=2"], "'a.b' twice, as '1' and '2'"),
     ],
     ids=" ".join,
 )
