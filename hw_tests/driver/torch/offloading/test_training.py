@@ -521,7 +521,7 @@ def test_options_that_are_none(tmp_path: Path) -> None:
         Offloading(None, sw_driver.torch.AdamW, prefetch=-1)
     with pytest.raises(ValueError, match="no update rule has it together"):
         Offloading(None, sw_driver.torch.AdamW, amsgrad=True)
-    with pytest.raises(ValueError, match="limit is 0: expected a positive number of bytes"):
+    with pytest.raises(ValueError, match="device_bytes is 0: expected a positive number of bytes"):
         Offloading(None, sw_driver.torch.AdamW, device_bytes=0)
     with offloading(tmp_path) as platform:
         with pytest.raises(RuntimeError, match="there is no model"):
