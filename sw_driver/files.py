@@ -22,7 +22,7 @@ __all__ = [
 _unfinished: dict[Path, int] = {}
 """Files and folders that are not whole yet, each with the process that writes it."""
 _given_up: set[Path] = set()
-"""Those that will not be whole any more, as the program was asked to end."""
+"""Files and folders that are not kept, since the program was asked to end."""
 
 
 class Unfinished:
@@ -40,7 +40,7 @@ class Unfinished:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it will not be kept, so that nothing needs to be written any more."""
+        """True if the file will not be kept, so that nothing more needs to be written."""
         return self.part in _given_up
 
     def keep(self) -> None:

@@ -311,7 +311,7 @@ class Clock:
 
     @property
     def is_within(self) -> bool:
-        """Whether the thread is in the middle of a call, or the only one of a forked process."""
+        """True in the middle of a call of this thread, and in a forked process."""
         return self.is_called or self.is_forked
 
     @property

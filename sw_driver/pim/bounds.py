@@ -1,4 +1,4 @@
-"""What the package's kernels use of their tensors, from their sizes (``docs/pim-kernels.md``)."""
+"""Bytes that the package's kernels use of their tensors, by sizes (``docs/pim-kernels.md``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operations use until a program releases it: memory of a tensor, and kernels with theirs."""
+"""Things that a program releases: memory of tensors, and kernels with theirs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Buffer", "Held"]
 
 
 class Held:
-    """What operations use until it is released; ``title`` is what it is, in words."""
+    """A thing that operations use until it is released; messages call it ``title``."""
 
     def __init__(self, title: str, give_back: Callable[[], None]) -> None:
         self.title = title
@@ -57,5 +57,5 @@ class Buffer(Held):
 
 
 def _is_past(operation: Operation) -> bool:
-    """Whether an operation is over, and the program's time has come to its end."""
+    """Return whether an operation has ended by the program's time."""
     return operation.over and operation.time <= operation.domain.clock.now

@@ -50,7 +50,7 @@ class Tensor:
     address_bytes: int = 0
     strides: tuple[int, ...] = ()
     buffer: Buffer | None = field(default=None, compare=False, repr=False)
-    """What it is, or is a part of, if :func:`~sw_driver.pim.placing.work_on` was told."""
+    """Buffer that the tensor lies in, if :func:`~sw_driver.pim.placing.work_on` knew it."""
 
     def __post_init__(self) -> None:
         # Or a list would change with its owner's.

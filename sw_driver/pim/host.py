@@ -63,7 +63,7 @@ class HostLibrary:
         self.kernels = {
             name: library.kernel_words(number) for name, number in self._numbers.items()
         }
-        """How many words the arguments of each kernel are, by its name."""
+        """Words of arguments, by the kernel's name."""
 
     def run(
         self,
@@ -121,7 +121,7 @@ class HostLibrary:
 
 
 def _beyond(place: int, shown: Sequence[Shown], *, writes: bool) -> str:
-    """What a kernel touched that it may not."""
+    """Return in words the memory that a kernel may not touch and did."""
     verb = "a write" if writes else "a read"
     for each in shown:
         if place in each.span:
@@ -151,6 +151,6 @@ def package_library() -> HostLibrary:
 
 
 def package_kernels() -> dict[str, int]:
-    """Those of :func:`package_library`, with how many words their arguments are."""
+    """Return the kernels of :func:`package_library` with their words of arguments."""
     kernels = Firmware.of().kernels
     return {name: words for name, words in kernels.items() if name not in _NOT_ON_HOST}

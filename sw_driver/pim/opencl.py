@@ -165,7 +165,7 @@ class Kernel(Held):
                 "context's library for the cpu lacks it; give one, Context(..., library=...)"
             )
         self.tensors = tuple(tensors)
-        """Those of its arguments."""
+        """Tensors among the arguments."""
         operands = [getattr(each, n) for each in works for n in (*each.operands, "result")]
         self.buffers: list[Buffer] = list(
             {id(t.buffer): t.buffer for t in (*tensors, *operands) if t.buffer is not None}.values()
@@ -290,7 +290,7 @@ class Kernel(Held):
         )
 
     def _label(self, span: range) -> str:
-        """What is there, in words."""
+        """Return in words the buffers in a span of memory."""
         named = [*self.tensors, *([self._slots] if self._slots is not None else [])]
         for tensor in named:
             if tensor.span == span and tensor.buffer is not None:
@@ -354,7 +354,7 @@ class Context:
         self.library = None if library is None else HostLibrary(library)
         """The host's kernels, if they are not the package's."""
         self.host_kernels = package_kernels() if self.library is None else self.library.kernels
-        """How many words the arguments of each of the host's kernels are, by its name."""
+        """Words of arguments of the host's kernels, by name."""
         self.kernel_names: set[str] = set()
         """Names of the kernels that were made."""
         self.domain = self.pim.transport.domain

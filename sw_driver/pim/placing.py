@@ -43,7 +43,7 @@ class PlacedTensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     buffer: Buffer | None = field(default=None, compare=False, repr=False)
-    """What it is, or is a part of, if it came from a :class:`StackMemory`."""
+    """Buffer that the tensor lies in, if it came from a :class:`StackMemory`."""
 
     def __post_init__(self) -> None:
         for name in ("shape", "strides"):  # or a list would change with its owner's
@@ -164,7 +164,7 @@ class StackMemory:
         self._config = config
         self._end_bytes = driver_place(config).start
         self._holes = [range(config.striped_start_bytes, self._end_bytes)]
-        """What is free, in order."""
+        """Free ranges of addresses, in order."""
         self._cores = config.cores
 
     def place(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:

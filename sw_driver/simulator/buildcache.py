@@ -43,7 +43,7 @@ LIMIT_BYTES = 2 << 30
 """Bytes of builds that are kept; beyond that those are removed that were not used for longest."""
 
 _DONE = ".done"
-"""Has the digest of each file of a build, so that a damaged one is not used."""
+"""File with the digests of a build's files, so that a damaged build is not used."""
 _ABOUT = ".about"
 
 _FULL = re.compile("No space left on device|[Dd]isk quota exceeded|File too large")

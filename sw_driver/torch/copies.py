@@ -13,7 +13,7 @@ __all__ = ["PlainCopies"]
 
 
 class PlainCopies:
-    """Has copies and pickles of a model, and of its parts, be without a policy's hooks.
+    """Copies and pickles of a model, and of its parts, without a policy's hooks.
 
     Parameters
     ----------

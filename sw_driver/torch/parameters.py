@@ -1,4 +1,4 @@
-"""Which parameters can be moved, and which optimizers fit: numbers in memory of their own."""
+"""Checks of parameters and optimizers: numbers that are in memory of their own."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ interrupt.)"""
 _THREAD = threading.local()
 
 _COPY = "copy.deepcopy(tensor.detach())"
-"""What error messages advise to hand over: no residency has it, however large it is."""
+"""Copy that error messages advise to hand over; no residency counts it, however large."""
 
 _RESIDENCIES: weakref.WeakSet[Residency] = weakref.WeakSet()
 
@@ -154,7 +154,7 @@ class _Watch(TorchDispatchMode):
         super().__init__()
         self.residencies: list[Residency] = []
         self.guards = guards
-        """Whether it stays in its thread, which has to be kept off what other threads move."""
+        """True if it only keeps its thread off tensors that other threads move."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -819,7 +819,7 @@ class _Kind:
     sliced: bool
     """Whether it does the same for each tensor of its lists."""
     outlasts: bool
-    """Whether it uses its tensors after it has returned."""
+    """True if the operator uses its tensors after it has returned."""
 
 
 _KINDS: dict[int, _Kind] = {}
@@ -905,9 +905,11 @@ _data_ptr: Callable[[UntypedStorage], int] = _bytes.data_ptr
 
 @functools.cache
 def _read_through() -> None:
-    """Has methods of tensors and storages that look at memory themselves find it, and other threads
-    kept off it; they stay so. (A mode for functions would do, but with one PyTorch leaves its fast
-    paths, and other bits come out.)"""
+    """Replace the methods of tensors and storages that look at memory without an operator.
+
+    They find the bytes of what is away, and refuse other threads. They stay replaced. (A mode for
+    functions would do, but with one PyTorch leaves its fast paths, and other bits come out.)
+    """
     for name in ("__repr__", "__format__", "__reduce_ex__", "tolist"):
         setattr(Tensor, name, _reading(getattr(Tensor, name), copies=True))
     for kind in (Tensor, torch.nn.Parameter):
@@ -935,7 +937,7 @@ def _read_through() -> None:
 
 
 def _held_in(value: Tensor | UntypedStorage, *, pins: bool = False) -> Held | None:
-    """What a residency has of a tensor or storage, if this thread is to have it in memory."""
+    """Return a residency's record of a tensor or storage that this thread may have in memory."""
     if isinstance(value, Tensor):
         held = held_of(value)
     else:
@@ -1043,7 +1045,7 @@ class _Sent(ForkingPickler):
 
 
 def _putting(method: Any) -> Any:
-    """Has a queue refuse in the call, as its own thread, which sends, could not tell who waits."""
+    """Return a ``put`` that refuses in the call: the queue's own thread could tell no one."""
 
     @functools.wraps(method)
     def put(self: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:

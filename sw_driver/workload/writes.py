@@ -1,4 +1,4 @@
-"""Which arguments an operator of PyTorch writes to, also where its schema does not say so."""
+"""Arguments that PyTorch's operators write to, also where the schema does not say so."""
 
 from __future__ import annotations
 

@@ -105,13 +105,13 @@ class _Run:
     calls: int = 0
     """Calls of the model that are to be differentiated."""
     backward: bool = False
-    """Whether its backward pass has begun."""
+    """True once the backward pass has begun."""
     versions: list[int] = field(default_factory=list)
     """PyTorch's counts of changes of the parameters, at the end of the last call."""
     failed: bool = False
     """Whether an operation or a forward pass has raised."""
     most_live_bytes: int = 0
-    """Of the steps before it."""
+    """Most bytes that were live in the steps before this one."""
     moved: list[tuple[int, int, int]] = field(default_factory=list)
     """By operation the bytes in fast memory, and those moved out and back until then."""
 

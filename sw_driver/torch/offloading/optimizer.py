@@ -409,7 +409,7 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     @property
     def has_stepped(self) -> bool:
-        """Whether the store has state, as PyTorch's optimizer would in ``state``."""
+        """True if the store has state that PyTorch's optimizer would have in ``state``."""
         return any(stored.steps for stored in self._trained.values())
 
     def _check_state_unused(self) -> None:

@@ -80,9 +80,9 @@ class Stored:
     usual: tuple[int, int] = 0, 0
     """The most gradients and uses of the parameter in an iteration that is over."""
     spent: bool = False
-    """Whether PyTorch would still have the gradient of an iteration that is over."""
+    """True if PyTorch would still have the gradient of an iteration that is over."""
     negated: bool = False
-    """Whether the gradients that came were negated."""
+    """True if the gradients in the store are negated."""
     optimizer: Any = None
     """The optimizer that trains the parameter."""
     hook: Any = None
@@ -90,7 +90,7 @@ class Stored:
 
     @property
     def keeps_gradient(self) -> bool:
-        """Whether the parameter has a gradient that is not in its ``grad``."""
+        """True if the parameter has a gradient that is not in its ``grad``."""
         return self.gradients > 0 or self.spent
 
 
