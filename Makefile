@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed# when what tests, documentation and hand-off nee
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test verilog bench baseline sweep reproduce registers figures docs lint constraints clean
+.PHONY: help sim test mutate verilog bench baseline sweep reproduce registers figures docs lint constraints clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -44,6 +44,9 @@ sim: $(RUNS) ## Trains on handwritten digits, every Adam step on the simulated R
 
 test: $(INSTALLED) ## Runs all tests (ARGS=... goes to pytest)
 	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
+
+mutate: $(INSTALLED) ## Puts 20 small faults into copies of the tree and sees whether tests notice (SEED=...)
+	@$(BIN)/python -m hw_tests.mutants $(addprefix --seed ,$(SEED)) $(ARGS)
 
 verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
 	@$(NEARMEM) verilog $(ARGS)
