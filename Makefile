@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed# when what tests, documentation and hand-off nee
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test mutate verilog bench baseline sweep reproduce registers figures docs lint constraints clean
+.PHONY: help sim test soak mutate verilog bench baseline sweep reproduce registers figures docs lint constraints clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -44,6 +44,10 @@ sim: $(RUNS) ## Trains on handwritten digits, every Adam step on the simulated R
 
 test: $(INSTALLED) ## Runs all tests (ARGS=... goes to pytest)
 	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
+
+soak: $(INSTALLED) ## Runs tests that are long by nature, in an order drawn by lot (SECONDS=400 SEED=...)
+	@$(addprefix NEARMEM_TEST_SEED=,$(SEED)) $(BIN)/python -m pytest --soak $(or $(SECONDS),400) \
+	  --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 mutate: $(INSTALLED) ## Puts 20 small faults into copies of the tree and sees whether tests notice (SEED=...)
 	@$(BIN)/python -m hw_tests.mutants $(addprefix --seed ,$(SEED)) $(ARGS)

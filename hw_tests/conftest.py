@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import os
+import random
 import signal
 import sys
+import time
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Generator
@@ -18,9 +20,25 @@ from sw_driver.simulator.buildcache import build_root, plain_path
 
 _spent_s = 0.0
 """Processor time of this process up to the last report."""
+_SEED = "NEARMEM_TEST_SEED"
+_began_s = time.monotonic()
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak",
+        type=int,
+        metavar="SECONDS",
+        help="run the tests marked soak instead of the others, in an order drawn by "
+        f"${_SEED}, and begin none after SECONDS",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "soak: long by nature; runs in `make soak` only")
+    if config.option.soak is not None:
+        # Programs that do the tests' work inherit it.
+        os.environ.setdefault(_SEED, str(random.randrange(1, 1 << 16)))
     for path in (Path.cwd(), Path(sys.prefix)):
         if plain_path(path) != path:
             raise pytest.UsageError(
@@ -43,16 +61,42 @@ def pytest_configure() -> None:
     os.environ.setdefault("NEARMEM_CACHE_DIR", str(build_root()))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of one of both suites, those of soak in files drawn by lot."""
+    if config.option.markexpr:
+        return
+    soak = config.option.soak is not None
+    others = [item for item in items if (item.get_closest_marker("soak") is not None) != soak]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in {*others}]
+    if soak:
+        lot = random.Random(os.environ[_SEED])
+        turns = {file: lot.random() for file in sorted({item.path for item in items})}
+        items.sort(key=lambda item: turns[item.path])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Pass over a test of soak when its time is over; the summary counts those that ran."""
+    limit_s = item.config.option.soak
+    return True if limit_s is not None and time.monotonic() - _began_s > limit_s else None
+
+
 def pytest_collection_finish() -> None:
     global _spent_s
     _spent_s = sum(os.times()[:4])
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Notes in each report the processor time since the last, programs that ended included."""
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note in each report the processor time since the last, programs that ended included."""
     global _spent_s
     report = yield
+    if report.failed and item.config.option.soak is not None:
+        again = f"make soak SEED={os.environ[_SEED]} ARGS='{item.nodeid}'"
+        report.sections.append(("to repeat it", again))
     before_s, _spent_s = _spent_s, sum(os.times()[:4])
     vars(report)["processor_s"] = _spent_s - before_s
     return report
@@ -83,3 +127,8 @@ def pytest_terminal_summary(
         subject = text.partition("\n")[0]
         terminalreporter.write_line(f"{name:<28} {numbers:<24} {seconds[file]:>4.0f} s  {subject}")
     terminalreporter.write_line(f"{seconds.total():.0f} s of processor time")
+    if config.option.soak is not None:
+        seed = os.environ[_SEED]
+        terminalreporter.write_line(
+            f"seed {seed}, no test begun after {config.option.soak} s; again: make soak SEED={seed}"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -89,10 +90,15 @@ def run(fmt: FloatFormat, testcase: str, **parameters: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("subnormals", SUBNORMALS.values(), ids=SUBNORMALS)
-@pytest.mark.parametrize("fmt", SMALL.values(), ids=SMALL)
-def test_small_format_exhaustively(fmt: FloatFormat, subnormals: bool) -> None:
-    fmt = replace(fmt, subnormals=subnormals)
+@pytest.mark.parametrize(
+    ("name", "subnormals"),
+    [
+        pytest.param(name, kept, id=f"{name}-{text}", marks=[pytest.mark.soak] * (count > 0))
+        for count, (name, (text, kept)) in enumerate(product(SMALL, SUBNORMALS.items()))
+    ],
+)
+def test_small_format_exhaustively(name: str, subnormals: bool) -> None:
+    fmt = replace(SMALL[name], subnormals=subnormals)
     run(fmt, "exhaustive", format=asdict(fmt), density=200)
 
 

@@ -117,7 +117,8 @@ def run_tests(
 
     The status is -9 if it took more processor time than ``limit_s``.
     """
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *arguments]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "soak or not soak"]
+    command = [sys.executable, "-m", "pytest", *options, *arguments]
     # Builds are kept by their content, so that all copies can share them.
     cache = os.environ.get("NEARMEM_CACHE_DIR", str(ROOT / "build"))
     environment = os.environ | {

@@ -87,6 +87,7 @@ def test_verilator_has_no_warning(folder: Path, name: str) -> None:
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(
     shutil.which("iverilog") is None,
     reason="Icarus Verilog is not installed (Debian package iverilog)",
@@ -101,6 +102,7 @@ def test_icarus_has_no_warning(folder: Path, name: str, tmp_path: Path) -> None:
     assert (result.returncode, result.stdout + result.stderr) == (0, "")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", DESIGNS)
 def test_slang_has_no_warning(folder: Path, name: str) -> None:
     """Of all that it has, but for the wires that are there to say that they are not used."""
@@ -120,6 +122,7 @@ def test_slang_has_no_warning(folder: Path, name: str) -> None:
     assert not [line for line in said if "net 'unused" not in line]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", DESIGNS)
 def test_yosys_has_no_warning(folder: Path, name: str) -> None:
     """And finds every module and no loop of logic; small memories become registers, it says."""

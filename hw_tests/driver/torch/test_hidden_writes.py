@@ -151,6 +151,7 @@ def statistics() -> tuple[Any, Any]:
     return torch.zeros(8), torch.ones(8)
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore")
 def test_what_operators_write_to_is_what_the_list_says(monkeypatch: Any) -> None:
     stand_in: Any = ModuleType("expecttest")  # of which PyTorch's test suite imports a class
