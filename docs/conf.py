@@ -76,7 +76,9 @@ nitpick_ignore_regex = [
     # Other projects' objects: their documentation is not fetched.
     (r"py:.*", rf"(?!({'|'.join(API_PACKAGES)})\.)\w+\..*"),
     # Type variables, and types that are private to their module.
-    (r"py:(class|obj)", r".*\.([A-Z]|_\w+)"),
+    (r"py:(class|obj)", r"(.*\.)?([A-Z]|_\w+)"),
+    # Decorators that a function returns.
+    (r"py:obj", r".*<locals>.*"),
     # Signatures whose defaults are no expressions are split at their commas.
     (r"py:class", r"((list\[)?tuple|dict)\[(str|int)"),
 ]

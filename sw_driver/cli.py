@@ -33,7 +33,7 @@ from .commands.screen import in_lines
 
 __all__ = ["application", "interruptible", "main"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _OF_WRITING = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 """Errors of standard output or of a temporary file, if none is named."""
@@ -143,7 +143,7 @@ def interruptible(run: Callable[[], int]) -> int:
         return 128 + (came[0] if came else signal.SIGINT)
 
     started_before = children()
-    before = {int(number): signal.getsignal(number) for number in _SIGNALS}
+    before = {int(number): signal.getsignal(number) for number in SIGNALS}
     installed: list[int] = []
     handled = before[signal.SIGINT] in (signal.default_int_handler, signal.SIG_IGN)
     try:

@@ -315,7 +315,7 @@ WITH_DEPTHS: dict[str, Callable[[Machines], Design]] = {
 
 DESIGNS: dict[str, Callable[[Machines], Design]] = {
     **WITH_DEPTHS,
-    "fp32_div_sqrt": _part(lambda form, _: FloatDivSqrt(format=form), "format"),
+    "fp32_div_sqrt": _part(lambda _, __: FloatDivSqrt()),
     "fp32_to_bf16": _part(lambda _, __: ToBf16()),
     "philox4x32_10": _part(lambda _, __: Philox()),
     "random_words": _part(lambda _, lanes: RandomWords(lanes=lanes), "lanes"),

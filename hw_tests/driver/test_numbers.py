@@ -175,6 +175,7 @@ OF_MODELS = {
     *("CompressionStatistics", "Piece", "Prediction", "Step", "StepResult"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
     *("Claim", "Optimum", "Outcome", "Parameter", "Planned", "Rival", "Schedule"),
+    "ScheduledRun",
 }
 """Records that only a model makes, for others to read; and those tried below."""
 

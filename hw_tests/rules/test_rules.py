@@ -93,12 +93,13 @@ ALSO_NAMED = {
     "sw_driver/torch/rules.py": {
         *("adagrad", "adam", "adamw", "amsgrad", "lion", "momentum", "nesterov", "rmsprop", "sgd")
     },
-    "sw_driver/torch/optimizer.py": {"amsgrad", "nesterov", "sum_squares"},
+    "sw_driver/torch/optimizer.py": {"amsgrad", "momentum", "nesterov", "sum_squares"},
     # What a store does with gradients itself, and the rule without state for what is frozen.
     "sw_driver/torch/offloading/store.py": {"accumulate", "fill", "sum_squares"},
     "sw_driver/torch/offloading/platform.py": {"sgd"},
     # Kernels of the programmable PIM.
     "sw_driver/experiments/pim/training.py": {"sgd"},
+    "sw_driver/pim/bounds.py": {"adam", "copy", "fill", "sgd"},
     "sw_driver/pim/opencl.py": {"fill"},
     "sw_driver/system/hetero_pim/training.py": {"copy"},
     "sw_driver/predict/pim/core.py": {"adam", "copy", "fill", "sgd"},

@@ -18,7 +18,7 @@ from hw.axdimm.channel import axdimm_channel
 from hw.axdimm.config import MODULE_PRESETS, configure
 from hw.axi.bus import AXI4LiteSignature, AXI4Signature
 from hw.pim.config import PIM_PRESETS
-from hw.verilog.generate import DESIGNS, Machines, check_free_name
+from hw.verilog.generate import DESIGNS, WITH_DEPTHS, Machines, check_free_name
 from hw.verilog.port_meanings import port_meanings
 from hw.verilog.writer import VerilogPlatform, ports_of
 from hw_tests.driver.refusals import assert_refused
@@ -417,7 +417,8 @@ def test_wrong_clocking_is_refused(
 
 
 def test_subnormal_numbers_are_flushed_on_demand(tmp_path: Path) -> None:
-    designs = [*(name for name in DESIGNS if name.startswith("fp32_")), "adagrad_unit", "kernel"]
+    designs = [name for name in WITH_DEPTHS if name.startswith("fp32_")]
+    designs += ["adagrad_unit", "kernel"]
     small = ["--lanes", "1", "--set", "rules=sum_squares,sgd", "--quiet", "--out", str(tmp_path)]
     assert main(["verilog", *designs, *small, "--set", "subnormals=flushed"]) == 0
     for design in designs:
@@ -434,6 +435,17 @@ def test_subnormal_numbers_are_flushed_on_demand(tmp_path: Path) -> None:
         assert all(module.startswith("fp32_flush_") for module in inside)
         assert len(inside) == {"adagrad_unit": 4, "kernel": 2}.get(design, 0)
         test_verilator_has_no_warning(tmp_path, name)
+
+
+def test_the_pims_divider_keeps_subnormal_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flushed = ["--set", "subnormals=flushed", "--out", str(tmp_path)]
+    assert main(["verilog", "fp32_add", "fp32_div_sqrt", *flushed]) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "fp32_div_sqrt is the PIM's" in message
+    assert not list(tmp_path.iterdir())
 
 
 def test_operators_are_as_deep_as_asked_for(tmp_path: Path, folder: Path) -> None:

@@ -105,6 +105,11 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
         with turning(ValueError, into=Refusal):
             check_module_name(options.name)
     machines = _machines(options, names)
+    if "fp32_div_sqrt" in designs and machines.module.subnormals == "flushed":
+        raise Refusal(
+            "subnormals is 'flushed', but fp32_div_sqrt is the PIM's, which keeps them: "
+            "leave one of the two out"
+        )
     if options.package is not None:
         if options.out or options.resources:
             raise Refusal("--package goes with neither --out nor --resources: leave these out")

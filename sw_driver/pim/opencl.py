@@ -247,7 +247,7 @@ class Kernel(Held):
                 )
 
     def on_core(self) -> Command:
-        """The command of a core, or of the host, which sees :attr:`window` as its first."""
+        """The command of a core, or of the host, which sees ``window`` as its first."""
         name, arguments = self._binary(
             len(self.works), self._arguments, slots=self._slots, offset=self._offset
         )
@@ -271,7 +271,7 @@ class Kernel(Held):
         return self.command, [*of_works, *arguments]
 
     def on_host(self, memory: NDArray[np.uint8]) -> None:
-        """Computes on the host, on ``memory``, which is what :attr:`window` shows.
+        """Computes on the host, on ``memory``, which is what ``window`` shows.
 
         Raises :class:`~sw_driver.device.errors.KernelError` if it goes beyond its tensors.
         """

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[3]
 COUNT = 10_000
 
 
-def listed(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
-    assert main(["rules", "--json", "--count", str(COUNT), *options]) == 0
+def listed(capsys: pytest.CaptureFixture[str], *options: str, count: int = COUNT) -> dict[str, Any]:
+    assert main(["rules", "--json", "--count", str(count), *options]) == 0
     output = capsys.readouterr()
     assert output.err == ""
     return json.loads(output.out)
@@ -49,8 +49,8 @@ def test_narrow_kernels_have_few_rules(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_throughput_is_that_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     count = 1 << 20  # so many collide in their banks, unless the driver places them
-    changes = ["--set", "lanes=4", "--set", "buffer_blocks=3", "--count", str(count)]
-    (row,) = listed(capsys, "lion", *changes)["rules"]
+    changes = ["--set", "lanes=4", "--set", "buffer_blocks=3"]
+    (row,) = listed(capsys, "lion", *changes, count=count)["rules"]
     settings = {"rules": ("lion",), "lanes": 4, "buffer_blocks": 3}
     options = BackendOptions(settings=settings, arithmetic=False)
     with Axdimm("cycles", options=options) as device:

@@ -103,7 +103,8 @@ def test_pipeline_and_principles_in_rtl() -> None:
 def test_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    command = ["pim", "--train", "--cores", "2", "--steps", "1", "--runtime", "literal"]
+    trained = ["--train", "--cores", "2", "--runtime", "literal"]
+    command = ["pim", "--steps", "1", *trained]
     assert main([*command, "--json", "--out", str(tmp_path)]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [each["loss"] for each in report["steps"]] == pytest.approx(LOSSES[:2], abs=1e-4)
@@ -125,7 +126,7 @@ def test_the_command(
         (["--train", "--launch-ns", "5"], "add --runtime"),
         (["--runtime", "literal"], "add --train"),
         ([*command[1:-1], "latest"], "latest"),
-        ([*command[1:], "--set", "bank_bytes=65536", "--steps", "30"], "take fewer --steps"),
+        ([*trained, "--set", "bank_bytes=65536", "--steps", "30"], "take fewer --steps"),
     ):
         assert main(["pim", *bad]) == 2
         assert message in capsys.readouterr().err
