@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import UnusedElaboratable
 
-from sw_driver.simulator.buildcache import build_root, plain_path
+from sw_driver.simulator.buildcache import build_root, build_times_s, plain_path
 
 _spent_s = 0.0
 """Processor time of this process up to the last report."""
 _SEED = "NEARMEM_TEST_SEED"
 _began_s = time.monotonic()
+_began_at = time.time()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -126,7 +127,11 @@ def pytest_terminal_summary(
         name = file.removeprefix("hw_tests/").removesuffix(".py")
         subject = text.partition("\n")[0]
         terminalreporter.write_line(f"{name:<28} {numbers:<24} {seconds[file]:>4.0f} s  {subject}")
-    terminalreporter.write_line(f"{seconds.total():.0f} s of processor time")
+    built_s = build_times_s(_began_at)
+    terminalreporter.write_line(
+        f"{seconds.total():.0f} s of processor time, of which {sum(built_s):.0f} s in "
+        f"{len(built_s)} builds"
+    )
     if config.option.soak is not None:
         seed = os.environ[_SEED]
         terminalreporter.write_line(

@@ -25,6 +25,7 @@ __all__ = [
     "CacheError",
     "CachedBuild",
     "build_root",
+    "build_times_s",
     "cache_root",
     "cached_build",
     "cached_builds",
@@ -45,6 +46,8 @@ LIMIT_BYTES = 2 << 30
 _DONE = ".done"
 """File with the digests of a build's files, so that a damaged build is not used."""
 _ABOUT = ".about"
+_TOOK = ".took"
+"""File with the processor time that a build took, in seconds."""
 
 _FULL = re.compile("No space left on device|[Dd]isk quota exceeded|File too large")
 _LEAST_FREE_MB = 4
@@ -91,6 +94,13 @@ def cached_builds() -> list[CachedBuild]:
                 )
             )
     return sorted(found, key=lambda build: build.used_at, reverse=True)
+
+
+def build_times_s(since: float) -> list[float]:
+    """Return the processor time of each build that is kept and was made ``since``, in seconds since
+    the epoch."""
+    files = [file for file in cache_root().glob(f"*/*/{_TOOK}") if file.stat().st_mtime >= since]
+    return [float(file.read_text()) for file in files]
 
 
 def remove_builds(builds: Iterable[CachedBuild]) -> None:
@@ -240,11 +250,13 @@ def _fill(folder: Path, build: Callable[[Path], None], about: str) -> None:
     for each in (folder, place):
         remove(each)
     place.mkdir()
+    began_s = sum(os.times()[:4])
     try:
         build(place)
         for header in place.rglob("*.gch"):  # precompiled: large, and of no use any more
             header.unlink()
         (place / _ABOUT).write_text(about)
+        (place / _TOOK).write_text(f"{sum(os.times()[:4]) - began_s:.2f}")
         if place != folder:
             shutil.move(place, folder)
         write_whole(folder / _DONE, _digests(folder))

@@ -676,4 +676,4 @@ def test_a_failed_build_is_not_taken_for_done(
         assert str(caught.value).count("NEARMEM_CACHE_DIR") == 1
         assert not (tmp_path / "kind" / "key").exists()
     folder = cached_build("kind", "key", lambda target: (target / "whole").touch())
-    assert sorted(path.name for path in folder.iterdir()) == [".about", ".done", "whole"]
+    assert sorted(path.name for path in folder.iterdir()) == [".about", ".done", ".took", "whole"]
