@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -12,11 +13,16 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from amaranth.hdl import UnusedElaboratable
 
 from sw_driver.simulator.buildcache import build_root, build_times_s, plain_path
+
+LIMIT_S = 300
+"""Processor time that a test may take, of this process: one that takes more hangs. One that waits
+for ever ends the process, see ``faulthandler_timeout`` in pyproject.toml."""
 
 _spent_s = 0.0
 """Processor time of this process up to the last report."""
@@ -53,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell has its background jobs ignore it, and what is to be interrupted would go on for ever.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGXCPU, _end_test)
     # Several threads of PyTorch's would wait for each other longer than they compute, here and in
     # programs that tests start.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -79,8 +86,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
     """Pass over a test of soak when its time is over; the summary counts those that ran."""
+    _limit_processor_time()
     limit_s = item.config.option.soak
     return True if limit_s is not None and time.monotonic() - _began_s > limit_s else None
+
+
+def _limit_processor_time() -> None:
+    _, most_s = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + LIMIT_S, most_s))
+
+
+def _end_test(_signal: int, _frame: FrameType | None) -> None:
+    """Fail the test that has used up its processor time."""
+    _limit_processor_time()  # or the signal would come each second
+    pytest.fail(f"took more than {LIMIT_S} s of processor time")
 
 
 def pytest_collection_finish() -> None:
@@ -117,9 +136,15 @@ def pytest_terminal_summary(
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds[report.nodeid.partition("::")[0]] += vars(report)["processor_s"]
+                # That of a worker that died has none.
+                seconds[report.nodeid.partition("::")[0]] += vars(report).get("processor_s", 0)
     if not counts:
         return
+    skipped = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", [])
+        if isinstance(report.longrepr, tuple)
+    )
     terminalreporter.section("what was covered")
     for file in sorted(counts):
         text = ast.get_docstring(ast.parse((Path(config.rootpath) / file).read_text())) or ""
@@ -132,6 +157,9 @@ def pytest_terminal_summary(
         f"{seconds.total():.0f} s of processor time, of which {sum(built_s):.0f} s in "
         f"{len(built_s)} builds"
     )
+    if skipped:
+        reasons = "; ".join(f"{reason} ({count})" for reason, count in skipped.items())
+        terminalreporter.write_line(f"left out: {reasons}")
     if config.option.soak is not None:
         seed = os.environ[_SEED]
         terminalreporter.write_line(
