@@ -43,7 +43,8 @@ sim: $(RUNS) ## Trains on handwritten digits, every Adam step on the simulated R
 	@$(NEARMEM) sim $(ARGS)
 
 test: $(INSTALLED) ## Runs all tests (ARGS=... goes to pytest)
-	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 \
+	  --dist loadfile $(ARGS)
 
 soak: $(INSTALLED) ## Runs tests that are long by nature, in an order drawn by lot (SECONDS=400 SEED=...)
 	@$(addprefix NEARMEM_TEST_SEED=,$(SEED)) $(BIN)/python -m pytest --soak $(or $(SECONDS),400) \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from graphlib import TopologicalSorter
 
 import pytest
@@ -27,9 +28,12 @@ FLOORS = [
 """The driver's rooms, from what uses others to what others use."""
 
 
-MODULES = modules()
-IMPORTS = {module: imported(module, MODULES, for_types=True) for module in MODULES}
-"""Those for types alone are among them: who needs another's types knows the other."""
+@cache
+def import_graph() -> dict[str, set[str]]:
+    """Return what each module imports, for types alone too: to need others' types is to know
+    them."""
+    here = modules()
+    return {module: imported(module, here, for_types=True) for module in here}
 
 
 def _room(module: str) -> str:
@@ -37,12 +41,12 @@ def _room(module: str) -> str:
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
-    list(TopologicalSorter(IMPORTS).static_order())
+    list(TopologicalSorter(import_graph()).static_order())
 
 
 def test_the_drivers_rooms_use_those_below_them_only() -> None:
     floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-    for module, imports in IMPORTS.items():
+    for module, imports in import_graph().items():
         for other in imports:
             if not (module.startswith("sw_driver.") and other.startswith("sw_driver.")):
                 continue
@@ -54,7 +58,7 @@ def test_the_drivers_rooms_use_those_below_them_only() -> None:
     ("package", "allowed"), [("hw", {"hw"}), ("golden", {"golden"})], ids=["hw", "golden"]
 )
 def test_hardware_and_golden_model_know_nobody(package: str, allowed: set[str]) -> None:
-    for module, imports in IMPORTS.items():
+    for module, imports in import_graph().items():
         if module.split(".")[0] == package:
             others = {other for other in imports if other.split(".")[0] not in allowed}
             assert not others, f"{module} imports {others}"
@@ -62,7 +66,7 @@ def test_hardware_and_golden_model_know_nobody(package: str, allowed: set[str]) 
 
 def test_no_two_rooms_of_the_hardware_use_each_other() -> None:
     uses: dict[str, set[str]] = {}
-    for module, imports in IMPORTS.items():
+    for module, imports in import_graph().items():
         if (here := _hardware_room(module)) is not None:
             others = {_hardware_room(other) for other in imports} - {None, here}
             uses.setdefault(here, set()).update(others)
@@ -76,14 +80,14 @@ def _hardware_room(module: str) -> str | None:
 
 
 def test_only_the_simulation_uses_what_is_for_simulation_only() -> None:
-    for module, imports in IMPORTS.items():
+    for module, imports in import_graph().items():
         if module.startswith("hw.") and not module.startswith("hw.sim"):
             used = {other for other in imports if other.startswith("hw.sim")}
             assert not used, f"{module} imports {used}"
 
 
 def test_no_hardware_knows_its_writer() -> None:
-    for module, imports in IMPORTS.items():
+    for module, imports in import_graph().items():
         if module.startswith("hw.") and not module.startswith("hw.verilog"):
             used = {other for other in imports if other.startswith("hw.verilog")}
             assert not used, f"{module} imports {used}"
