@@ -27,9 +27,11 @@ LABELS = 0x7000
 
 
 def shapes() -> list[tuple[str, Sequence[int | float]]]:
-    """None of those that the model was calibrated with."""
+    """None of those that the model was calibrated with, behind one that only fills the cache of
+    instructions."""
     a, b, c, d = (WINDOW_BYTES + place for place in (0, 0x1000, 0x2420, 0x3840))
     return [
+        ("relu", (a, b, 1)),
         ("relu", (a, b, 301)),
         ("adam", (a, b, c, d, 60, *[0.1] * 9)),
         ("adam", (a, c, d, d + 0x1020, 60, *[0.1] * 9)),
@@ -50,13 +52,17 @@ async def kernels_take_what_the_model_says(dut: Any) -> None:
     labels = np.arange(6, dtype="<u4").tobytes()
     tb.memory[DATA_BYTES + LABELS : DATA_BYTES + LABELS + len(labels)] = labels
     await tb.reset()
+    # The core's start is no kernel's, and it is not idle once one is asked for.
+    tb.control(run=1)
+    while not tb.status()["idle"]:
+        await RisingEdge(dut.clk)
     for number, (kernel, arguments) in enumerate(shapes()):
         slot = firmware.slot(Command(kernel, arguments), [Window(DATA_BYTES, 0x8000)])
         place = base + QUEUE_BYTES + 256 * number
         tb.memory[place : place + 256] = np.array(slot, dtype="<u4").tobytes()
         tb.head = number + 1
         tb.control(run=1)
-        begin = 0
+        begin = tb.cycle
         while not (status := tb.status())["idle"] or status["tail"] != tb.head:
             await RisingEdge(dut.clk)
             assert not status["cause"], status
@@ -64,4 +70,5 @@ async def kernels_take_what_the_model_says(dut: Any) -> None:
                 begin = tb.cycle
         cycles = tb.cycle - begin
         model = kernel_cycles(kernel, tuple(arguments), read_cycles=READ_CYCLES, clock_ratio=RATIO)
-        assert abs(model / cycles - 1) < 0.1, f"{kernel} {arguments}: {cycles}, model {model:.0f}"
+        error = f"{kernel} {arguments}: {cycles}, model {model:.0f}"
+        assert number == 0 or abs(model / cycles - 1) < 0.05, error

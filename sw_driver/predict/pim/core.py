@@ -23,6 +23,8 @@ _LINE_CYCLES = 15
 """Of a read of the memory, beside the memory's own."""
 _WAITS = 18
 """For the memory, before and after a kernel: windows, one by one, arguments, completion."""
+_RING_CYCLES = 95
+"""Cycles of a core in which the firmware checks its ring behind a kernel, and places it again."""
 
 Places = NDArray[np.int64]
 Work = tuple[Sequence[int], Places]
@@ -184,7 +186,7 @@ def kernel_cycles(
     check_integer("clock_ratio", clock_ratio, 1, 8)
     *passes, waits = kernel_work(kernel, arguments)
     costs = KERNELS[kernel][1]
-    loops = sum(cost * count for cost, count in zip(costs, passes, strict=True))
+    loops = _RING_CYCLES + sum(cost * count for cost, count in zip(costs, passes, strict=True))
     if clock_ratio > 1:
         # Predicted: the answer goes through a register, the request waits for the pool's clock.
         read_cycles += 1.5 + 0.5 / clock_ratio
