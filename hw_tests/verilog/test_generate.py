@@ -479,6 +479,7 @@ CONFIGURATIONS = (
 """Of which many have parts that are others under the same name in the source."""
 
 
+@pytest.mark.soak
 def test_designs_share_a_project(tmp_path: Path, folder: Path) -> None:
     """No module of one has the name of one of another, nor is anything written over another."""
     for each in CONFIGURATIONS:
