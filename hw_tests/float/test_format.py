@@ -72,11 +72,13 @@ def test_refuses_depths(stages: Any) -> None:
         FloatAdd(stages=stages)
 
 
+@pytest.mark.soak
 def test_multiplier_takes_two_dsp_blocks() -> None:
     unit = FloatMul()
     assert dsp_cells(to_verilog(unit, unit.module_name), top=unit.module_name) == {"DSP48E2": 2}
 
 
+@pytest.mark.soak
 def test_multiplier_has_the_registers_of_dsp_blocks(tmp_path: Path) -> None:
     # Yosys takes registers into the blocks of the 7 series, which are alike, but not into these.
     unit = FloatMul()

@@ -102,6 +102,7 @@ def yosys(folder: Path, script: str) -> str:
     return done.stdout
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("cell", "command", "primitive"),
     [
@@ -124,6 +125,7 @@ def test_yosys_takes_the_cell(cell: str, command: str, primitive: str, tmp_path:
     assert f"gate/gate/{cell}.gate" in (ROOT / "docs" / "fpga.md").read_text()
 
 
+@pytest.mark.soak
 def test_an_unknown_cell_is_an_error_of_elaboration(tmp_path: Path) -> None:
     text = sample("dcca").replace('CELL("dcca")', 'CELL("bufg")')
     (tmp_path / "sample.v").write_text(text)

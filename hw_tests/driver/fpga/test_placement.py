@@ -11,6 +11,8 @@ from sw_driver.fpga.placement import place
 from sw_driver.fpga.synthesis import design_cost
 from sw_driver.simulator.runtime import BuildError
 
+pytestmark = pytest.mark.soak
+
 MULTIPLY = """
 module multiply(input clk, input [11:0] a, input [11:0] b, output reg [23:0] y);
   reg [11:0] a_1, b_1;

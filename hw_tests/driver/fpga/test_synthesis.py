@@ -54,6 +54,7 @@ endmodule
 """
 
 
+@pytest.mark.soak
 def test_modules_that_are_mapped_apart_count_as_often_as_they_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -63,6 +64,7 @@ def test_modules_that_are_mapped_apart_count_as_often_as_they_are_there(
     assert design_resources(PARTS, top="top") == counted
 
 
+@pytest.mark.soak
 def test_failures_say_why() -> None:
     with pytest.raises(BuildError, match=r"ERROR: .*missing"):
         dsp_cells("module top;\n  missing u();\nendmodule\n", top="top")
