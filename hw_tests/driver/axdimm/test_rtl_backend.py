@@ -553,6 +553,7 @@ def test_a_forked_process_goes_on_without_the_second_thread() -> None:
     assert ended == (child, 0)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("window", [None, (550, 600)])
 def test_waveform_opens_in_another_reader(tmp_path: Path, window: tuple[int, int] | None) -> None:
     wave = tmp_path / "wave.fst"

@@ -136,7 +136,10 @@ def test_fusesoc_runs_the_targets_of_an_operator(small: Path, target: str) -> No
         assert float(megahertz[-1]) > 25
 
 
-@pytest.mark.parametrize("target", ["lint", pytest.param("sim", marks=needs_icarus)])
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param("lint", marks=pytest.mark.soak), pytest.param("sim", marks=needs_icarus)],
+)
 def test_packages_are_parts_of_one_project(
     packages: list[Path], target: str, tmp_path: Path
 ) -> None:

@@ -509,6 +509,7 @@ def test_what_is_no_image_is_refused() -> None:
             Firmware.of(image)
 
 
+@pytest.mark.soak
 def test_the_image_is_made_again_to_the_byte() -> None:
     compiler()
     assert build.compile_image() == build.IMAGE.read_bytes()

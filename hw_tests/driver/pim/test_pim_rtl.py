@@ -402,7 +402,7 @@ def test_counters_are_of_one_moment(pim: Pim) -> None:
     assert states == {1, 2, 3}
 
 
-@pytest.mark.parametrize("columns", [3, 6])
+@pytest.mark.parametrize("columns", [pytest.param(3, marks=pytest.mark.soak), 6])
 def test_every_address_is_answered(columns: int) -> None:
     """Memory that no bank holds with an error, which the registers tell of and no bank notices:
     as the golden model does, whose map of addresses is its own."""
@@ -554,6 +554,7 @@ def test_no_output_depends_on_an_input_at_once(pim: Pim) -> None:
     assert transport.cycles() - begin > 2000
 
 
+@pytest.mark.soak
 def test_violations_are_seen(capfd: pytest.CaptureFixture[str]) -> None:
     config = configure("tiny", rows=1, columns=1, total=2)
     part = vault_part("hmc2")

@@ -96,6 +96,7 @@ def plain_step(p: dict[str, Floats], images: Floats, digits: NDArray[np.int64]) 
     return float(-np.log(shares[range(n), digits]).mean())
 
 
+@pytest.mark.soak
 def test_no_output_depends_on_a_core_at_once() -> None:
     """In the middle of the pool's cycle, when its own clock has an edge."""
     with Pim(RtlPim(FASTER)) as device:
@@ -111,7 +112,11 @@ def test_no_output_depends_on_a_core_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "steps"), [(FASTER, 2), (training_config(4), 10)], ids=["faster", "4 cores"]
+    ("config", "steps"),
+    [
+        pytest.param(FASTER, 2, id="faster", marks=pytest.mark.soak),
+        pytest.param(training_config(4), 10, id="4 cores"),
+    ],
 )
 def test_steps_without_the_host(config: PimConfig, steps: int) -> None:
     """Each tensor of each step is the golden model's, the loss falls as one in double precision

@@ -386,8 +386,7 @@ def comparisons() -> list[Comparison]:
     return [each for group in draw(66, seed=2031, per_group=11) for each in compare(group)]
 
 
-def test_random_configurations_against_rtl(comparisons: list[Comparison]) -> None:
-    assert len(comparisons) >= 60
+def check_errors(comparisons: list[Comparison]) -> None:
     for each in comparisons:
         where = f"{each.group.preset} {each.group.settings} {each.trial}"
         assert abs(each.error) < 0.01, f"{each.error:.2%} with {where}"
@@ -398,6 +397,18 @@ def test_random_configurations_against_rtl(comparisons: list[Comparison]) -> Non
             assert each.model[name] == each.rtl[name], where
 
 
+def test_a_random_configuration_against_rtl() -> None:
+    """Eleven runs on one build."""
+    check_errors([each for group in draw(11, seed=7, per_group=11) for each in compare(group)])
+
+
+@pytest.mark.soak
+def test_random_configurations_against_rtl(comparisons: list[Comparison]) -> None:
+    assert len(comparisons) >= 60
+    check_errors(comparisons)
+
+
+@pytest.mark.soak
 def test_the_random_configurations_differ(comparisons: list[Comparison]) -> None:
     """The comparison above would be worth little if all runs were alike."""
     settings = [each.group.settings for each in comparisons]
