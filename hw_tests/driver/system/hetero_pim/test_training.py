@@ -60,7 +60,7 @@ def test_without_a_clock(recursive: bool) -> None:
 
 
 def run_rtl(principle: Literal["literal", "earliest"], **options: int) -> ScheduledRun:
-    with Pim(RtlPim(training_config(2))) as pim:
+    with Pim(RtlPim(training_config(4))) as pim:
         return train(pim, batches(3), principle=principle, **options)  # type: ignore[arg-type]
 
 
@@ -103,7 +103,7 @@ def test_pipeline_and_principles_in_rtl() -> None:
 def test_the_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    trained = ["--train", "--cores", "2", "--runtime", "literal"]
+    trained = ["--train", "--cores", "4", "--runtime", "literal"]
     command = ["pim", "--steps", "1", *trained]
     assert main([*command, "--json", "--out", str(tmp_path)]) == 0
     report = json.loads(capsys.readouterr().out)
@@ -126,7 +126,7 @@ def test_the_command(
         (["--train", "--launch-ns", "5"], "add --runtime"),
         (["--runtime", "literal"], "add --train"),
         ([*command[1:-1], "latest"], "latest"),
-        ([*trained, "--set", "bank_bytes=65536", "--steps", "30"], "take fewer --steps"),
+        ([*trained, "--steps", "90"], "take fewer --steps"),
     ):
         assert main(["pim", *bad]) == 2
         assert message in capsys.readouterr().err
