@@ -11,7 +11,7 @@ import pytest
 
 from hw.dram.config import ControllerConfig
 from hw.dram.controller import Ddr4Controller
-from hw.dram.presets import DDR4_1600_16GBIT_X8, PARTS, TINY
+from hw.dram.presets import DDR4_1600_16GBIT_X8, PARTS, TINY, DramPart
 from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.collisions import with_useless_collisions
@@ -32,8 +32,15 @@ TIGHT = replace(
 )
 
 
-def test_traffic() -> None:
-    systems = {part.name: DramSystem(part, trace=f"{part.name}.csv") for part in SMALL}
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param([TINY], id="tiny"),
+        pytest.param(SMALL, id="all", marks=pytest.mark.soak),
+    ],
+)
+def test_traffic(parts: list[DramPart]) -> None:
+    systems = {part.name: DramSystem(part, trace=f"{part.name}.csv") for part in parts}
     systems["tight"] = DramSystem(TIGHT, ControllerConfig(refresh_postpone=1), trace="tight.csv")
     stream = StreamSystem(DDR4_1600_16GBIT_X8.with_capacity(32 << 20), trace="stream.csv")
     side_by_side = SideBySide({**systems, "stream": stream})
@@ -41,7 +48,7 @@ def test_traffic() -> None:
         with_useless_collisions(to_verilog(side_by_side, "dram_systems")),
         top="dram_systems",
         module="hw_tests.dram.controller_bench",
-        parameters={"maps": {part.name: asdict(part.geometry) for part in (*SMALL, TIGHT)}},
+        parameters={"maps": {part.name: asdict(part.geometry) for part in (*parts, TIGHT)}},
     )
 
 

@@ -52,7 +52,10 @@ class ThereAndBack(wiring.Component):
         return m
 
 
-@pytest.mark.parametrize("name", PARTS)
+OTHERS = [pytest.param(name, marks=pytest.mark.soak) for name in PARTS if name != "tiny"]
+
+
+@pytest.mark.parametrize("name", ["tiny", *OTHERS])
 def test_dfi(name: str) -> None:
     part = PARTS[name]
     run_bench(

@@ -53,9 +53,13 @@ def test_kernel(name: str) -> None:
     [
         pytest.param(1, {"block_bytes": 256, "buffer_blocks": 1}, "model", id="1 lane, 1 buffer"),
         pytest.param(
-            4, {"block_bytes": 128, "buffer_blocks": 3}, "dcca", id="3 buffers of 2 beats"
+            4,
+            {"block_bytes": 128, "buffer_blocks": 3},
+            "dcca",
+            id="3 buffers of 2 beats",
+            marks=pytest.mark.soak,
         ),
-        pytest.param(16, {"block_bytes": 1024}, "bufgce", id="16 lanes"),
+        pytest.param(16, {"block_bytes": 1024}, "bufgce", id="16 lanes", marks=pytest.mark.soak),
     ],
 )
 def test_every_clocking_is_the_same(lanes: int, settings: dict[str, int], cell: str) -> None:

@@ -26,7 +26,7 @@ from sw_driver.device.streams import Handle
 from sw_driver.device.transport import DeviceFault
 from sw_driver.predict.axdimm import HostTraffic
 
-PRESETS = ("tiny", "axdimm")
+PRESETS = ["tiny", pytest.param("axdimm", marks=pytest.mark.soak)]
 COUNTERS = ("late_reads", "host_reads", "host_writes", "refreshes", "activates", "precharges")
 SLACK_FABRIC_CYCLES = 4
 """By which an operation may differ that is too short for 1 % to mean anything."""

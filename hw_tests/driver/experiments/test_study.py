@@ -73,6 +73,7 @@ def test_shared_dram_keeps_the_data_of_both() -> None:
         assert (after == expected.ravel()).all()
 
 
+@pytest.mark.soak
 def test_sharing_costs_the_host_its_latency() -> None:
     config = configure(**LARGER, channels=1)
     rows = list(measure_sharing(config, parameters=200_000, window_fabric_cycles=20_000))
@@ -89,6 +90,7 @@ def test_sharing_costs_the_host_its_latency() -> None:
             assert row["host_gb_per_s"] <= row["offered_gb_per_s"] * 1.01
 
 
+@pytest.mark.soak
 def test_channels_do_not_disturb_each_other() -> None:
     rows = list(measure_parallel(configure(**LARGER), parameters=100_000, copy_bytes=64 * 1024))
     by_work = {(row["channel_0"], row["channel_1"]): row for row in rows}

@@ -65,7 +65,11 @@ def _random_copies(network: DmaNetwork, devices: int, copies: int) -> list[bytes
     return [network.local(number).tobytes() for number in range(devices)]
 
 
-@pytest.mark.parametrize(("devices", "config"), [(2, TINY), (4, WIDE)], ids=["two", "four"])
+@pytest.mark.parametrize(
+    ("devices", "config"),
+    [(2, TINY), pytest.param(4, WIDE, marks=pytest.mark.soak)],
+    ids=["two", "four"],
+)
 def test_memories_are_those_with_golden_nodes(devices: int, config: MemoryNodeConfig) -> None:
     golden = GoldenNetwork(
         devices=devices, links=config.links, local_bytes=LOCAL_BYTES, share_bytes=config.group_bytes
@@ -186,6 +190,7 @@ def test_what_is_not_a_devices_own_is_refused(pair: RtlNetwork) -> None:
     assert registers.group(0, "refused_owner") == 1
 
 
+@pytest.mark.soak
 def test_packets_for_a_device_beyond_pass_through() -> None:
     network = RtlNetwork(devices=4, config=WIDE, local_bytes=LOCAL_BYTES)
     ports = network.ports
@@ -212,6 +217,7 @@ def test_packets_for_a_device_beyond_pass_through() -> None:
     network.close()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("cycles", "coming_back"), [(300, False), (1500, True)])
 def test_a_dead_link_costs_time_only(cycles: int, coming_back: bool) -> None:
     """It dies while data go out, and while they come back."""

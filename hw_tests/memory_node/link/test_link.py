@@ -16,17 +16,18 @@ from hw_tests.side_by_side import SideBySide
 @pytest.mark.parametrize(
     ("preset", "options", "delay", "latency", "full_rate"),
     [
-        ("full", {}, 53, 11, True),
-        ("tiny", {}, 3, 19, False),
-        (
+        pytest.param("full", {}, 53, 11, True, id="full", marks=pytest.mark.soak),
+        pytest.param("tiny", {}, 3, 19, False, id="tiny"),
+        pytest.param(
             "tiny",
             {"phit_bytes": 36, "buffer_flits": 24, "replay_flits": 32},
             4,
             13,
             True,
+            id="two_phits",
+            marks=pytest.mark.soak,
         ),
     ],
-    ids=["full", "tiny", "two_phits"],
 )
 def test_link(
     preset: str, options: dict[str, Any], delay: int, latency: int, full_rate: bool
