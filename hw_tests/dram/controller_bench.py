@@ -205,7 +205,8 @@ async def bursts_beyond_the_top_address(dut: Any) -> None:
 @cocotb.test(timeout_time=20, timeout_unit="ms")
 async def read_latency(dut: Any) -> None:
     """Fabric cycles from the AR handshake to the first RVALID; the memory is otherwise idle."""
-    for name, limits in ((TINY, (13, 11, 15)), ("ddr4_2400_8gbit_x8", (16, 12, 19))):
+    limits_of = {TINY: (13, 11, 15), "ddr4_2400_8gbit_x8": (16, 12, 19)}
+    for name in sorted(limits_of.keys() & MAPS):
         tb = TB(dut, name)
         assert tb.map is not None
         await tb.reset()
@@ -217,7 +218,7 @@ async def read_latency(dut: Any) -> None:
             latencies.append(tb.manager.read_latencies[-1])
             await ClockCycles(dut.clk, 10)
         dut._log.info("%s: closed bank %d, open row %d, other row open %d cycles", name, *latencies)
-        assert tuple(latencies) == limits
+        assert tuple(latencies) == limits_of[name]
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
