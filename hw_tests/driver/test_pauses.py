@@ -187,7 +187,14 @@ def observed(program: Program, backend: str, folder: Path, pauses: random.Random
     return [each.tobytes() if isinstance(each, np.ndarray) else each for each in stamps]
 
 
-@pytest.mark.parametrize("backend", ["golden", "cycles", "rtl"])
+@pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("golden", marks=pytest.mark.soak),
+        "cycles",
+        pytest.param("rtl", marks=pytest.mark.soak),
+    ],
+)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_pauses_change_nothing(program: Program, backend: str, tmp_path: Path) -> None:
     plain = observed(program, backend, tmp_path / "plain", None)

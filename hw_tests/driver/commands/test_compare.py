@@ -63,6 +63,7 @@ def test_settings_change_the_machine(capsys: pytest.CaptureFixture[str]) -> None
     assert small[0]["least_bytes"] == {"gpu": peak_bytes(load_trace("gpt-tiny"))}
 
 
+@pytest.mark.soak
 def test_all_systems_can_be_given_what_recomputes(capsys: pytest.CaptureFixture[str]) -> None:
     plain, again = rows(capsys, "gpt3-xl"), rows(capsys, "gpt3-xl", "--recompute")
     for one, other in zip(plain, again, strict=True):

@@ -127,19 +127,24 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("file", "old", "new", "said"),
     [
         ("hw/rules/mine.py", "lr *", "2.0 * lr *", "2.0"),
-        ("hw/rules/mine.py", "lr *", "lr ** ) *", "SyntaxError"),
-        ("golden/rules/mine.py", "c.lr", "c.rate", "AttributeError"),
         ("golden/rules/mine.py", "lr: float", "rate: float", "'lr'"),
-        (
-            "golden/rules/mine.py",
-            "dict[str, Floats]:",
-            "dict[str, Floats]:\n    return {}",
-            "expected p",
-        ),
-        ("hw/rules/mine.py", 'name="mine"', 'name="adam"', "the name 'mine'"),
-        ("hw/rules/mine.py", "RULE = Up", "RULE = 5; _ = Up", "the name 'mine'"),
-        ("golden/rules/mine.py", "REFERENCE = ", "_ = ", "REFERENCE is None"),
         ("golden/rules/mine.py", "", None, "write golden/rules/mine.py"),
+        *(
+            pytest.param(*case, marks=pytest.mark.soak)
+            for case in (
+                ("hw/rules/mine.py", "lr *", "lr ** ) *", "SyntaxError"),
+                ("golden/rules/mine.py", "c.lr", "c.rate", "AttributeError"),
+                (
+                    "golden/rules/mine.py",
+                    "dict[str, Floats]:",
+                    "dict[str, Floats]:\n    return {}",
+                    "expected p",
+                ),
+                ("hw/rules/mine.py", 'name="mine"', 'name="adam"', "the name 'mine'"),
+                ("hw/rules/mine.py", "RULE = Up", "RULE = 5; _ = Up", "the name 'mine'"),
+                ("golden/rules/mine.py", "REFERENCE = ", "_ = ", "REFERENCE is None"),
+            )
+        ),
     ],
 )
 def test_a_mistake_in_a_rule_stops_only_who_uses_it(

@@ -527,6 +527,7 @@ def test_table_6_comes_out(table_6: Experiment) -> None:
     assert all(isinstance(row[each], Claim) for row in free for each in MODELS)
 
 
+@pytest.mark.soak
 def test_a_path_through_the_hosts_memory_is_two_copies() -> None:
     """By hand: 3.11 GB/s come from the drives, and 5.14 GB/s go on to the GPU."""
     machine, nbytes = machine_of(), 10**10
@@ -563,6 +564,7 @@ def of_formats() -> Experiment:
     return formats({}, lambda _: None)
 
 
+@pytest.mark.soak
 def test_fewer_bytes_make_steps_faster(
     of_formats: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -617,6 +619,7 @@ def test_the_page_has_the_figures_of_the_command(
         assert row in kept, f"{row}: run `make reproduce PAPER=axdimm ARGS='--out docs/papers'`"
 
 
+@pytest.mark.soak
 def test_the_rates_are_where_the_fit_ends() -> None:
     """5 % more or less of any makes the rows that were fitted come out worse."""
 

@@ -115,10 +115,15 @@ def _state(model: nn.Module) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"prefetched": 0}, {"recomputed": ()}, {"prefetched": 50}, {"compressed": True}],
+    ("name", "options"),
+    [
+        pytest.param(name, options, marks=[pytest.mark.soak] * (name == "recurrent" and number > 0))
+        for name in MODELS
+        for number, options in enumerate(
+            [{}, {"prefetched": 0}, {"recomputed": ()}, {"prefetched": 50}, {"compressed": True}]
+        )
+    ],
 )
-@pytest.mark.parametrize("name", MODELS)
 def test_training_is_the_same_to_the_last_bit(name: str, options: dict[str, Any]) -> None:
     torch.manual_seed(1)
     plain = MODELS[name]()

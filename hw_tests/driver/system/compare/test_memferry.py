@@ -93,6 +93,7 @@ def test_parts_of_zero_offloads_step() -> None:
     assert sum(parts.values()) == made.step_ns
 
 
+@pytest.mark.soak
 def test_faster_parts_and_more_room_make_no_step_slower() -> None:
     more = {
         "gpu": [{"gpu.capacity_bytes": f"{each}MiB"} for each in (4096, 1400, 1200)],
