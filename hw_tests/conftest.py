@@ -59,6 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell has its background jobs ignore it, and what is to be interrupted would go on for ever.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as nohup does
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGXCPU, _end_test)
     # Several threads of PyTorch's would wait for each other longer than they compute, here and in
     # programs that tests start.
