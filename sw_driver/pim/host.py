@@ -26,11 +26,18 @@ _NOT_ON_HOST = ("barrier", "lock", "unlock")
 """Kernels of the package that only cores have, since they wait for other cores."""
 
 _SPAN = np.dtype([("start", "u8"), ("stop", "u8"), ("is_written", "u4"), ("unused", "u4")])
-_READ, _WRITTEN, _STACK, _DIVISION = range(0x100, 0x104)
+_READ, _WRITTEN, _STACK, _DIVISION, _QUOTIENT, _TRAP, _UNMAPPED, _ARRAY = range(0x100, 0x108)
 """Faults of ``host.c``."""
 _FAULTS = {
     _STACK: ("unmapped", "a stack of more than 65536 bytes"),
     _DIVISION: ("division", "a division by zero"),
+    _QUOTIENT: ("division", "a division of the least integer by -1"),
+    _TRAP: ("stop", "a trap, as of __builtin_trap()"),
+    _UNMAPPED: (
+        "unmapped",
+        "a touch of memory that is not there, as of a stack of more than 65536 bytes",
+    ),
+    _ARRAY: ("unmapped", "a write beyond an array on its stack"),
 }
 _LOCK = threading.Lock()
 """Held while a kernel runs: a library has one memory."""

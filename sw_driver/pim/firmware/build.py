@@ -31,7 +31,8 @@ _CHECKS = [
     *("--param", "asan-stack=0", "--param", "asan-globals=0"),
     *("-fno-builtin", "-fno-tree-vectorize", "-fno-tree-loop-distribute-patterns"),
     *("-finstrument-functions", "-finstrument-functions-exclude-file-list=pim.h"),
-    *("-nodefaultlibs", "-lc", "-Wl,-Bsymbolic"),
+    *("-fstack-clash-protection", "-fstack-protector-strong"),
+    *("-nodefaultlibs", "-lc", "-Wl,-Bsymbolic,-z,relro,-z,now"),
 ]
 """Options that have each access, call and division of a kernel on the host ask ``host.c`` first,
 with no library of the compiler's. Nothing is made of several accesses that would not ask."""
@@ -104,10 +105,14 @@ def compile_library(path: Path, more: Iterable[Path] = ()) -> ctypes.CDLL:
     """The kernels for the host, as a library at ``path``, with ``more`` C files, which may define
     kernels of their own."""
     sources = [*(_FOLDER / each for each in [*_KERNELS, "host.c", _LAST]), *more]
-    subprocess.run(
-        ["gcc", *_COMMON, *_CHECKS, "-fPIC", "-shared", *sources, "-o", path], check=True
-    )
-    library = ctypes.CDLL(str(path))
+    # Under a name of its own: one that was loaded before would be loaded again as it was.
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        made = Path(folder) / path.name
+        subprocess.run(
+            ["gcc", *_COMMON, *_CHECKS, "-fPIC", "-shared", *sources, "-o", made], check=True
+        )
+        library = ctypes.CDLL(str(made))
+        made.replace(path)
     library.kernel_name.restype = ctypes.c_char_p
     return library
 

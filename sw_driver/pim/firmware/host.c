@@ -2,6 +2,10 @@
 #include "pim.h"
 
 #include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define UNCHECKED __attribute__((no_sanitize_address, no_instrument_function, noinline))
 
@@ -25,9 +29,10 @@ void pools(const u32 *slots, u32 count) {
 void lock(u32 place, u32 cores) { (void)place, (void)cores; }
 void unlock(u32 place) { (void)place; }
 
-u32 kernel_count(void) { return (u32)(__stop_kernels - __start_kernels); }
-const char *kernel_name(u32 number) { return __start_kernels[number].name; }
-u32 kernel_words(u32 number) { return __start_kernels[number].words; }
+/* Any thread asks for them, also while a kernel runs in another one. */
+UNCHECKED u32 kernel_count(void) { return (u32)(__stop_kernels - __start_kernels); }
+UNCHECKED const char *kernel_name(u32 number) { return __start_kernels[number].name; }
+UNCHECKED u32 kernel_words(u32 number) { return __start_kernels[number].words; }
 
 UNCHECKED const struct kernel *kernel_of(u32 number) {
     if (host_numbers) number = number < host_numbers_count ? host_numbers[number] : ~0u;
@@ -37,33 +42,52 @@ UNCHECKED const struct kernel *kernel_of(u32 number) {
 /* Bounds. The compiler has each access of a kernel call one of the functions below first, as it
    does for the kernel address sanitizer of Linux, and each division, as for that of undefined
    behaviour, and each call, as for a profile. A kernel may touch its spans, some of the stack and
-   what is the library's. */
+   what is the library's, but for the state of what is here. What the processor itself stops comes
+   as a signal: a stack that goes beyond its end, a trap, a quotient that does not fit. */
 
-enum { MOST_WORDS = 64, STACK_BYTES = 1 << 16 };
-enum { FAULT = 0x100, READ = FAULT, WRITTEN, STACK, DIVISION };
+enum { MOST_WORDS = 64, STACK_BYTES = 1 << 16, SIGNAL_STACK_BYTES = 1 << 16 };
+enum { FAULT = 0x100, READ = FAULT, WRITTEN, STACK, DIVISION, QUOTIENT, TRAP, UNMAPPED, ARRAY, ENDED };
 
 struct span { u64 start, stop; u32 is_written, unused; }; /* addresses of the host */
 
 extern const u8 __ehdr_start[] __attribute__((visibility("hidden")));
 extern const u8 _end[] __attribute__((visibility("hidden")));
 
+static const struct { int signal, fault; } signals[] = {
+    {SIGFPE, QUOTIENT}, {SIGILL, TRAP}, {SIGTRAP, TRAP}, {SIGSEGV, UNMAPPED}, {SIGBUS, UNMAPPED},
+};
+enum { SIGNALS = sizeof signals / sizeof *signals };
+
 u64 host_place; /* of a fault */
-static const struct span *spans; /* none: nothing is checked */
-static u32 span_count;
-static const u8 *stack_top;
-static jmp_buf before;
+
+static struct {
+    const struct span *spans; /* none: nothing is checked */
+    u32 span_count, cause;
+    const u8 *stack_top;
+    long thread; /* that the kernel runs in */
+    sigjmp_buf before;
+    struct sigaction old[SIGNALS];
+    stack_t old_stack;
+    u8 stack[SIGNAL_STACK_BYTES];
+} state;
+
+UNCHECKED __attribute__((noreturn)) static void stop(int fault) { siglongjmp(state.before, fault); }
 
 UNCHECKED static void check(u64 place, u64 size, int is_written) {
-    if (!spans) return;
-    u64 stack = (u64)__builtin_frame_address(0), top = (u64)stack_top, stop = place + size;
-    if (top - stack > STACK_BYTES) longjmp(before, STACK);
-    if (place >= stack && stop <= top) return;
-    for (u32 i = 0; i < span_count; i++)
-        if (place >= spans[i].start && stop <= spans[i].stop && spans[i].is_written >= (u32)is_written)
-            return;
-    if (place >= (u64)__ehdr_start && stop <= (u64)_end) return;
+    if (!state.spans) return;
+    u64 stack = (u64)__builtin_frame_address(0), top = (u64)state.stack_top, end = place + size;
+    if (top - stack > STACK_BYTES) stop(STACK);
+    if (place >= stack && place <= end && end <= top) return;
     host_place = place;
-    longjmp(before, is_written ? WRITTEN : READ);
+    for (u32 i = 0; i < state.span_count; i++) {
+        const struct span *at = state.spans + i;
+        if (place < at->start || place > at->stop || at->is_written < (u32)is_written) continue;
+        if (place <= end && end <= at->stop) return;
+        if (at->stop > host_place) host_place = at->stop; /* the first byte that is not there */
+    }
+    int is_mine = place < (u64)(&state + 1) && end > (u64)&state;
+    if (place >= (u64)__ehdr_start && place <= end && end <= (u64)_end && !is_mine) return;
+    stop(is_written ? WRITTEN : READ);
 }
 
 #define ACCESSES(SIZE)                                                                         \
@@ -83,19 +107,78 @@ UNCHECKED void __cyg_profile_func_enter(void *function, void *caller) {
 }
 UNCHECKED void __cyg_profile_func_exit(void *function, void *caller) { (void)function, (void)caller; }
 UNCHECKED void __ubsan_handle_divrem_overflow_abort(void) {
-    if (!spans) __builtin_trap();
-    longjmp(before, DIVISION);
+    if (!state.spans) __builtin_trap();
+    stop(DIVISION);
+}
+
+/* In place of those of the host's C library, which check nothing. */
+#define OWN UNCHECKED __attribute__((visibility("hidden")))
+OWN void __stack_chk_fail(void) {
+    if (!state.spans) __builtin_trap();
+    stop(ARRAY);
+}
+OWN void abort(void) { __builtin_trap(); }
+OWN void *memmove(void *to, const void *from, size_t count) {
+    u8 *t = to;
+    const u8 *f = from;
+    check((u64)f, count, 0), check((u64)t, count, 1);
+    if (t <= f)
+        for (size_t i = 0; i < count; i++) t[i] = f[i];
+    else
+        while (count--) t[count] = f[count];
+    return to;
+}
+OWN void *memcpy(void *to, const void *from, size_t count) { return memmove(to, from, count); }
+OWN void *memset(void *to, int value, size_t count) {
+    check((u64)to, count, 1);
+    for (size_t i = 0; i < count; i++) ((u8 *)to)[i] = (u8)value;
+    return to;
+}
+OWN int memcmp(const void *one, const void *other, size_t count) {
+    const u8 *a = one, *b = other;
+    check((u64)a, count, 0), check((u64)b, count, 0);
+    for (size_t i = 0; i < count; i++)
+        if (a[i] != b[i]) return a[i] - b[i];
+    return 0;
+}
+
+/* Ends the kernel, if it is its own thread's; else what was there before is for the signal. */
+UNCHECKED static void caught(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    u32 i = 0;
+    while (i < SIGNALS - 1 && signals[i].signal != signal) i++;
+    if (state.spans && info->si_code > 0 && syscall(SYS_gettid) == state.thread) {
+        host_place = (u64)info->si_addr;
+        stop(signals[i].fault);
+    }
+    sigaction(signal, state.old + i, 0);
+    if (info->si_code <= 0) raise(signal); /* it would not come again by itself */
+}
+
+/* Below this one's frame is the kernel's stack: it may be in any state, so nobody returns to it. */
+UNCHECKED __attribute__((noreturn)) static void begin(u32 number, u32 words, const u32 *a) {
+    u32 own[MOST_WORDS];
+    for (u32 i = 0; i < words; i++) own[i] = a[i];
+    state.stack_top = (const u8 *)__builtin_frame_address(0);
+    state.cause = run(number, words, own);
+    stop(ENDED);
 }
 
 /* Runs a kernel, which may touch these spans; returns a cause, or a fault. */
 UNCHECKED u32 host_run(u32 number, u32 words, const u32 *a, const struct span *all, u32 count) {
-    u32 own[MOST_WORDS];
     if (words > MOST_WORDS) return CAUSE_WORDS;
-    for (u32 i = 0; i < words; i++) own[i] = a[i];
-    stack_top = (const u8 *)__builtin_frame_address(0);
-    span_count = count, spans = all;
-    u32 cause = (u32)setjmp(before);
-    if (!cause) cause = run(number, words, own);
-    spans = 0;
-    return cause;
+    stack_t stack = {.ss_sp = state.stack, .ss_size = sizeof state.stack};
+    struct sigaction action = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    state.thread = syscall(SYS_gettid);
+    sigaltstack(&stack, &state.old_stack);
+    for (u32 i = 0; i < SIGNALS; i++) sigaction(signals[i].signal, &action, state.old + i);
+    int fault = sigsetjmp(state.before, 1);
+    if (!fault) {
+        state.span_count = count, state.spans = all;
+        begin(number, words, a);
+    }
+    state.spans = 0;
+    for (u32 i = 0; i < SIGNALS; i++) sigaction(signals[i].signal, state.old + i, 0);
+    sigaltstack(&state.old_stack, 0);
+    return fault == ENDED ? state.cause : (u32)fault;
 }
