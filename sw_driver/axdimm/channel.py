@@ -166,10 +166,10 @@ class Channel:
         """
         while self._user.holder is not None:
             yield self._user
-        self._user.holder = user
         if self.run is None or not self.is_running(self.domain.now):
             before = max(self._transport.now(self.number), self.occupied_until)
             self.domain.now = max(self.domain.now, before)
+        self._user.holder = user
 
     def leave(self) -> None:
         """The channel is free for others."""

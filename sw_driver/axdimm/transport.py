@@ -87,6 +87,7 @@ class Transport(ABC):
 
     def join(self, clock: Clock) -> None:
         """Tells the time by a clock that others share, from the beginning on."""
+        self.domain.check_open()
         self.domain = Domain(
             clock, mhz=self.fabric_mhz, question_cycles=self.domain.question_cycles
         )
@@ -151,10 +152,12 @@ class Transport(ABC):
 
     def fabric_cycles(self, channel: int) -> int:
         """Fabric cycles that the channel has been simulated for; 0 on an untimed backend."""
+        self.domain.check_open()
         return 0
 
     def now(self, channel: int) -> int:
         """The module's time up to which the channel has been used, in fabric cycles."""
+        self.domain.check_open()
         return 0
 
     def record_link(self, record: bool) -> None:
@@ -169,9 +172,11 @@ class Transport(ABC):
         """
         return np.empty((0, 2), dtype=np.uint64)
 
-    @abstractmethod
     def close(self) -> None:
-        """Releases the device. Calling it twice does no harm."""
+        """Releases the device, when calls of other threads are over. Calling it twice does no
+        harm."""
+        with self.domain.clock.within():
+            self.domain.close()
 
 
 class TimedTransport(Transport):

@@ -126,10 +126,21 @@ class Domain:
         self.timed = question_cycles > 0
         self.now = 0
         """Time, in cycles, of the operation that takes a step at present."""
+        self.closed = False
+        """Whether the device was closed."""
         self._turns: dict[str, Exclusive] = {}
         # Ticks of a clock of its own are cycles, those of a shared one picoseconds.
         shared = clock is not None and self.timed
         self._cycle_ticks = 10**6 / Fraction(mhz) if shared else None
+
+    def close(self) -> None:
+        """Have every later call of the device refused, by :meth:`check_open`."""
+        self.closed = True
+
+    def check_open(self) -> None:
+        """Raise :class:`~sw_driver.device.errors.ClosedError` if the device was closed."""
+        if self.closed:
+            raise ClosedError("the device was closed: open it again")
 
     def turn(self, what: str) -> Exclusive:
         """Return what one operation has at a time, by its name; always the same one."""

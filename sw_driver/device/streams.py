@@ -403,9 +403,11 @@ def whole_call(domain: Domain, what: str, steps: Generator[Any, None, T], turn: 
 
     The call begins when the calls of other threads are over, and has ``turn``, see
     :meth:`~sw_driver.device.clock.Domain.turn`, for itself. Steps that a call of the same thread
-    asks for belong to that call, and are carried out at once.
+    asks for belong to that call, and are carried out at once. Raises
+    :class:`~sw_driver.device.errors.ClosedError` if the device was closed.
     """
     if domain.clock.is_within:
+        domain.check_open()
         return finished(steps)
     handle: Handle[T] = Handle(what, domain)
     with domain.clock:
@@ -427,6 +429,7 @@ def one_call(
         @wraps(method)
         def call(transport: D, *args: P.args, **kwargs: P.kwargs) -> T:
             if transport.domain.clock.is_within:
+                transport.domain.check_open()
                 return method(transport, *args, **kwargs)
             arguments = signature.bind(transport, *args, **kwargs).arguments
 
@@ -447,6 +450,7 @@ def _alone(domain: Domain, steps: Generator[Any, None, T], turn: Exclusive) -> S
         yield turn
     turn.holder = steps
     try:
+        domain.check_open()
         return (yield from steps)
     finally:
         turn.release(domain)

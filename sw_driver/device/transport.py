@@ -31,6 +31,7 @@ class Transport(Protocol):
     A call begins at ``domain.now``, or later, and leaves there when it is over. Any thread may
     call: one that is not in the middle of a call of ``domain.clock`` waits for those of others, see
     :func:`~sw_driver.device.streams.whole_call`. Generators are for who is in the middle of one.
+    After :meth:`close` each call raises :class:`~sw_driver.device.errors.ClosedError`.
     """
 
     name: str

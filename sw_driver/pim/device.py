@@ -128,6 +128,7 @@ class Pim:
         kernel_limit_cycles: int = KERNEL_LIMIT_CYCLES,
     ) -> None:
         limit = check_integer("kernel_limit_cycles", kernel_limit_cycles, 1, (1 << 32) - 1)
+        transport.domain.check_open()
         self.transport = transport
         self.config = transport.config
         if clock is not None:
@@ -673,7 +674,8 @@ class Pim:
             yield from domain.catch_up(transport.cycles, transport.advance)
             return (yield from steps)
         finally:
-            domain.now = transport.cycles()
+            if not domain.closed:
+                domain.now = transport.cycles()
             turn.release(domain)
 
     # The rest is for calls.

@@ -12,6 +12,8 @@ import pytest
 
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.registers import arbiter_registers
+from sw_driver.axdimm.transport import kernel_window
+from sw_driver.device.clock import Clock
 from sw_driver.device.errors import ClosedError, DeadlockError
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 
@@ -144,9 +146,39 @@ def test_closing_waits_for_a_call_of_another_thread(backend: str) -> None:
             return {registers.read("id") & 0xFFFFFFFF for _ in range(100)}
 
     assert in_threads(waits, closes) == [{MAGIC}, None]
-    if backend.startswith("rtl"):
-        with pytest.raises(ClosedError):
-            device.transport.read_lines(0, 0, LINE)
+    device.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_a_transport_that_was_closed_does_nothing(backend: str, *, by_itself: bool) -> None:
+    """Whatever it is asked for, in a call of the clock, too; and its device says so, and again."""
+    device = Axdimm(backend)
+    transport, line = device.transport, np.zeros(LINE, np.uint8)
+    pointer = device.MallocAxdimm(LINE, 0)
+    times = {"interval_fabric_cycles": 1, "timeout_fabric_cycles": 10}
+    for _ in range(2):
+        (transport if by_itself else device).close()
+    calls: list[Callable[[], Any]] = [
+        lambda: transport.read_lines(0, 0, LINE),
+        lambda: transport.write_lines(0, 0, line),
+        lambda: transport.poll(0, kernel_window(transport.capacity_bytes), 0, 0, **times),
+        lambda: list(transport.read_steps(0, 0, LINE)),
+        lambda: list(transport.write_steps(0, 0, line)),
+        lambda: transport.backdoor_read(0, 0, LINE),
+        lambda: transport.backdoor_write(0, 0, line),
+        lambda: transport.now(0),
+        lambda: transport.fabric_cycles(0),
+        lambda: transport.join(Clock()),
+    ]
+    for call in calls:
+        with pytest.raises(ClosedError, match="the device was closed: open it again"):
+            call()
+        with transport.domain.clock, pytest.raises(ClosedError, match="open it again"):
+            call()
+    for _ in range(2):
+        with pytest.raises(ClosedError, match="the device was closed: open it again"):
+            device.MemcpyHost2Axdimm(pointer, line, LINE)
     device.close()
 
 

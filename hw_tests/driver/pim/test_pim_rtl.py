@@ -25,8 +25,10 @@ from hw.pim.config import PIM_PRESETS, configure
 from hw.pim.vault.timing import vault_part
 from hw_tests.pim.bank.bank_works import bank_works
 from hw_tests.pim.overlapping_works import check_overlapping_works, random_floats, words_at
+from sw_driver.device.clock import Clock
 from sw_driver.device.errors import ClosedError
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
+from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.descriptor import Opcode, Tensor, Work
@@ -471,13 +473,34 @@ def test_registers_that_do_not_answer(pim: Pim, monkeypatch: pytest.MonkeyPatch)
         _ = pim.idle
 
 
-def test_a_closed_device() -> None:
-    device = Pim(RtlPim(CONFIG))
-    device.close()
-    device.close()
-    for use in (lambda: device.idle, lambda: device.read_memory(0, 4), device.transport.cycles):
-        with pytest.raises(ClosedError):
+@pytest.mark.parametrize("backend", [GoldenPim, CyclesPim, RtlPim])
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_a_closed_device(backend: Callable[..., PimTransport], *, by_itself: bool) -> None:
+    """Nothing that it is asked for is answered, in a call of the clock neither."""
+    device = Pim(backend(CONFIG))
+    transport, beat = device.transport, np.zeros(32, np.uint8)
+    for _ in range(2):
+        (transport if by_itself else device).close()
+    for use in (
+        lambda: device.idle,
+        lambda: device.read_memory(0, 4),
+        lambda: Pim(transport),
+        lambda: Pim(transport, Clock()),
+        lambda: transport.read_register(0),
+        lambda: transport.write_register(0, 0),
+        lambda: transport.read_memory(0, 32),
+        lambda: transport.write_memory(0, beat),
+        lambda: transport.post_memory(0, beat),
+        lambda: list(transport.read_steps(0, 32)),
+        lambda: list(transport.write_steps(0, beat)),
+        lambda: transport.advance(1),
+        transport.cycles,
+    ):
+        with pytest.raises(ClosedError, match=r"was closed.* open it again"):
             use()
+    with device.transport.domain.clock, pytest.raises(ClosedError):
+        transport.read_register(0)
+    device.close()
 
 
 def test_bytes_of_any_number_at_any_place(pim: Pim) -> None:

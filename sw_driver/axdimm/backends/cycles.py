@@ -137,10 +137,12 @@ class CyclesTransport(TimedTransport, GoldenTransport):
 
     def fabric_cycles(self, channel: int) -> int:
         """See :class:`sw_driver.axdimm.transport.Transport`."""
+        self.domain.check_open()
         return self._clocks[channel].fabric_cycles
 
     def now(self, channel: int) -> int:
         """The module's time at the channel, in fabric cycles, idle time included."""
+        self.domain.check_open()
         return self._clocks[channel].now
 
     def rest(self, channel: int, until: int) -> None:

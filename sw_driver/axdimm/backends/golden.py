@@ -201,9 +201,6 @@ class GoldenTransport(Transport):
         state = self._state(channel, address, nbytes, aligned=False)
         return state.memory[address : address + nbytes].copy()
 
-    def close(self) -> None:
-        return
-
     def _state(
         self, channel: int, address: int, nbytes: int, *, aligned: bool = True
     ) -> GoldenChannel:

@@ -21,7 +21,7 @@ from sw_driver.axdimm.transport import (
     kernel_window,
 )
 from sw_driver.device.clock import OTHERS_FIRST, Domain, Steps
-from sw_driver.device.errors import ClosedError, DeviceInUseError, InvalidArgumentError
+from sw_driver.device.errors import DeviceInUseError, InvalidArgumentError
 from sw_driver.device.transport import DeviceTimeout
 
 from ...numbers import LEAST, check_integer, check_number
@@ -132,7 +132,6 @@ class MappedTransport(Transport):
         self.channels = channels
         self.fabric_mhz = fabric_mhz
         self.domain = Domain(mhz=fabric_mhz)
-        self._closed = False
         self._map = device if isinstance(device, MappedFile) else MappedFile(device)
         self.capacity_bytes = self._map.nbytes // channels
         if self.capacity_bytes < 4 * WINDOW_BYTES or self.capacity_bytes.bit_count() != 1:
@@ -223,7 +222,7 @@ class MappedTransport(Transport):
         """See :class:`~sw_driver.axdimm.transport.Transport`; calls of other threads are over
         first."""
         with self.domain.clock.within():
-            self._closed = True
+            super().close()
             self._map.close()
 
     def __enter__(self) -> MappedTransport:
@@ -234,8 +233,7 @@ class MappedTransport(Transport):
 
     def _place(self, channel: int, address: int, nbytes: int) -> tuple[int, int]:
         """Where in the map the access begins, and how many of its bytes are not registers."""
-        if self._closed:
-            raise ClosedError("the device was closed: open it again")
+        self.domain.check_open()
         check_bytes(self, channel, address, nbytes)
         in_memory = max(0, min(nbytes, self._windows - address))
         return channel * self.capacity_bytes + address, in_memory

@@ -28,7 +28,7 @@ from sw_driver.axdimm.transport import (
     check_bytes,
 )
 from sw_driver.device.clock import Domain
-from sw_driver.device.errors import ClosedError, InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.device.transport import DeviceFault
 from sw_driver.files import Unfinished
 
@@ -163,8 +163,7 @@ class VerilatedTransport(TimedTransport):
         self, channel: int, address: int = 0, nbytes: int = 0, *, lines: bool = True
     ) -> None:
         """Raises what is wrong with a call before it goes to C, which checks nothing."""
-        if self._module is None:
-            raise ClosedError("the device was closed: open it again")
+        self.domain.check_open()
         check_bytes(self, channel, address, nbytes, lines=lines)
 
     def _call(self, function: str, channel: int, *arguments: Any) -> Any:
@@ -235,7 +234,7 @@ class VerilatedTransport(TimedTransport):
     def wake(self, channel: int, at: int | None) -> None:
         """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
         super().wake(channel, at)
-        if self._module is not None:
+        if not self.domain.closed:
             self._call("wake", channel, at or 0)
 
     def catch_up(self, channel: int) -> Generator[None, None, None]:
@@ -355,6 +354,7 @@ class VerilatedTransport(TimedTransport):
             self._storage.clear()
             whole = self._finalizer() == _OK
             self._module = None
+            super().close()
             if not any(file.is_given_up for file in (*self._waves, *self._traces)):
                 self._keep_files(has_wave, whole, end)
 

@@ -146,6 +146,7 @@ class CyclesPim(GoldenPim):
 
     def cycles(self) -> int:
         """Cycles that have passed."""
+        self.domain.check_open()
         return self._clock
 
     def _pass(self, cycles: int) -> None:

@@ -162,10 +162,13 @@ class GoldenPim(PimTransport):
 
     def cycles(self) -> int:
         """0: there is no clock."""
+        self.domain.check_open()
         return 0
 
     def close(self) -> None:
-        """Does nothing: there is nothing to release."""
+        """See :class:`~sw_driver.device.transport.Transport`."""
+        with self.domain.clock.within():
+            self.domain.close()
 
     def _is_of_ring(self, address: int) -> bool:
         return any(address in ring.region for ring in self._rings.rings)

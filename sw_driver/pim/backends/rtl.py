@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from hw.pim.config import BEAT_BYTES, PimConfig
 from hw.pim.vault.timing import VaultPart, VaultTiming, vault_part
 from sw_driver.device.clock import Domain, Steps, finished
-from sw_driver.device.errors import ClosedError
 from sw_driver.device.streams import whole_call
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.files import Unfinished
@@ -196,7 +195,7 @@ class RtlPim(PimTransport):
         trace could not be written in full; then there is none."""
         with self.domain.clock.within():
             failed = self._finalizer()
-            self._stack = None
+            self.domain.close()
         trace, self._trace = self._trace, None
         if trace is not None:
             if not failed:
@@ -241,8 +240,7 @@ class RtlPim(PimTransport):
             raise no_memory(what, self.config)
 
     def _check_open(self, *, answering: bool = True) -> None:
-        if self._stack is None:
-            raise ClosedError("the device was closed: open it again")
+        self.domain.check_open()
         if answering and self._silent:
             raise DeviceTimeout("the registers have stopped answering: open the device again")
 
