@@ -31,7 +31,7 @@ from sw_driver.numbers import check_integer
 from .bounds import check_bounds
 from .cores import Core, Kernel, KernelCounters, offset_in, window_of
 from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
-from .placing import PlacedTensor
+from .placing import PlacedTensor, integers
 from .planning import planned, units_in_groups
 from .programs import WINDOW_BYTES, Command, Firmware, Window
 from .registers import PoolRegisters, pool_map, ring_map
@@ -128,6 +128,14 @@ class Pim:
         kernel_limit_cycles: int = KERNEL_LIMIT_CYCLES,
     ) -> None:
         limit = check_integer("kernel_limit_cycles", kernel_limit_cycles, 1, (1 << 32) - 1)
+        if not isinstance(firmware, Firmware | None):
+            raise InvalidArgumentError(
+                f"firmware is {firmware!r}: expected a Firmware, such as Firmware.of(image)"
+            )
+        if not hasattr(transport, "domain"):
+            raise InvalidArgumentError(
+                f"transport is {transport!r}: expected one, such as GoldenPim(config)"
+            )
         transport.domain.check_open()
         self.transport = transport
         self.config = transport.config
@@ -196,9 +204,9 @@ class Pim:
             raise InvalidArgumentError(f"got {args!r} and {ret!r}: expected a Work and a Tensor")
         banks, units = 0, check_integer("num_pim", num_pim, None)
         if pim_ids is not None:
-            ids = list(pim_ids)
+            ids = list(integers("pim_ids", "banks", pim_ids, None))
             # A bank that the stack does not have is for the pool to refuse, if a bit can say it.
-            strange = [bank for bank in ids if type(bank) is not int or not 0 <= bank < 32]
+            strange = [bank for bank in ids if not 0 <= bank < 32]
             problem = None
             if whole_groups:
                 problem = (
@@ -573,7 +581,12 @@ class Pim:
 
         Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for another shape or type.
         """
-        placed.check()
+        _check_placed(placed)
+        if not isinstance(values, np.ndarray):
+            raise InvalidArgumentError(
+                f"got a {type(values).__name__} of values: expected a numpy array, float32 of "
+                f"shape {placed.shape}"
+            )
         if values.shape != placed.shape or values.dtype != np.float32:
             raise InvalidArgumentError(
                 f"the values are {values.dtype} of shape {values.shape}: expected float32 of "
@@ -588,7 +601,7 @@ class Pim:
 
     def read_tensor(self, placed: PlacedTensor) -> NDArray[np.float32]:
         """The tensor's values."""
-        placed.check()
+        _check_placed(placed)
         values = np.empty(placed.shape, np.float32)
 
         def steps() -> Steps:
@@ -813,6 +826,12 @@ class Pim:
         else:
             return held
         raise UnknownWorkError(problem, work_id=work_id, last=held)
+
+
+def _check_placed(placed: PlacedTensor) -> None:
+    if not isinstance(placed, PlacedTensor):
+        raise InvalidArgumentError(f"got {placed!r}: expected a tensor in the stack")
+    placed.check()
 
 
 def _meet(one: range, other: range) -> bool:

@@ -63,12 +63,12 @@ class HostLibrary:
                 f"the library is {library!r}: expected what compile_library returned"
             )
         self._library = library
-        library.kernel_name.restype = ctypes.c_char_p
-        numbers = range(library.kernel_count())
-        names = [library.kernel_name(each).decode() for each in numbers]
+        library.library_name.restype = ctypes.c_char_p
+        numbers = range(library.library_count())
+        names = [library.library_name(each).decode() for each in numbers]
         self._numbers = dict(zip(names, numbers, strict=True))
         self.kernels = {
-            name: library.kernel_words(number) for name, number in self._numbers.items()
+            name: library.library_words(number) for name, number in self._numbers.items()
         }
         """Words of arguments, by the kernel's name."""
 

@@ -22,7 +22,7 @@ from sw_driver.device.clock import Exclusive, Steps
 from sw_driver.device.errors import InvalidArgumentError, RefusedWorkError
 from sw_driver.device.streams import Handle, Stream
 from sw_driver.machine.processors import XEON_E5_2630_V3
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.numbers import check_integer, check_name, check_number
 
 from .bounds import check_bounds
 from .buffers import Buffer, Held
@@ -50,6 +50,8 @@ __all__ = [
 
 _CPU_CORES = 8
 """Of the paper's CPU."""
+_MOST_NS = 1e15
+"""Nanoseconds of a kernel at most, 12 days."""
 
 
 class Device(NamedTuple):
@@ -132,6 +134,8 @@ class Kernel(Held):
     ) -> None:
         super().__init__(f"the kernel {name!r}", self._release_slots)
         config, firmware = context.pim.config, context.pim.firmware
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"a kernel's name is {name!r}: expected a string")
         # Copies: a list that is given is its owner's, and may change.
         works, arguments = listed("works", works), listed("arguments", arguments)
         self.context, self.name, self.command = context, name, command
@@ -141,7 +145,7 @@ class Kernel(Held):
                 raise InvalidArgumentError(f"works have {work!r}: expected what work_on returns")
         if command is None and not works:
             raise InvalidArgumentError(f"{name} does nothing: give a command, or works")
-        if len(uses) != len(tensors) or set(uses) - set("rwb"):
+        if not isinstance(uses, str) or len(uses) != len(tensors) or set(uses) - set("rwb"):
             raise InvalidArgumentError(
                 f"{name} has {len(tensors)} tensors, and uses {uses!r}: expected r, w or b (read, "
                 "all written, both) for each"
@@ -350,7 +354,12 @@ class Context:
     ) -> None:
         if not isinstance(platform, Platform):
             raise InvalidArgumentError(f"got {platform!r}: expected a Platform")
-        self.platform, self.pim, self.cpu_ns = platform, platform.pim, cpu_ns
+        if not callable(cpu_ns):
+            raise InvalidArgumentError(
+                f"cpu_ns is {cpu_ns!r}: expected a function of a kernel that returns ns, such as "
+                "lambda kernel: 500"
+            )
+        self.platform, self.pim, self._cpu_ns = platform, platform.pim, cpu_ns
         self.library = None if library is None else HostLibrary(library)
         """The host's kernels, if they are not the package's."""
         self.host_kernels = package_kernels() if self.library is None else self.library.kernels
@@ -402,6 +411,16 @@ class Context:
         kernel = Kernel(self, name, works, command, arguments, uses)
         self.kernel_names.add(name)
         return kernel
+
+    def cpu_ns(self, kernel: Kernel) -> float:
+        """Return what the host takes for a kernel.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if the context's ``cpu_ns``
+        returns no number of ns.
+        """
+        value = self._cpu_ns(kernel)
+        check_number(f"what cpu_ns returns for {kernel.name}", value, 0, _MOST_NS)
+        return value
 
     def check_buffers(self, buffers: Iterable[Buffer]) -> None:
         """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a buffer of another

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from hw.pim.config import STRIPE_BYTES
 from hw.pim.work.descriptor import FORMS, Opcode
 from sw_driver.device.errors import InvalidArgumentError, OutOfMemoryError
-from sw_driver.numbers import check_integer
+from sw_driver.numbers import check_integer, check_name
 
 from .buffers import Buffer
 from .descriptor import ELEMENT_BYTES, Tensor, Work
@@ -26,7 +26,7 @@ from .ring import driver_place, least_bank_bytes
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["PlacedTensor", "StackMemory", "work_on"]
+__all__ = ["PlacedTensor", "StackMemory", "integers", "work_on"]
 
 _MOST_COLUMNS = (1 << 24) - 1
 """Columns of a work at most."""
@@ -46,8 +46,15 @@ class PlacedTensor:
     """Buffer that the tensor lies in, if it came from a :class:`StackMemory`."""
 
     def __post_init__(self) -> None:
-        for name in ("shape", "strides"):  # or a list would change with its owner's
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        set_field = object.__setattr__
+        set_field(self, "address_bytes", check_integer("address_bytes", self.address_bytes, None))
+        # Copies, as lists may change.
+        set_field(self, "shape", integers("the shape", "extents", self.shape, 0))
+        set_field(self, "strides", integers("the strides", "strides", self.strides, None))
+        if len(self.shape) != len(self.strides):
+            raise InvalidArgumentError(
+                f"the shape is {self.shape}, the strides are {self.strides}: expected as many"
+            )
 
     def __enter__(self) -> PlacedTensor:
         return self
@@ -77,7 +84,15 @@ class PlacedTensor:
     def __getitem__(self, slices: slice | tuple[slice, ...]) -> PlacedTensor:
         """The part that these slices of the first indices take."""
         each = slices if isinstance(slices, tuple) else (slices,)
-        taken = [range(extent)[one] for extent, one in zip(self.shape, each, strict=False)]
+        if len(each) > len(self.shape) or not all(isinstance(one, slice) for one in each):
+            raise InvalidArgumentError(
+                f"the indices are {slices!r}: expected slices, such as [1:2], of {len(self.shape)} "
+                "indices at most"
+            )
+        try:
+            taken = [range(extent)[one] for extent, one in zip(self.shape, each, strict=False)]
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(f"the indices are {slices!r}: {error}") from None
         steps = zip(taken, self.strides, strict=False)
         return replace(
             self,
@@ -88,6 +103,8 @@ class PlacedTensor:
 
     def view(self, *indices: int) -> PlacedTensor:
         """The part with these indices in this order, and the others zero."""
+        for index in indices:
+            check_integer("an index", index, 0, len(self.shape) - 1)
         shape, strides = (
             tuple(each[index] for index in indices) for each in (self.shape, self.strides)
         )
@@ -143,17 +160,51 @@ class PlacedTensor:
 def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | int) -> Work:
     """The work ``opcode`` on operands, by their names, to ``result``: its sizes are those of the
     tensors, of which one that has fewer indices has its last ones. What else it takes is given,
-    too."""
+    too.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no opcode, operands
+    that it does not have, and settings that no work has.
+    """
+    if opcode not in FORMS:
+        known = ", ".join(each.name for each in FORMS)
+        raise InvalidArgumentError(f"the opcode is {opcode!r}: expected one of Opcode, {known}")
     values: dict[str, Any] = settings | {"result": result}
+    extents: dict[str, int] = {}
+    for name in settings:
+        check_name(f"what {Opcode(opcode).name} is given", name, Work.__dataclass_fields__)
     for name, sizes in FORMS[opcode].tensors.items():
-        tensor: PlacedTensor = values[name]
+        tensor: Any = values.get(name)
+        if not isinstance(tensor, PlacedTensor) or len(tensor.shape) > len(sizes):
+            raise InvalidArgumentError(
+                f"{Opcode(opcode).name}'s {name} is {tensor!r}: expected a buffer, or a part of "
+                f"one, of {len(sizes)} indices at most"
+            )
         missing = len(sizes) - len(tensor.shape)
-        values |= zip(sizes, [1] * missing + [*tensor.shape], strict=True)
+        for size, extent in zip(sizes[missing:], tensor.shape, strict=True):
+            if extents.setdefault(size, extent) != extent:
+                raise InvalidArgumentError(
+                    f"{Opcode(opcode).name}'s {name} has {extent} {size}, another operand of it "
+                    f"{extents[size]}: expected as many"
+                )
+        values |= dict.fromkeys(sizes, 1) | extents
         strides = (*[0] * missing, *tensor.strides)
         values[name] = Tensor(
             address_bytes=tensor.address_bytes, strides=strides, buffer=tensor.buffer
         )
     return Work(opcode=opcode, **values)
+
+
+def integers(what: str, expected: str, values: Any, least: int | None = 1) -> tuple[int, ...]:
+    """Return integers, numpy's among them, as a tuple of Python's.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for anything else.
+    """
+    if not isinstance(values, str | bytes):
+        with suppress(TypeError):
+            values = tuple(values)
+    if not isinstance(values, tuple):
+        raise InvalidArgumentError(f"{what} is {values!r}: expected {expected}, such as (4, 16)")
+    return tuple(check_integer(f"one of {what}", value, least) for value in values)
 
 
 class StackMemory:
@@ -174,15 +225,10 @@ class StackMemory:
         Raises :class:`~sw_driver.device.errors.OutOfMemoryError`, and
         :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no shape.
         """
-        with suppress(TypeError):
-            shape = tuple(shape)
-        if not isinstance(shape, tuple):
-            raise InvalidArgumentError(
-                f"the shape of {name} is {shape!r}: expected extents, such as (4, 16)"
-            )
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"a buffer's name is {name!r}: expected a string")
+        shape = integers(f"the shape of {name}", "extents", shape)
         check_integer(f"the number of extents of {name}", len(shape))
-        for extent in shape:
-            check_integer(f"an extent of {name}", extent)
         slices, slice_bytes = shape[0], ELEMENT_BYTES * prod(shape[1:])
         step_bytes = slice_bytes
         if slices > 1 and slice_bytes >= STRIPE_BYTES:

@@ -72,6 +72,8 @@ class Firmware:
 
         Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no image.
         """
+        if not isinstance(image, bytes | None):
+            raise InvalidArgumentError(f"the image is {image!r}: expected bytes")
         if image is None:
             image = (files("sw_driver.pim.firmware") / "firmware.bin").read_bytes()
         _, begin, end = struct.unpack_from("<3I", image.ljust(12, b"\0"))
@@ -91,10 +93,12 @@ class Firmware:
         there, and for arguments that are not as many or do not fit.
         """
         name, arguments = command
-        if name not in self.kernels:
+        if not isinstance(name, str) or name not in self.kernels:
             raise InvalidArgumentError(
                 f"no kernel {name!r}: expected one of {', '.join(self.kernels)}", name=name
             )
+        if not isinstance(arguments, Sequence) or isinstance(arguments, str | bytes):
+            raise InvalidArgumentError(f"{name}'s arguments are {arguments!r}: expected a list")
         if len(arguments) != self.kernels[name]:
             raise InvalidArgumentError(
                 f"{name} has {len(arguments)} arguments: expected {self.kernels[name]}",
@@ -113,6 +117,8 @@ class Firmware:
         check_integer("words of a command", len(words) - 2, 0, _MOST_WORDS)
         words += [0] * (_SLOT_WORDS - len(words))
         for each in windows:
+            for what, number in zip(Window._fields, each, strict=True):
+                check_integer(f"{what} of a window", number, 0)
             if any(number % BEAT_BYTES for number in each):
                 raise InvalidArgumentError(f"{each}: both have to be multiples of {BEAT_BYTES}")
         beats = [each // BEAT_BYTES for window in windows for each in window]

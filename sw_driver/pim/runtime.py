@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Literal
 
 from sw_driver.device.clock import Steps
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_name
 
 from .opencl import Access, CommandQueue, Context, Event, Kernel, Place, listed
@@ -48,6 +49,10 @@ class Scheduler(CommandQueue):
         self._devices = list(context.platform.devices)
         check_name("principle", principle, PRINCIPLES)
         names = listed("candidates", candidates, "a list of names of kernels, such as ['relu']")
+        if names and not context.kernel_names:
+            raise InvalidArgumentError(
+                f"candidates are {list(names)}, and the context has no kernels: make them first"
+            )
         for name in names:
             check_name("a candidate", name, sorted(context.kernel_names))
         self.candidates = frozenset(names)

@@ -117,9 +117,9 @@ class Host(Kernels):
         self.library = library
         start = self.memory.ctypes.data + START - WINDOW_BYTES
         ctypes.c_void_p.in_dll(library, "memory").value = start
-        numbers = range(library.kernel_count())
+        numbers = range(library.library_count())
         self.firmware = Firmware(
-            {library.kernel_name(i).decode(): library.kernel_words(i) for i in numbers}
+            {library.library_name(i).decode(): library.library_words(i) for i in numbers}
         )
         kind = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint32), ctypes.c_uint32)
         self._called = kind(self._pools)

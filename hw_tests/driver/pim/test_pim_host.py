@@ -41,6 +41,10 @@ KERNEL(smashed, 2) {
     for (u32 i = 0; i < a[1]; i++) x[i] = i;
     WORDS(a[0])[0] = x[1];
 }
+KERNEL(count, 2) { WORDS(a[0])[0] = a[1]; }
+KERNEL(name, 2) { WORDS(a[0])[0] = a[1]; }
+KERNEL(words, 2) { WORDS(a[0])[0] = a[1]; }
+KERNEL(of, 2) { WORDS(a[0])[0] = a[1]; }
 KERNEL(slow, 2) { for (u32 i = 0; i < a[1]; i++) WORDS(a[0])[i % 16] = i; }
 """
 LEAST = 1 << 31
@@ -148,6 +152,7 @@ def test_what_would_end_the_process(
         ("built_in", (64,), [0x0101_0101] * 16),
         ("compared", (60,), [(1 << 32) - 1, 1]),
         ("trapped", (0,), [0, 1]),
+        *((name, (5,), [5, 1]) for name in ("count", "name", "words", "of")),
         ("smashed", (4,), [1, 1]),
     ],
 )

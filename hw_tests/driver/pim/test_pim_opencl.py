@@ -28,6 +28,7 @@ from sw_driver.pim.firmware.build import compile_library
 from sw_driver.pim.opencl import CommandQueue, Context, Kernel, Platform, host_ns
 from sw_driver.pim.placing import PlacedTensor, work_on
 from sw_driver.pim.programs import WINDOW_BYTES, Command, Firmware
+from sw_driver.pim.runtime import Scheduler
 
 CONFIG = configure(preset="tiny", bank_bytes=1 << 17)
 CPU_NS = 32_000
@@ -245,7 +246,34 @@ def refusals(made: Any, other: Made) -> list[tuple[Callable[[], Any], str]]:
         (lambda: context.kernel("a", works=3), "works is 3: expected a list"),
         (lambda: context.kernel("a", "relu", 3), "arguments is 3: expected a list"),
         (lambda: context.buffer("a", 16), "the shape of a is 16: expected extents, such as"),
-        (lambda: context.buffer("a", (4, -1)), "an extent of a is -1"),
+        (lambda: context.buffer("a", (4, -1)), "one of the shape of a is -1"),
+        (lambda: context.buffer(5, (4,)), "a buffer's name is 5: expected a string"),
+        (lambda: context.kernel("a", "relu", (made.x, made.y, 64), None), "uses None: expected r"),
+        (lambda: context.kernel("a", "relu", (made.x, made.y, 64), ["r", "w"]), "expected r, w or"),
+        (lambda: context.kernel("a", ["relu"], (made.x, made.y, 1), "rw"), r"no kernel \['relu'\]"),
+        (lambda: context.kernel(5, "relu", (made.x, made.y, 64), "rw"), "a kernel's name is 5"),
+        (lambda: Context(context.platform, cpu_ns=5), "cpu_ns is 5: expected a function of a"),
+        (lambda: Context(context.platform, cpu_ns=None), "cpu_ns is None: expected a function"),
+        (lambda: made.x[1], r"indices are 1: expected slices, such as \[1:2\], of 2 indices"),
+        (lambda: made.x[1:, 1:, 1:], "expected slices"),
+        (lambda: made.x[1.5:], "slice indices must be integers"),
+        (lambda: made.x.view(2), "an index is 2: expected an integer from 0 to 1"),
+        (lambda: replace(made.x, strides=(1,)), r"the strides are \(1,\): expected as many"),
+        (lambda: replace(made.x, shape=None), "the shape is None: expected extents"),
+        (lambda: replace(made.x, address_bytes="x"), "address_bytes is 'x'"),
+        (lambda: work_on(99, a=made.x, result=made.y), "the opcode is 99: expected one of Opcode"),
+        (lambda: work_on(Opcode.ADD, a=made.x, result=made.y), "ADD's b is None: expected a buf"),
+        (lambda: work_on(Opcode.ADD, d=made.x, result=made.y), "what ADD is given is 'd'"),
+        (lambda: added(made.x, made.x[:2], made.y), "ADD's b has 2 rows, another operand of it 4"),
+        (lambda: context.pim.pim_fix(5, made.double.works[0], Tensor(), 1), "pim_ids is 5"),
+        (lambda: context.pim.write_tensor(None, VALUES), "got None: expected a tensor in the"),
+        (lambda: context.pim.write_tensor(made.x, [1.0]), "got a list of values: expected a numpy"),
+        (lambda: context.pim.read_tensor(5), "got 5: expected a tensor in the stack"),
+        (lambda: Pim(None), "transport is None: expected one, such as GoldenPim"),
+        (lambda: Pim(GoldenPim(CONFIG), firmware=b"a"), "firmware is b'a': expected a Firmware"),
+        (lambda: Firmware.of("a.bin"), "the image is 'a.bin': expected bytes"),
+        (lambda: Firmware.of().words(Command("relu", None)), "relu's arguments are None: expected"),
+        (lambda: Firmware.of().slot(Command("relu", (0, 0, 0)), [(-32, 32)]), "address.* is -32"),
         (lambda: CommandQueue(made, "cpu"), "expected a Context"),
         (lambda: Context(context.pim), "expected a Platform"),
         (lambda: Platform(context), "expected a Pim"),
@@ -257,6 +285,34 @@ def test_what_is_refused(made: Made) -> None:
         for call, message in refusals(made, Made(Context(Platform(pim)))):
             with pytest.raises(InvalidArgumentError, match=message):
                 call()
+
+
+@pytest.mark.parametrize("value", [None, "5", -5, float("nan"), float("inf"), 1e30, True])
+def test_what_is_no_time_of_the_host(value: Any) -> None:
+    """When the kernel runs, and when a scheduler asks what it would take."""
+    with Pim(CyclesPim(CONFIG)) as pim:
+        made = Made(Context(Platform(pim), cpu_ns=lambda _: value))
+        ran = made.queues["cpu"].enqueue_kernel(made.relu)
+        asked = Scheduler(made.context, ["relu"]).enqueue_kernel(made.relu)
+        for event in (ran, asked):
+            with pytest.raises(InvalidArgumentError, match=r"cpu_ns returns for relu is .*: expect"):
+                event.wait()
+
+
+def test_integers_of_numpy(made: Made) -> None:
+    """As shapes, as elements of a small type, whose product it does not hold, and as banks."""
+    queue = made.queues["cpu"]
+    for shape in (np.array([4, 16]), (np.int8(100), np.uint8(100)), [np.int64(3)]):
+        buffer = made.context.buffer("a", shape)  # type: ignore[arg-type]
+        values = np.ones([int(each) for each in shape], np.float32)
+        queue.enqueue_write(buffer, values)
+        assert queue.enqueue_read(buffer).wait().sum() == values.size
+        assert {type(each) for each in (*buffer.shape, *buffer.strides)} == {int}
+    part = made.x[np.int64(1) : np.int64(3)]
+    assert replace(part, address_bytes=np.int64(part.address_bytes)) == part
+    assert type(replace(part, address_bytes=np.int64(4)).address_bytes) is int
+    work, pim = made.double.works[0], made.context.pim
+    pim.wait(pim.pim_fix(np.array([0, 1]), work, work.result, 2))  # type: ignore[arg-type]
 
 
 def test_lists_are_the_programs(made: Made) -> None:

@@ -179,6 +179,8 @@ def test_a_failure_is_forgotten() -> None:
 def test_what_are_no_candidates(candidates: Any, message: str) -> None:
     with Pim(GoldenPim(CONFIG)) as pim:
         context = Context(Platform(pim))
+        with pytest.raises(InvalidArgumentError, match="context has no kernels: make them first"):
+            Scheduler(context, ["relu"])
         x, y = (context.buffer(name, (4, 16)) for name in "xy")
         for name in ("relu", "wait"):
             context.kernel(name, "relu", (x, y, 64), "rw")

@@ -113,7 +113,7 @@ def compile_library(path: Path, more: Iterable[Path] = ()) -> ctypes.CDLL:
         )
         library = ctypes.CDLL(str(made))
         made.replace(path)
-    library.kernel_name.restype = ctypes.c_char_p
+    library.library_name.restype = ctypes.c_char_p
     return library
 
 

@@ -30,13 +30,13 @@ void lock(u32 place, u32 cores) { (void)place, (void)cores; }
 void unlock(u32 place) { (void)place; }
 
 /* Any thread asks for them, also while a kernel runs in another one. */
-UNCHECKED u32 kernel_count(void) { return (u32)(__stop_kernels - __start_kernels); }
-UNCHECKED const char *kernel_name(u32 number) { return __start_kernels[number].name; }
-UNCHECKED u32 kernel_words(u32 number) { return __start_kernels[number].words; }
+UNCHECKED u32 library_count(void) { return (u32)(__stop_kernels - __start_kernels); }
+UNCHECKED const char *library_name(u32 number) { return __start_kernels[number].name; }
+UNCHECKED u32 library_words(u32 number) { return __start_kernels[number].words; }
 
-UNCHECKED const struct kernel *kernel_of(u32 number) {
+UNCHECKED const struct kernel *entry_of(u32 number) {
     if (host_numbers) number = number < host_numbers_count ? host_numbers[number] : ~0u;
-    return number < kernel_count() ? __start_kernels + number : 0;
+    return number < library_count() ? __start_kernels + number : 0;
 }
 
 /* Bounds. The compiler has each access of a kernel call one of the functions below first, as it

@@ -19,7 +19,8 @@ struct kernel {
     char name[24];
 };
 
-/* Defines a kernel and puts it into the table: a plain one, or one that has the pools do works. */
+/* Defines a kernel and puts it into the table, as `kernel_NAME`: a plain one, or one that has the
+   pools do works. */
 #define KERNEL(NAME, COUNT) ENTRY(NAME, COUNT, 0)
 #define RECURSIVE(NAME, COUNT) ENTRY(NAME, COUNT, 1)
 #define ENTRY(NAME, COUNT, WORKS)                                                               \
@@ -32,11 +33,11 @@ extern const struct kernel __start_kernels[], __stop_kernels[];
 
 /* The kernel that has a number, 0 if none has. */
 #ifdef __riscv
-static inline const struct kernel *kernel_of(u32 number) {
+static inline const struct kernel *entry_of(u32 number) {
     return number < (u32)(__stop_kernels - __start_kernels) ? __start_kernels + number : 0;
 }
 #else
-const struct kernel *kernel_of(u32 number);
+const struct kernel *entry_of(u32 number);
 #endif
 
 /* Why a kernel was not run, or did not do what it should. */

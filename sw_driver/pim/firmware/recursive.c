@@ -7,7 +7,7 @@ extern const struct kernel kernel_copy, kernel_fill, kernel_bias, kernel_relu;
 u32 failure;
 
 u32 run(u32 number, u32 words, const u32 *a) {
-    const struct kernel *k = kernel_of(number);
+    const struct kernel *k = entry_of(number);
     if (!k) return failure = CAUSE_KERNEL;
     if (words != k->words) return failure = CAUSE_WORDS;
     /* On the stack: what else is in memory does not push them out of the cache together with it. */
