@@ -41,7 +41,7 @@ _NUMBER = re.compile(
 
 
 def check_name(
-    what: str, name: str, known: Iterable[str], error: type[ValueError] = InvalidArgumentError
+    what: str, name: str, known: Iterable[str], error: type[Exception] = InvalidArgumentError
 ) -> None:
     """Raises ``error`` if no ``what`` has that name, with those that are near."""
     known = list(known)

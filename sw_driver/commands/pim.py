@@ -170,6 +170,11 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
         raise Refusal("--sequences says what to compare: give --validate N, too")
     if options.runtime is None and options.launch_ns is not None:
         raise Refusal("--launch-ns is for the runtime: add --runtime")
+    if options.backend is not None:
+        from sw_driver.numbers import check_name
+        from sw_driver.pim.backends import PIM_BACKENDS
+
+        check_name("--backend", options.backend, PIM_BACKENDS, Refusal)
     if options.train:
         return _train(options, progress)
     if options.cores or options.steps or options.out or options.runtime:

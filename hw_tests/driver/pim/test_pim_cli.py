@@ -35,7 +35,10 @@ SMALL = ["--most-products", "100000"]
         (["--layer", "conv1", "--layer", "x"], ["'x'"]),
         (["--images", "0"], ["'0'", "from 1"]),
         (["--most-products", "-1"], ["'-1'", "at least 0"]),
-        (["--backend", "fpga"], ["no PIM 'fpga'", "expected one of golden"]),
+        *(
+            ([*of, "--backend", "rtk"], ["--backend is 'rtk': did you mean rtl?", "golden, rtl"])
+            for of in ([], ["--train"], ["--pairs"], ["--validate", "2"])
+        ),
         (["--config", "huge"], ["'huge'", "paper"]),
         (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
         (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),
