@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from random import Random
 from typing import Any, NamedTuple
 
@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden import floats
-from golden.narrow import Quantized, decode, packed, step
+from golden.narrow import Quantized, code_of_zero, decode, packed, step, thresholds
 from golden.rules import Reference, reference
 from hw.float.operator import FloatOperator
 from hw.kernel.config import PARAMETERS_PER_BEAT, KernelConfig
 from hw.kernel.registers import kernel_map
 from hw.kernel.unit import RuleUnit
 from hw.logic.line import LINE_BYTES
-from hw.narrow.formats import BLOCK_PARAMETERS, FP32_FORMATS, Formats
+from hw.narrow.formats import BLOCK_PARAMETERS, CODES, FP32_FORMATS, PAIR_BYTES, Formats
 from hw.rules.update_rule import UpdateRule
 
 __all__ = [
@@ -119,7 +119,9 @@ def kernel_run(config: KernelConfig) -> KernelRun:
 
     One run has all tensors in FP32. With narrow formats there are further ones, which have each
     format, each rounding and each table between them, all 256 codes, and gradients that are not
-    finite, with and without ``skip_not_finite``.
+    finite, with and without ``skip_not_finite``; each place of a block's scales in a line; and for
+    each table results at both sides of each of its thresholds, beside parameters of zero, in which
+    all bits of the numbers of the other state's table show.
 
     The registers are first read as the reset leaves them, and at the end as the settings left
     them. Sums and the counts that do not depend on the memory's time are read after each run. The
@@ -137,9 +139,12 @@ def kernel_run(config: KernelConfig) -> KernelRun:
     settings: dict[str, int] = {}
     for number, rule in enumerate(config.update_rules):
         model, constants = _model(rule, config.subnormals), _constants(rule)
-        for formats, not_finite in _RUNS if config.narrow else _RUNS[:1]:
-            count = _NARROW_COUNT if formats.narrow else _COUNT
-            tensors = _tensors(rule, model, constants, formats, count, not_finite, random)
+        for each in _RUNS if config.narrow else _RUNS[:1]:
+            formats = each.formats
+            count = BLOCK_PARAMETERS * each.blocks if formats.narrow else _COUNT
+            tensors = _tensors(rule, model, constants, formats, count, each.not_finite, random)
+            if each.probed:
+                _probe(rule, model, constants, formats, each.probed, tensors, random)
             settings |= {name: _bits(value)[0] for name, value in constants.items()}
             settings |= {"count": count, "rule": number}
             if config.narrow:
@@ -242,6 +247,49 @@ def _tensors(
     return tensors
 
 
+def _probe(
+    rule: UpdateRule,
+    model: Reference,
+    constants: dict[str, np.float32],
+    formats: Formats,
+    state: str,
+    tensors: dict[str, Any],
+    random: Random,
+) -> None:
+    """Have the new ``state`` be at each threshold of its table or just below, in the first block,
+    and just above, in the second; and the other states have all their codes, in an order by chance,
+    beside parameters of zero."""
+    form = formats.form(rule, state)
+    limits = thresholds(form)
+    signs = np.copysign(np.float32(1), limits)
+
+    def normal(gradients: Floats) -> Floats:
+        """Return new numbers of the state, beside the one of the largest gradient."""
+        loaded = {name: np.zeros(gradients.size, np.float32) for name in rule.inputs}
+        numbers = model.step(loaded | {"g": gradients}, constants)[state]
+        return numbers[:-1] * (np.float32(1) / np.abs(numbers[-1]))
+
+    # It is so small that it changes little of the other states.
+    most = np.float32(2.0**-40)
+    below = np.zeros(limits.size, np.uint32)
+    above = np.full(limits.size, most.view(np.uint32))
+    while (above - below > 1).any():
+        middle = (below + above) // 2
+        found = normal(np.append(signs * middle.view(np.float32), most))
+        is_above = np.where(signs < 0, found <= limits, found > limits)
+        above, below = np.where(is_above, middle, above), np.where(is_above, below, middle)
+    tensors["g"] = np.concatenate(
+        [np.append(signs * bits.view(np.float32), most) for bits in (below, above)]
+    )
+    tensors["p"] = np.zeros_like(tensors["g"])
+    zero = np.full(tensors["g"].size, code_of_zero(form), np.uint8)
+    tensors[state] = replace(tensors[state], codes=zero)
+    for name in rule.states:
+        if name != state:
+            scales = _floats([0x3F800000 | random.getrandbits(23) for _ in range(2)])
+            tensors[name] = replace(tensors[name], scales=scales)
+
+
 def _results(
     model: Reference,
     tensors: dict[str, Any],
@@ -268,21 +316,32 @@ def _results(
     return packed(results), wrong
 
 
-_RUNS = (
-    (FP32_FORMATS, False),
-    (Formats(gradients="bf16", copy="bf16"), False),
-    (
-        Formats(parameters="bf16", states="dynamic", copy="fp32", skip_not_finite=True),
-        False,
-    ),
-    (Formats(gradients="bf16", parameters="bf16", states="linear", copy="bf16"), True),
-    (Formats(states="dynamic", skip_not_finite=True), True),
-)
-"""Formats of a rule's runs, and whether some gradients are infinite or NaN. The first is that of
-kernels without narrow formats."""
+class _Run(NamedTuple):
+    """What a run of each rule is."""
 
-_NARROW_COUNT = 2 * BLOCK_PARAMETERS
-"""Parameters of a run in which a tensor is not in FP32."""
+    formats: Formats
+    not_finite: bool = False
+    """Whether some gradients are infinite or NaN."""
+    blocks: int = 2
+    """Blocks of parameters, if a tensor is not in FP32."""
+    probed: str = ""
+    """State whose results are at both sides of each threshold, if one is."""
+
+
+_RUNS = (
+    _Run(FP32_FORMATS),
+    _Run(Formats(gradients="bf16", copy="bf16")),
+    _Run(Formats(parameters="bf16", states="dynamic", copy="fp32", skip_not_finite=True)),
+    _Run(
+        Formats(gradients="bf16", parameters="bf16", states="linear", copy="bf16"),
+        not_finite=True,
+        # Their scales fill a line and begin another one.
+        blocks=LINE_BYTES // PAIR_BYTES + 1,
+    ),
+    _Run(Formats(states="dynamic", skip_not_finite=True), not_finite=True),
+    *(_Run(Formats(states=each), probed=state) for each in CODES for state in "mv"),
+)
+"""Runs of a rule. The first is that of kernels without narrow formats."""
 
 _LINES = 19
 """Lines of a tensor: more than a round of the small configurations, and no whole number of

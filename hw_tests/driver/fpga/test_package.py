@@ -257,35 +257,78 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("narrow") / "package", *NARROW)
 
 
-@needs_icarus
-@pytest.mark.parametrize(
-    ("module", "old", "new"),
-    [
-        ("kernel", "", ""),
-        # A sign, what is rounded to even, to nearest, by random words, and those words.
-        ("fp32_to_bf16", "{i_a[31], ", "{1'b0, "),
-        ("fp32_to_bf16", "16'h7fff + {15'd0, i_a[16]}", "16'h8000"),
-        ("fp32_to_bf16", "stochastic ? i_random", "stochastic ? 16'h8000"),
-        ("philox4x32_10", "33'h9e3779b9", "33'h9e3779b8"),
-    ],
-)
-def test_a_narrow_kernel_fails_with_a_wrong_format(
-    module: str, old: str, new: str, narrow: Path, tmp_path: Path
-) -> None:
+def plays_narrow(module: str, old: str, new: str, narrow: Path, folder: Path) -> str:
+    """Return what the self test says when ``old`` in a module of the Verilog is ``new``."""
     text = (narrow / "rtl" / "kernel.v").read_text()
     before, header, after = text.partition(f"module kernel{f'__{module}' if old else ''} (\n")
     body, end, rest = after.partition("endmodule\n")
     assert old in body
-    broken = tmp_path / "kernel.v"
+    broken = folder / "kernel.v"
     broken.write_text(before + header + body.replace(old, new, 1) + end + rest)
-    program = tmp_path / "program"
+    program = folder / "program"
     sources = [*narrow.glob("sim/*.v"), *narrow.glob("selftest/*.v"), broken]
     command = ["iverilog", "-g2005", "-s", "kernel_tb", "-o", program, *sources]
     subprocess.run(command, check=True)
     result = subprocess.run(
         ["vvp", program], cwd=narrow / "selftest", capture_output=True, text=True, check=False
     )
-    assert ("FAIL" if old else "PASS") + ": kernel" in result.stdout
+    return result.stdout
+
+
+SIGNED, UNSIGNED = (f"dynamic_{each}_linear_{each}" for each in ("signed", "unsigned"))
+
+
+@needs_icarus
+def test_a_narrow_kernel_passes(narrow: Path, tmp_path: Path) -> None:
+    """In few cycles: a simulator that interprets takes seconds for them."""
+    said = plays_narrow("", "", "", narrow, tmp_path)
+    (cycles,) = map(int, re.findall(r"PASS: kernel after (\d+) cycles", said))
+    assert cycles < 20_000
+
+
+@needs_icarus
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        # A number of a table, a threshold, and the place of a block's scales.
+        (f"dequantizer_{SIGNED}", "values[251] = 32'h3f736666", "values[251] = 32'h3f736676"),
+        (f"code_search_{UNSIGNED}", "below_4[9] = 32'h", "below_4[9] = 32'h8 ^ 32'h"),
+        ("narrow_results", "3'd7: scales[511:448]", "3'd7: scales[447:384]"),
+    ],
+)
+def test_a_narrow_kernel_fails_with_a_wrong_table(
+    module: str, old: str, new: str, narrow: Path, tmp_path: Path
+) -> None:
+    assert "FAIL: kernel" in plays_narrow(module, old, new, narrow, tmp_path)
+
+
+@needs_icarus
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        # A sign, what is rounded to even, to nearest, by random words, and those words.
+        ("fp32_to_bf16", "{i_a[31], ", "{1'b0, "),
+        ("fp32_to_bf16", "16'h7fff + {15'd0, i_a[16]}", "16'h8000"),
+        ("fp32_to_bf16", "stochastic ? i_random", "stochastic ? 16'h8000"),
+        ("philox4x32_10", "33'h9e3779b9", "33'h9e3779b8"),
+        # Tables, their two halves, thresholds, scales that are read.
+        (f"dequantizer_{UNSIGNED}", "values[1] = 32'h", "values[1] = 32'h4 ^ 32'h"),
+        (f"dequantizer_{UNSIGNED}", "values[496] = 32'h", "values[496] = 32'h4 ^ 32'h"),
+        (f"dequantizer_{SIGNED}", "values[300] = 32'h", "values[300] = 32'h2 ^ 32'h"),
+        (f"code_search_{SIGNED}", "below_5[0] = 32'h", "below_5[0] = 32'h2 ^ 32'h"),
+        (f"code_search_{SIGNED}", "above_1[3] = 32'h", "above_1[3] = 32'h2 ^ 32'h"),
+        (f"code_search_{SIGNED}", "32'hbb810204 :", "32'hbb810206 :"),
+        (f"code_search_{UNSIGNED}", "above_6[1] = 32'h", "above_6[1] = 32'h4 ^ 32'h"),
+        ("narrow_operands", "scales[{early_place[10:8],", "scales[{1'b0, early_place[9:8],"),
+        ("narrow_results", "3'd2: scales[191:128]", "3'd2: scales[127:64]"),
+        ("narrow_results", "place == 3'd7", "place == 3'd6"),
+    ],
+)
+def test_a_narrow_kernel_fails_with_a_wrong_format(
+    module: str, old: str, new: str, narrow: Path, tmp_path: Path
+) -> None:
+    assert "FAIL: kernel" in plays_narrow(module, old, new, narrow, tmp_path)
 
 
 def test_runs_of_a_narrow_kernel_have_every_format_of_every_rule() -> None:
