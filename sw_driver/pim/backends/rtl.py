@@ -195,6 +195,7 @@ class RtlPim(PimTransport):
         trace could not be written in full; then there is none."""
         with self.domain.clock.within():
             failed = self._finalizer()
+            self._stack = None
             self.domain.close()
         trace, self._trace = self._trace, None
         if trace is not None:
