@@ -136,10 +136,8 @@ def test_fusesoc_runs_the_targets_of_an_operator(small: Path, target: str) -> No
         assert float(megahertz[-1]) > 25
 
 
-@pytest.mark.parametrize(
-    "target",
-    [pytest.param("lint", marks=pytest.mark.soak), pytest.param("sim", marks=needs_icarus)],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("target", ["lint", pytest.param("sim", marks=needs_icarus)])
 def test_packages_are_parts_of_one_project(
     packages: list[Path], target: str, tmp_path: Path
 ) -> None:
@@ -167,6 +165,7 @@ def test_packages_are_parts_of_one_project(
     assert result.returncode == 0, result.stdout[-3000:]
 
 
+@pytest.mark.soak
 def test_headers_are_parts_of_one_program(packages: list[Path], tmp_path: Path) -> None:
     """Those of all packages, and of the register maps alone, of four kernels."""
     rules = (["--rules", "sgd,lion"], ["--rules", "sgd", "--name", "mine"])
@@ -183,6 +182,7 @@ def test_headers_are_parts_of_one_program(packages: list[Path], tmp_path: Path) 
         subprocess.run([compiler, "-Wall", "-Werror", "-fsyntax-only", source], check=True)
 
 
+@pytest.mark.soak
 def test_register_descriptions_are_compiled_together(packages: list[Path]) -> None:
     compiler = RDLCompiler()
     files = [file for each in packages for file in each.rglob("*.rdl")]
@@ -292,8 +292,13 @@ def test_a_narrow_kernel_passes(narrow: Path, tmp_path: Path) -> None:
     [
         # A number of a table, a threshold, and the place of a block's scales.
         (f"dequantizer_{SIGNED}", "values[251] = 32'h3f736666", "values[251] = 32'h3f736676"),
-        (f"code_search_{UNSIGNED}", "below_4[9] = 32'h", "below_4[9] = 32'h8 ^ 32'h"),
-        ("narrow_results", "3'd7: scales[511:448]", "3'd7: scales[447:384]"),
+        *(
+            pytest.param(*case, marks=pytest.mark.soak)
+            for case in (
+                (f"code_search_{UNSIGNED}", "below_4[9] = 32'h", "below_4[9] = 32'h8 ^ 32'h"),
+                ("narrow_results", "3'd7: scales[511:448]", "3'd7: scales[447:384]"),
+            )
+        ),
     ],
 )
 def test_a_narrow_kernel_fails_with_a_wrong_table(
