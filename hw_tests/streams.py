@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 import cocotb
 from amaranth.lib import data
 from cocotb.triggers import RisingEdge
+
+from hw_tests.agents import agents, start_agent
 
 __all__ = ["StreamSink", "StreamSource", "pack", "play", "unpack", "value_of"]
 
@@ -66,7 +67,8 @@ async def _run(clock: Any, playing: list[Iterator[None]]) -> None:
 class StreamSource:
     """Offers the payloads of ``queue`` at the ports ``PREFIX_payload``, ``_valid``, ``_ready``.
 
-    A payload once offered stays until it is taken.
+    A payload once offered stays until it is taken. ``pause`` is the probability that none is
+    offered in a cycle; it may be changed.
     """
 
     def __init__(
@@ -74,38 +76,21 @@ class StreamSource:
     ) -> None:
         self.queue: deque[int] = deque()
         self.pause = pause
-        self._payload = getattr(dut, f"{prefix}_payload")
         self._valid = getattr(dut, f"{prefix}_valid")
-        self._ready = getattr(dut, f"{prefix}_ready")
-        self._random = random.Random(f"{prefix} {seed}")
         self._valid.value = 0
-        self._steps = self._offer()
-        play(clock, self._steps)
+        self._agent = start_agent("source", self, clock, self._valid, f"{prefix} {seed}")
 
     def stop(self) -> None:
         """Offers nothing any more, for a reset of the other side."""
-        self._steps.close()
+        agents().agent_stop(self._agent)
         self._valid.value = 0
-
-    def _offer(self) -> Generator[None, None, None]:
-        offered = shown = False
-        while True:
-            yield
-            if offered and value_of(self._ready):
-                self.queue.popleft()
-                offered = False
-            if not offered and self.queue and self._random.random() >= self.pause:
-                offered = True
-                self._payload.value = self.queue[0]
-            if offered != shown:  # a write takes long
-                shown = offered
-                self._valid.value = int(offered)
 
 
 class StreamSink:
     """Takes payloads into ``taken``, with the clock cycle of each in ``cycles``.
 
-    Checks that a payload that waits stays what it is.
+    Checks that a payload that waits stays what it is. ``pause`` is the probability that none is
+    taken in a cycle; it may be changed.
     """
 
     def __init__(
@@ -114,31 +99,6 @@ class StreamSink:
         self.taken: list[int] = []
         self.cycles: list[int] = []
         self.pause = pause
-        self._prefix = prefix
-        self._payload = getattr(dut, f"{prefix}_payload")
-        self._valid = getattr(dut, f"{prefix}_valid")
-        self._ready = getattr(dut, f"{prefix}_ready")
-        self._random = random.Random(f"{prefix} {seed}")
-        self._ready.value = 0
-        play(clock, self._take())
-
-    def _take(self) -> Iterator[None]:
-        cycle = 0
-        ready = False
-        waiting: int | None = None
-        while True:
-            yield
-            cycle += 1
-            payload = value_of(self._payload) if value_of(self._valid) else None
-            if waiting is not None:
-                assert payload == waiting, f"{self._prefix} changed while it waited"
-            waiting = None
-            if payload is not None:
-                if ready:
-                    self.taken.append(payload)
-                    self.cycles.append(cycle)
-                else:
-                    waiting = payload
-            if ready != (self._random.random() >= self.pause):
-                ready = not ready
-                self._ready.value = int(ready)
+        ready = getattr(dut, f"{prefix}_ready")
+        ready.value = 0
+        start_agent("sink", self, clock, ready, f"{prefix} {seed}")
