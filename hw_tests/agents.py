@@ -34,7 +34,9 @@ def agents() -> ctypes.PyDLL:
         run_tool(command, folder)
 
     key = content_key([source.read_text(), COMPILER, *_FLAGS, *includes])
-    library = ctypes.PyDLL(str(cached_build("agents", key, build, "agents of benches") / "agents.so"))
+    library = ctypes.PyDLL(
+        str(cached_build("agents", key, build, "agents of benches") / "agents.so")
+    )
     for name in ("clock_new", "source_new", "sink_new", "memory_new"):
         getattr(library, name).restype = ctypes.c_void_p
     for name in ("memory_cycle", "memory_answers"):

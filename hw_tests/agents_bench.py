@@ -1,6 +1,6 @@
 """Managers and sources that break a rule: the AXI memory and the stream's sink fail the test.
 
-Each test ends at the first edge at which its fault can be seen.
+Each of these tests ends at the first edge at which its fault can be seen. And the memory's habits.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from hw_tests.axi_memory import AxiMemory
-from hw_tests.streams import StreamSink, StreamSource
+from hw_tests.axi_memory import HABITS, AxiMemory
+from hw_tests.streams import StreamSink, StreamSource, value_of
 
 MEMORY_BYTES = 8192
 BURST = {"valid": 1, "id": 1, "addr": 64, "len": 1, "size": 3, "burst": 1}
@@ -112,3 +112,31 @@ async def payloads_have_to_fit(dut: Any) -> None:
     StreamSource(dut, "o", dut.clk).queue.extend([255, 256])
     dut.o_ready.value = 1
     await ClockCycles(dut.clk, 3)
+
+
+@cocotb.test()
+@cocotb.parametrize(habit=HABITS)
+async def habits(dut: Any, habit: str) -> None:
+    """When the memory takes a burst of two beats that is offered as a whole, and answers."""
+    memory = await start(dut, habit=habit)
+    eager = value_of(dut.m_axi_awready)
+    await follow(dut, [on("aw", **BURST) | on("w", valid=1, strb=255, data=3) | on("b", ready=1)])
+    taken: dict[str, list[int]] = {"aw": [], "w": [], "b": []}
+    while not taken["b"]:
+        for channel, cycles in taken.items():
+            ports = (getattr(dut, f"m_axi_{channel}{name}") for name in ("valid", "ready"))
+            if all(map(value_of, ports)):
+                cycles.append(memory.cycle)
+        values = on("aw", valid=int(not taken["aw"])) | on("w", valid=int(len(taken["w"]) < 2))
+        await follow(dut, [values | (on("w", last=1, data=4) if taken["w"] else {})])
+    (address,), (first, last), (answer,) = taken.values()
+    assert {
+        "eager": eager and address < first,
+        "on_valid": not eager,
+        "together": address == first,
+        "data_first": address > last,
+        "late": address < first and answer > last + 150,
+    }[habit]
+    assert memory.memory.view(np.uint64)[8:10].tolist() == [3, 4]
+    assert memory.quiet
+    assert memory.answers == 1

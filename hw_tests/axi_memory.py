@@ -1,4 +1,7 @@
-"""AXI4 memories for cocotb benches: numpy-backed, with stalls, errors and protocol checks."""
+"""AXI4 memories for cocotb benches: numpy-backed, with stalls, errors and protocol checks.
+
+``agents.cpp`` acts for an :class:`AxiMemory` at every clock.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +116,7 @@ class AxiMemory:
     ) -> None:
         assert habit in HABITS
         assert habit == HABITS[0] or not shared, "a shared memory has no habits"
-        assert memory.flags.c_contiguous and memory.flags.writeable
+        assert memory.flags.carray, "the memory is no plain array that can be written"
         self.memory = memory
         self.stalls = dict(stalls or {})
         self.read_error = read_error

@@ -1,4 +1,7 @@
-"""Drivers of valid/ready streams for cocotb benches."""
+"""Drivers of valid/ready streams for cocotb benches.
+
+``agents.cpp`` acts for them at every clock; :func:`play` has what is in Python do so.
+"""
 
 from __future__ import annotations
 

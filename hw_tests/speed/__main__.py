@@ -1,7 +1,8 @@
 """``python -m hw_tests.speed``: how many times slower the kernel is in other simulations.
 
-They simulate the default configuration's kernel alone, on an AXI memory in Python; beside them are
-a whole channel, on one core as they are, and the module through the driver.
+They simulate the default configuration's kernel alone. cocotb has it on an AXI memory in C++,
+Amaranth's simulator on one in Python. Beside them are a whole channel, on one core as they are, and
+the module through the driver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A job for the Adam kernel on a memory in Python: what every simulation of it is given."""
+"""A job for the Adam kernel on an AXI memory: what every simulation of it is given."""
 
 from __future__ import annotations
 

@@ -101,16 +101,18 @@ class Bench:
         cocotb.start_soon(self._watch())
 
     async def _watch(self) -> None:
-        dut = self.dut
+        dut, edge, shown = self.dut, RisingEdge(self.dut.clk), False
+        pulses = (dut.loaded, dut.stored, dut.load_error, dut.store_error)
         while True:
-            await RisingEdge(dut.clk)
-            self.loaded += value_of(dut.loaded)
-            self.stored += value_of(dut.stored)
-            self.errors += ["read"] * value_of(dut.load_error)
-            self.errors += ["write"] * value_of(dut.store_error)
+            await edge
+            loaded, stored, load_error, store_error = map(value_of, pulses)
+            self.loaded += loaded
+            self.stored += stored
+            self.errors += ["read"] * load_error + ["write"] * store_error
             hand_over = self.handed < self.loaded and not self.hold
             self.handed += hand_over
-            dut.hand_over.value = int(hand_over)
+            if hand_over != shown:
+                dut.hand_over.value = shown = hand_over
 
     async def start(
         self, run: Run, strobes: Sequence[int] = (ALL,) * TENSORS
@@ -140,9 +142,10 @@ class Bench:
         return sources, targets
 
     async def idle(self) -> None:
+        edge, idle = RisingEdge(self.dut.clk), (self.dut.load_idle, self.dut.store_idle)
         for _ in range(60_000):
-            await RisingEdge(self.dut.clk)
-            if value_of(self.dut.load_idle) and value_of(self.dut.store_idle):
+            await edge
+            if all(map(value_of, idle)):
                 break
         else:
             raise AssertionError("the mover does not come to rest")
