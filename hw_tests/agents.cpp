@@ -107,11 +107,12 @@ struct Signal {
         for (size_t index = 0; index < value.size(); ++index) value[index] = words[index].aval;
         return value;
     }
-    /// What an agent drives; 0 at first.
+    /// What an agent drives.
     bool high() const { return shown_[0]; }
     /// Changes after the edge, as by a write of cocotb's.
     void drive(const Words& value) {
-        if (value == shown_) return;
+        if (driven_ && value == shown_) return;
+        driven_ = true;
         shown_ = value;
         std::vector<s_vpi_vecval> words;
         for (uint32_t word : value) words.push_back({word, 0});
@@ -120,7 +121,7 @@ struct Signal {
         vpi_put_value(handle, &change, nullptr, vpiInertialDelay);
     }
     void drive(bool value) {
-        if (value != high()) drive(Words{value});
+        if (!driven_ || value != high()) drive(Words{value});
     }
     /// A number of Python as a value of the signal.
     Words fitted(Py number) const {
@@ -142,6 +143,7 @@ struct Signal {
 
     std::string name_;
     Words shown_;
+    bool driven_ = false;
     vpiHandle handle;
     unsigned bits;
 };
@@ -173,11 +175,12 @@ struct Agent {
 
 /// Signals that go together, of which the agent is the sender or the receiver.
 struct Channel {
-    Channel(Text port, const char* name, std::initializer_list<const char*> names)
+    Channel(Text port, const char* name, std::initializer_list<const char*> names, bool sends)
         : key(name), valid(port + name + "valid"), ready(port + name + "ready") {
         for (const char* part : names) parts.emplace_back(port + name + part);
         const std::string place = port.substr(0, port.size() - 1);
         label = *name ? name : place.substr(place.rfind('.') + 1);
+        (sends ? valid : ready).drive(false);
     }
     /// What is there for a receiver; checks that it stays while it waits.
     std::optional<Payload> look() {
@@ -216,7 +219,7 @@ struct Channel {
 
 struct Source : Agent {
     Source(Py owner, uint64_t seed, Text port)
-        : Agent(owner, seed), channel_(port, "", {"payload"}) {}
+        : Agent(owner, seed), channel_(port, "", {"payload"}, true) {}
 
     void step() override {
         static const Name queue_name("queue");
@@ -233,7 +236,7 @@ struct Source : Agent {
 
 struct Sink : Agent {
     Sink(Py owner, uint64_t seed, Text port)
-        : Agent(owner, seed), channel_(port, "", {"payload"}) {}
+        : Agent(owner, seed), channel_(port, "", {"payload"}, false) {}
 
     void step() override {
         static const Name taken("taken"), cycles("cycles");
@@ -260,10 +263,12 @@ struct Memory : Agent {
     Memory(Py owner, uint64_t seed, Text port, Text reset, uint8_t* bytes, uint64_t size,
            Text habit, uint64_t latency, uint32_t ids, bool shared)
         : Agent(owner, seed), bytes_(bytes), habit_(habit), size_(size), latency_(latency),
-          ids_(ids), shared_(shared), ar_(port, "ar", {"id", "addr", "len", "size", "burst"}),
-          aw_(port, "aw", {"id", "addr", "len", "size", "burst"}),
-          w_(port, "w", {"data", "strb", "last"}), r_(port, "r", {"id", "data", "resp", "last"}),
-          b_(port, "b", {"id", "resp"}), beat_bytes_(w_.parts[0].bits / 8) {
+          ids_(ids), shared_(shared),
+          ar_(port, "ar", {"id", "addr", "len", "size", "burst"}, false),
+          aw_(port, "aw", {"id", "addr", "len", "size", "burst"}, false),
+          w_(port, "w", {"data", "strb", "last"}, false),
+          r_(port, "r", {"id", "data", "resp", "last"}, true),
+          b_(port, "b", {"id", "resp"}, true), beat_bytes_(w_.parts[0].bits / 8) {
         if (!reset.empty()) reset_.emplace(reset);
     }
     bool quiet() const {
@@ -532,5 +537,8 @@ void* memory_new(Clock* clock, Py owner, uint64_t seed, const char* port, const 
 uint64_t memory_cycle(Agent* agent) { return static_cast<Memory*>(agent)->cycle; }
 uint64_t memory_answers(Agent* agent) { return static_cast<Memory*>(agent)->answers; }
 bool memory_quiet(Agent* agent) { return static_cast<Memory*>(agent)->quiet(); }
-void agent_stop(Agent* agent) { agent->stop(); }
+void source_stop(Agent* agent) {
+    agent->stop();
+    static_cast<Source*>(agent)->channel_.valid.drive(false);
+}
 }

@@ -48,10 +48,6 @@ SUBORDINATES = [
 """Amounts of stalls and habits with which to try a manager."""
 
 _LATE_CYCLES = 150
-_OUTPUTS = (
-    "arready", "awready", "wready", "bid", "bresp", "bvalid", "rid", "rdata", "rresp", "rlast",
-    "rvalid",
-)  # fmt: skip
 
 
 @dataclass
@@ -127,8 +123,6 @@ class AxiMemory:
         self.writes: list[Burst] = []
         self.read_cycles: list[int] = []
         self.write_cycles: list[int] = []
-        for name in _OUTPUTS:
-            getattr(dut, f"{prefix}_{name}").value = 0
         self._agent = start_agent(
             "memory",
             self,

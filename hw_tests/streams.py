@@ -79,14 +79,12 @@ class StreamSource:
     ) -> None:
         self.queue: deque[int] = deque()
         self.pause = pause
-        self._valid = getattr(dut, f"{prefix}_valid")
-        self._valid.value = 0
-        self._agent = start_agent("source", self, clock, self._valid, f"{prefix} {seed}")
+        valid = getattr(dut, f"{prefix}_valid")
+        self._agent = start_agent("source", self, clock, valid, f"{prefix} {seed}")
 
     def stop(self) -> None:
         """Offers nothing any more, for a reset of the other side."""
-        agents().agent_stop(self._agent)
-        self._valid.value = 0
+        agents().source_stop(self._agent)
 
 
 class StreamSink:
@@ -102,6 +100,5 @@ class StreamSink:
         self.taken: list[int] = []
         self.cycles: list[int] = []
         self.pause = pause
-        ready = getattr(dut, f"{prefix}_ready")
-        ready.value = 0
-        start_agent("sink", self, clock, ready, f"{prefix} {seed}")
+        valid = getattr(dut, f"{prefix}_valid")
+        start_agent("sink", self, clock, valid, f"{prefix} {seed}")

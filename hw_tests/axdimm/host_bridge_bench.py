@@ -61,7 +61,7 @@ class Bench:
     async def finish(self) -> list[dict[str, int]]:
         """Waits until all is done and returns the results."""
         while self.requests.queue or not int(self.dut.idle.value):
-            await RisingEdge(self.dut.clk)
+            await FallingEdge(self.dut.clk)
         await ClockCycles(self.dut.clk, 2)
         return [unpack(RESULT, payload) for payload in self.results.taken]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
-from cocotb.triggers import ClockCycles, RisingEdge
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 
 from golden.pim import StackMap
 from hw.pim.config import configure
@@ -111,7 +111,7 @@ class TB:
         for _ in range(limit):
             if len(self.sink.taken) == len(self.sent):
                 return
-            await RisingEdge(self.dut.clk)
+            await FallingEdge(self.dut.clk)
         raise AssertionError(f"{len(self.sink.taken)} of {len(self.sent)} answers")
 
     def check(self) -> dict[int, int]:
