@@ -27,7 +27,7 @@ int PyGILState_Ensure(), PyObject_IsTrue(Py), PySequence_Contains(Py, Py), PyLis
 void PyGILState_Release(int), Py_IncRef(Py), Py_DecRef(Py), PyErr_SetString(Py, const char*),
     PyErr_Fetch(Py*, Py*, Py*), PyErr_NormalizeException(Py*, Py*, Py*), PyErr_Print();
 Py PyErr_Occurred(), PyUnicode_InternFromString(const char*), PyObject_GetAttr(Py, Py),
-    PyObject_CallFunction(Py, const char*, ...), PyDict_GetItem(Py, Py),
+    PyObject_CallFunction(Py, const char*, ...), PyDict_GetItemWithError(Py, Py),
     PyObject_CallMethod(Py, const char*, const char*, ...), PySequence_GetItem(Py, intptr_t),
     PyLong_FromUnsignedLongLong(unsigned long long), PyLong_FromString(const char*, char**, int);
 intptr_t PyObject_Size(Py);
@@ -54,7 +54,7 @@ struct Raised {};  // an exception of Python is set
 
 template <typename Number>
 Number sound(Number result) {  // of a function of Python's that says by -1 that it has failed
-    if (result == -1 && PyErr_Occurred()) throw Raised();
+    if (result == Number(-1) && PyErr_Occurred()) throw Raised();
     return result;
 }
 
@@ -303,7 +303,8 @@ struct Memory : Agent {
         static const Name stalls("stalls");
         const Object shares = stalls.of(owner_);
         if (!sound(PyObject_Size(shares))) return false;
-        Py share = PyDict_GetItem(shares, channel.key.key);
+        Py share = PyDict_GetItemWithError(shares, channel.key.key);
+        if (!share && PyErr_Occurred()) throw Raised();
         return share && chance(share);
     }
 
@@ -316,7 +317,7 @@ struct Memory : Agent {
         for (uint64_t beat = first; beat < first + beats && !failed; ++beat) {
             failed = sound(PySequence_Contains(lines, number(burst.address + beat * beat_bytes_)));
         }
-        return failed ? PyLong_AsUnsignedLongLong(error.of(owner_)) : 0;
+        return failed ? sound(PyLong_AsUnsignedLongLong(error.of(owner_))) : 0;
     }
 
     bool take_address(Channel& channel, std::list<Burst>& queue, const Name& log) {
