@@ -25,6 +25,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, UntypedStorage
 from torch._C._dynamo import eval_frame
+from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils import dlpack
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
@@ -45,6 +47,9 @@ _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
 
 _PLAIN: Any = torch._C._disabled_torch_dispatch_impl
 """Of classes of tensors that have operations as PyTorch has them."""
+
+_TRACED = FakeTensor, FunctionalTensor
+"""Of classes of tensors without bytes, whose own modes PyTorch asks after all others."""
 
 _MMAP_THRESHOLD = -3
 """Of ``mallopt``: blocks of that size on are mapped, and unmapped when they are freed."""
@@ -165,6 +170,8 @@ class _Watch(TorchDispatchMode):
     ) -> Any:
         for each in types:
             if each is not Tensor and each.__torch_dispatch__ is not _PLAIN:
+                if issubclass(each, _TRACED):
+                    return func(*args, **(kwargs or {}))
                 return NotImplemented  # it comes again as operations on what such tensors have
         kwargs = kwargs or {}
         kind = _KINDS.get(id(func)) or _kind(func)
@@ -1159,6 +1166,7 @@ def _forked() -> None:
     """A copy of the process has neither the threads nor the right to the file."""
     for each in _RESIDENCIES:
         each._watch, each.takes, each.store = None, False, None
+        each.limit_bytes = None  # nothing of it can leave
 
 
 os.register_at_fork(after_in_child=_forked)

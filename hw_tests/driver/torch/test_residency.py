@@ -22,6 +22,8 @@ import pytest
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch import nn
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -299,6 +301,30 @@ def test_threads_and_copies_of_the_process_are_refused(residency: Residency) -> 
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 8
     assert values.sum() == 100
+
+
+def test_a_copy_of_the_process_has_no_budget() -> None:
+    with Residency(Now(), limit=1 << 12, least_bytes=64) as residency:
+        values = torch.ones(512)
+        child = os.fork()
+        if not child:
+            try:
+                residency.takes = True  # as the hooks of a policy have it
+                os._exit(int(torch.ones(2048)[:512].add(values).sum()) % 255)
+            finally:
+                os._exit(255)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1024 % 255
+        residency.close()
+
+
+def test_tensors_without_bytes_are_traced(residency: Residency) -> None:
+    weight = torch.ones(64, 64)
+    empty(residency)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        layer = torch.nn.Linear(64, 32)
+        assert layer(torch.ones(4, 64) @ weight).detach().shape == (4, 32)
+    graph = make_fx(lambda given: (given @ given).sum(), tracing_mode="fake")(weight)
+    assert graph(weight) == 64**3
 
 
 def test_a_store_that_fails_loses_nothing(residency: Residency) -> None:
