@@ -53,6 +53,7 @@ _LOOKED_AT = 8
 """Of what is to leave, so many are looked at for one that can at once."""
 
 _C: Any = torch._C
+_FAKE = _C._TorchDispatchModeKey.FAKE
 
 
 @dataclass(eq=False)
@@ -188,7 +189,12 @@ class Sentinel(Policy):
         device = next((each.device for each in model.parameters()), torch.device("cpu"))
         check_name("the device's type", device.type, ("cpu", "cuda"))
         self._residency = Residency(
-            store_at(slow, device), self, self._limit, least_bytes=least_bytes, kind=device.type
+            store_at(slow, device),
+            self,
+            self._limit,
+            least_bytes=least_bytes,
+            kind=device.type,
+            setting="fast",
         )
         try:
             self._residency.adopt(self._lasting())
@@ -290,11 +296,13 @@ class Sentinel(Policy):
         return [*self._model.parameters(), *self._model.buffers(), *there]
 
     def _enter(self, module: nn.Module, args: Any) -> None:
+        if _is_traced():
+            return
         if module is self._model:
             self._residency.check_thread()
             self._inside = self._residency.takes = True
             if torch.is_grad_enabled():
-                if self._run is not None:
+                if self._run is not None and not _is_checkpointed():
                     self._look_for_steps(self._run)
                 if self._run is None:
                     self._begin()
@@ -305,9 +313,9 @@ class Sentinel(Policy):
             run.visit = len(run.sequence)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if module is self._model:
+        if module is self._model and not _is_traced():
             self._inside = self._residency.takes = False
-            if output is None:
+            if output is None and not _is_checkpointed():  # which stops when it has enough
                 self.failed()
             self._note_versions()
 
@@ -570,6 +578,16 @@ def _budget(fast: int | str) -> tuple[float | None, int]:
     raise InvalidArgumentError(
         f"fast memory of {fast!r}: expected a number of bytes, or a share such as '25%'"
     )
+
+
+def _is_checkpointed() -> bool:
+    """Return whether a call is made again for the backward pass."""
+    return _C._current_graph_task_id() != -1
+
+
+def _is_traced() -> bool:
+    """Return whether PyTorch only traces, as ``torch.export`` does, with tensors without bytes."""
+    return torch.compiler.is_compiling() or _C._get_dispatch_mode(_FAKE) is not None
 
 
 def _tensors(state: dict[str, Any]) -> list[Tensor]:

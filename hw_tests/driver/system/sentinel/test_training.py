@@ -17,6 +17,7 @@ torch: Any = pytest.importorskip(
 )
 
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.system.sentinel import training
@@ -396,6 +397,46 @@ def test_derivatives_of_functions() -> None:
         if policy is not None:
             policy.close()
     assert results[:8] == results[8:]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_model_that_is_checkpointed_as_a_whole(reentrant: bool) -> None:
+    results = []
+    for fast in (None, "60%"):
+        model = layers()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+        policy = sentinel(model, optimizer, fast) if fast else None
+        for _ in range(5):
+            optimizer.zero_grad()
+            x = torch.ones(32, 64, requires_grad=True)
+            checkpoint(model, x, use_reentrant=reentrant).square().mean().backward()
+            optimizer.step()
+        if policy is not None:
+            policy.close()
+            assert "failed" not in policy.report()["steps"]
+        results.append(values(model))
+    assert_same(*results)
+
+
+def test_a_model_is_exported_between_steps() -> None:
+    model = layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with sentinel(model, optimizer) as policy:
+        step(model, optimizer)
+        exported = torch.export.export(model, (torch.ones(32, 64),)).module()
+        with torch.no_grad():
+            assert torch.equal(exported(torch.ones(32, 64)), model(torch.ones(32, 64)))
+        step(model, optimizer)
+        assert policy.report()["steps"] == {"profiled": 1, "on demand": 1}
+
+
+def test_an_operation_beyond_the_budget_names_the_argument() -> None:
+    model = layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with sentinel(model, optimizer, 1 << 17):
+        step(model, optimizer)
+        with pytest.raises(torch.OutOfMemoryError, match=r"; fast of at least [0-9]+ would do"):
+            step(model, optimizer, batch=1 << 10)
 
 
 def test_an_update_in_place_makes_nothing() -> None:
