@@ -14,7 +14,13 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
 
-__all__ = ["ParameterChecks", "check_own_memory", "check_training"]
+__all__ = ["HOOK_RESULT", "ParameterChecks", "check_own_memory", "check_training"]
+
+HOOK_RESULT = (
+    "a hook of register_post_accumulate_grad_hook() returned a value, which PyTorch gives to the "
+    "next hook in the parameter's place: have the hook return None"
+)
+"""Refusal of a gradient that came for what is no parameter."""
 
 _TRIES: Any = 10**6
 """Of finding whether two views overlap; beyond it they count as if they did."""

@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_integer, check_name
 from sw_driver.torch.copies import PlainCopies
-from sw_driver.torch.parameters import check_own_memory, check_training
+from sw_driver.torch.parameters import HOOK_RESULT, check_own_memory, check_training
 from sw_driver.torch.residency import described
 
 from .profiler import Cuda, layers_of
@@ -325,7 +325,7 @@ class MemFerry:
                 each.give(host=host)
 
     def _begin(self, module: nn.Module, args: Any) -> None:
-        if not _in_backward():
+        if not _in_backward() and not _is_transformed():
             self._give_all(host=False)
             self._device.begin()
             for layer in self._layers:
@@ -334,7 +334,7 @@ class MemFerry:
             self._inside = True
 
     def _turn(self, module: nn.Module, args: Any, output: Any) -> None:
-        if _in_backward():
+        if _in_backward() or _is_transformed():
             return
         self._inside = False
         if torch.is_grad_enabled() and output is not None:
@@ -347,6 +347,8 @@ class MemFerry:
         self.counts[layer.name]["to_gpu"] += layer.nbytes
 
     def _enter(self, layer: _Layer, module: nn.Module, args: Any) -> None:
+        if _is_transformed():
+            return
         hooks = saved_tensors_hooks(*self._saving(layer))
         hooks.__enter__()
         layer.calls.append((hooks, [each.parameter._version for each in layer.held]))
@@ -360,7 +362,7 @@ class MemFerry:
                 each.parameter.data = each.copy
 
     def _leave(self, layer: _Layer, module: nn.Module, args: Any, output: Any) -> None:
-        if not layer.calls:
+        if not layer.calls or _is_transformed():
             return  # it failed before it was entered
         hooks, versions = layer.calls.pop()
         hooks.__exit__()
@@ -392,6 +394,8 @@ class MemFerry:
 
     @torch.no_grad()
     def _accumulated(self, parameter: Tensor) -> None:
+        if parameter not in self._of:
+            raise RuntimeError(HOOK_RESULT)
         layer, held = self._of[parameter]
         if (task := _C._current_graph_task_id()) != self._task:
             self._task = task
@@ -490,3 +494,8 @@ def _has(vector: Tensor, tensor: Tensor) -> bool:
 
 def _in_backward() -> bool:
     return _C._current_graph_task_id() != -1
+
+
+def _is_transformed() -> bool:
+    """Return whether ``torch.func`` transforms what runs: layers are then read where they are."""
+    return _C._functorch.peek_interpreter_stack() is not None

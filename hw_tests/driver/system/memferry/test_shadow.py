@@ -480,6 +480,36 @@ def test_a_backward_pass_behind_a_step_is_refused_as_ever() -> None:
             loss.backward()
 
 
+def test_a_hook_that_returns_something_is_refused_by_name() -> None:
+    model = small()
+    model[1].bias.register_post_accumulate_grad_hook(lambda each: each.grad.clamp_(-1, 1))
+    MemFerry(model, adam(model), plan=SMALL)
+    with pytest.raises(RuntimeError, match=r"hook\(\) returned a value"):
+        model(TOKENS).sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+def test_derivatives_of_functions() -> None:
+    def derivatives(model: nn.Module) -> list[Any]:
+        given = {name: each.detach() for name, each in model.named_parameters()}
+
+        def loss(parameters: Any, tokens: Any) -> Any:
+            return torch.func.functional_call(model, parameters, tokens).square().mean()
+
+        slopes = torch.func.vmap(torch.func.grad(loss), (None, 0))(given, TOKENS.view(-1, 1))
+        along = {name: torch.ones_like(each) for name, each in given.items()}
+        both = torch.func.jvp(lambda each: loss(each, TOKENS), (given,), (along,))
+        return [*slopes.values(), *both]
+
+    plain, model = small(), small()
+    theirs, mine = adam(plain), adam(model)
+    MemFerry(model, mine, plan=SMALL)
+    for _ in range(3):
+        stepped(plain, theirs)
+        stepped(model, mine)
+        assert all(map(torch.equal, derivatives(plain), derivatives(model)))
+
+
 def test_what_layers_save_goes_to_hooks_around_them() -> None:
     model = small()
     MemFerry(model, adam(model), plan=SMALL)
