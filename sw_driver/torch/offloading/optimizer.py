@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sw_driver.torch import ModuleOptimizer, StepHandle
 from sw_driver.torch.optimizer import checked_norm
+from sw_driver.torch.parameters import HOOK_RESULT
 from sw_driver.torch.step import Interrupts
 
 from .gradients import StoreState, gradient_of, guarded, set_gradient
@@ -248,8 +249,8 @@ class OffloadedOptimizer(ModuleOptimizer):
         for parameter, stored in self._trained.items():
             if stored.optimizer is not None:
                 stored.hook.remove()
-                guard: Any = type(parameter)
-                parameter.__class__ = guard._own_class
+                guard: Any = type(parameter)  # a plain one after torch.utils.swap_tensors()
+                parameter.__class__ = getattr(guard, "_own_class", guard)
             stored.optimizer = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -316,6 +317,8 @@ class OffloadedOptimizer(ModuleOptimizer):
         A gradient with a graph stays until :meth:`step`, as the program may differentiate it.
         There is none if a hook of the program has dropped it.
         """
+        if parameter not in self._trained:
+            raise RuntimeError(HOOK_RESULT)
         stored, gradient = self._trained[parameter], gradient_of(parameter)
         self._refuse_spent(stored)
         if gradient is not None and gradient.requires_grad:

@@ -395,6 +395,26 @@ def test_hooks_that_come_late_see_gradients_before_their_update(device: Axdimm) 
         assert same(train(*both), wanted)
 
 
+def test_a_hook_that_returns_something_is_refused_by_name(device: Axdimm) -> None:
+    def before(model: Any) -> None:
+        model[0].bias.register_post_accumulate_grad_hook(lambda each: each.grad.clamp_(-1, 1))
+
+    with (
+        offloaded(device, before) as (model, _),
+        pytest.raises(RuntimeError, match=r"hook\(\) returned a value"),
+    ):
+        backward(model)
+
+
+def test_parameters_that_are_swapped_are_refused_by_name(device: Axdimm) -> None:
+    with offloaded(device) as (model, optimizer):
+        torch.utils.swap_tensors(model[0].weight, nn.Parameter(torch.ones(8, 8)))
+        backward(model)
+        with pytest.raises(RuntimeError, match=r"0\.weight was given other memory"):
+            optimizer.step()
+    assert type(model[0].weight) is nn.Parameter
+
+
 def test_gradients_that_are_to_be_maximized_come_back_as_they_were(device: Axdimm) -> None:
     plain = new_model()
     theirs = AdamW(plain.parameters(), lr=1e-2, maximize=True, device=device)
