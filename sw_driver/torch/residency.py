@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.queues import JoinableQueue, Queue
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, UntypedStorage
@@ -50,6 +50,9 @@ _PLAIN: Any = torch._C._disabled_torch_dispatch_impl
 
 _TRACED = FakeTensor, FunctionalTensor
 """Of classes of tensors without bytes, whose own modes PyTorch asks after all others."""
+
+_SIGNATURES = 1 << 10
+"""Calls of operators whose results' sizes are kept at a time."""
 
 _MMAP_THRESHOLD = -3
 """Of ``mallopt``: blocks of that size on are mapped, and unmapped when they are freed."""
@@ -155,11 +158,12 @@ class Policy:
 class _Watch(TorchDispatchMode):
     """Sees the operations of a thread for all residencies that it has entered."""
 
-    def __init__(self, *, guards: bool = False) -> None:
+    guarding: ClassVar[bool] = False
+    """Whether other threads are kept off tensors that move: while a residency is entered."""
+
+    def __init__(self) -> None:
         super().__init__()
         self.residencies: list[Residency] = []
-        self.guards = guards
-        """True if it only keeps its thread off tensors that other threads move."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -286,6 +290,8 @@ class Residency:
         self._held: dict[Held, None] = {}
         self._jobs: dict[Held, None] = {}
         self._dead: dict[Held, None] = {}
+        self._known_bytes: dict[Any, int] = {}
+        """What calls make, by signature."""
         self._using: list[Held] = []
         """What operations that are under way have."""
         self._operation = 0
@@ -348,6 +354,9 @@ class Residency:
             watch = _THREAD.watch = _Watch().__enter__()
         self._watch, self.takes = watch, True
         watch.residencies.append(self)
+        if not _Watch.guarding:
+            _Watch.guarding = True
+            _in_other_threads(_guard)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -358,11 +367,14 @@ class Residency:
         self.check_thread()
         self._watch, self.takes = None, False
         watch.residencies.remove(self)
-        # Below another mode it stays, and does nothing.
-        is_idle = not watch.residencies and not watch.guards
-        if is_idle and _get_current_dispatch_mode() is watch:
-            _THREAD.watch = None
-            watch.__exit__(None, None, None)
+        if getattr(_THREAD, "end", None) is None:
+            _THREAD.end = _End(watch)
+        _mourn()
+        away = any(not each.here for each in _HELD.values())
+        if not away and all(each._watch is None for each in _RESIDENCIES):
+            _Watch.guarding = False
+            _in_other_threads(_guard)
+        _guard()  # below another mode it stays, and does nothing
 
     def check_thread(self) -> None:
         """Raises ``InvalidArgumentError`` in a thread that has not entered it: its operations would
@@ -540,8 +552,10 @@ class Residency:
             needed = self.policy.before(func, used)
             if self._limit is None:
                 needed = needed or 0
-            elif needed is None or kind.writes:  # what has written can be refused no more
-                needed = max(needed or 0, self._expected(func, args, kwargs, used))
+            elif needed is None:
+                needed = self._expected(func, args, kwargs, used) if kind.makes else 0
+            elif kind.writes and kind.makes:  # what has written can be refused no more
+                needed = max(needed, self._known(func, args, kwargs, used))
             lacks = self._used_bytes + needed > self.limit_bytes
             made_bytes = needed
             for each in used:
@@ -796,8 +810,6 @@ class Residency:
 
     def _expected(self, func: Any, args: Any, kwargs: Any, used: list[Held]) -> int:
         """Bytes of storages that an operation will make."""
-        if all(each.alias_info is not None for each in func._schema.returns):
-            return 0
         given: dict[int, Tensor] = {}
         try:
             with _disable_current_modes():  # it may be one that PyTorch has in Python
@@ -814,6 +826,20 @@ class Residency:
         sizes = [made[each].nbytes() for each in made if each not in theirs]
         return sum(nbytes for nbytes in sizes if nbytes >= self.least_bytes)
 
+    def _known(self, func: Any, args: Any, kwargs: Any, used: list[Held]) -> int:
+        """Return what :meth:`_expected` does, which is asked once for calls that are alike."""
+        storages: dict[int, int] = {}
+        try:
+            signature = func, _signature(args, storages), _signature(kwargs.items(), storages)
+            known = self._known_bytes.get(signature)
+        except (NotImplementedError, RuntimeError, TypeError):  # of a sparse tensor, for one
+            return self._expected(func, args, kwargs, used)
+        if known is None:
+            if len(self._known_bytes) == _SIGNATURES:
+                self._known_bytes.clear()
+            known = self._known_bytes[signature] = self._expected(func, args, kwargs, used)
+        return known
+
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
@@ -825,6 +851,8 @@ class _Kind:
     """Arguments that it writes to."""
     sliced: bool
     """Whether it does the same for each tensor of its lists."""
+    makes: bool
+    """Whether its results may be new tensors."""
     outlasts: bool
     """True if the operator uses its tensors after it has returned."""
 
@@ -840,6 +868,7 @@ def _kind(func: Any) -> _Kind:
         written_arguments(func),
         name.startswith("aten::_foreach_")
         or (name.startswith("aten::_fused_") and name[-1] == "_"),
+        any(each.alias_info is None for each in func._schema.returns),
         outlasts_call(func),
     )
     return kind
@@ -879,6 +908,16 @@ def _gather(values: Iterable[Any], found: dict[int, UntypedStorage]) -> None:
             _gather(value, found)
         elif isinstance(value, UntypedStorage):
             found[value._cdata] = value
+
+
+def _signature(values: Any, storages: dict[int, int]) -> Any:
+    """Return what decides the sizes that a call makes: its arguments, without tensors' bytes."""
+    if isinstance(values, Tensor):
+        number = storages.setdefault(_storage_of(values)._cdata, len(storages))
+        return values.dtype, values.shape, values.stride(), number
+    if isinstance(values, Iterable) and not isinstance(values, str):
+        return tuple([_signature(each, storages) for each in values])
+    return type(values), values
 
 
 def _meta(values: Any, given: dict[int, Tensor]) -> Any:
@@ -940,7 +979,6 @@ def _read_through() -> None:
     for queue in (Queue, JoinableQueue):
         queue.put = _putting(queue.put)
     threading.Thread.start = _starting(threading.Thread.start)
-    _guard_threads()
 
 
 def _held_in(value: Tensor | UntypedStorage, *, pins: bool = False) -> Held | None:
@@ -1075,31 +1113,44 @@ def _starting(method: Any) -> Any:
         run = self.run
 
         def watched() -> None:
-            with _Watch(guards=True) as _THREAD.watch:
-                run()
+            _guard()
+            run()
 
-        self.run = watched
+        if _Watch.guarding:
+            self.run = watched
         method(self)
 
     return start
 
 
-def _guard_threads() -> None:
-    """Enters a watch in each thread that runs already, when Python calls something there."""
+def _guard() -> bool:
+    """Enter a watch in this thread if it has to keep off, or leave one; return whether that is
+    done, which it cannot be below another mode."""
+    watch, mode = getattr(_THREAD, "watch", None), _get_current_dispatch_mode()
+    if watch is None and _Watch.guarding and mode is None:
+        _THREAD.watch = _Watch().__enter__()
+        _THREAD.end = _End(_THREAD.watch)
+    elif watch is mode and not (_Watch.guarding or watch is None or watch.residencies):
+        watch.__exit__(None, None, None)
+        _THREAD.watch = _THREAD.end = None
+    else:
+        return (watch is not None) is _Watch.guarding
+    return True
 
-    def enter(*_: Any) -> int:
-        if getattr(_THREAD, "watch", None) is not None:
+
+def _in_other_threads(act: Callable[[], bool]) -> None:
+    """Call ``act`` in each other thread when Python calls something there, until it returns
+    True."""
+
+    def call(*_: Any) -> int:
+        if act():
             sys.setprofile(None)
-        elif _get_current_dispatch_mode() is None:  # or another would be left in its place
-            sys.setprofile(None)
-            _THREAD.watch = _Watch(guards=True).__enter__()
-            _THREAD.end = _End(_THREAD.watch)
         return 0
 
     own = sys.getprofile()
     if sys.version_info >= (3, 12):
         later = threading.getprofile()
-        threading.setprofile_all_threads(enter)
+        threading.setprofile_all_threads(call)
         threading.setprofile(later)
         sys.setprofile(own)
         return
@@ -1108,7 +1159,7 @@ def _guard_threads() -> None:
     kind = ctypes.CFUNCTYPE(
         ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p
     )
-    _THREAD_HOOKS.append(called := kind(enter))
+    _THREAD_HOOKS.append(called := kind(call))
     for function in (python.PyThreadState_Get, python.PyInterpreterState_Get):
         function.restype = ctypes.c_void_p
     for function in (python.PyInterpreterState_ThreadHead, python.PyThreadState_Next):

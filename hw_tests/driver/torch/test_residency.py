@@ -24,6 +24,7 @@ torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch import nn
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -654,6 +655,66 @@ def test_other_threads_use_what_may_leave_not_at_all(residency: Residency) -> No
     assert weight.sum() == 100
     residency.close()
     assert EARLY.submit(weight.sum).result() == 100
+
+
+def test_sizes_of_what_writes_are_known_from_calls_alike() -> None:
+    class Knows(Policy):
+        def before(self, func: Any, used: Any) -> int:
+            return 1  # less than it makes
+
+    def normalized(size: int) -> Any:
+        mean, var = torch.zeros(4), torch.ones(4)
+        return mean, torch.native_batch_norm(
+            torch.ones(size, 4), None, None, mean, var, True, 0.1, 1e-5
+        )
+
+    with Residency(Now(), Knows(), limit=1 << 14, least_bytes=64) as residency:
+        for size in 16, 256, 16, 256:
+            mean, _ = normalized(size)
+            assert mean[0] == pytest.approx(0.1)
+        for _ in range(2):
+            mean, var, values = torch.zeros(4), torch.ones(4), torch.ones(600, 4)
+            with pytest.raises(torch.OutOfMemoryError):
+                torch.native_batch_norm(values, None, None, mean, var, True, 0.1, 1e-5)
+            assert mean.sum() == 0  # it was refused before it wrote
+            del values
+        assert len(residency._known_bytes) == 3
+        residency.close()
+
+
+def test_threads_have_a_mode_only_beside_a_residency() -> None:
+    pools = [ThreadPoolExecutor(1)]
+
+    def modes() -> list[str]:
+        found = [pool.submit(_get_current_dispatch_mode).result() for pool in pools]
+        return [type(each).__name__ for each in (*found, _get_current_dispatch_mode())]
+
+    assert modes() == ["NoneType"] * 2
+    for count in 3, 5:
+        residency = Residency(Now(), least_bytes=64).__enter__()
+        values = torch.ones(100)
+        empty(residency)
+        pools.append(ThreadPoolExecutor(1))  # begins while it is there; the next one, while not
+        assert modes() == ["_Watch"] * count
+        residency.close()
+        pools.append(ThreadPoolExecutor(1))
+        assert modes() == ["NoneType"] * (count + 1)
+        assert values.sum() == 100
+        assert pools[0].submit(values.sum).result() == 100
+
+
+def test_a_thread_that_has_closed_its_residency_keeps_off_that_of_another() -> None:
+    pool = ThreadPoolExecutor(1)
+    first = pool.submit(Residency(Now(), least_bytes=64).__enter__).result()
+    residency = Residency(Now(), least_bytes=64).__enter__()
+    values = torch.ones(100)
+    empty(residency)
+    pool.submit(first.close).result()
+    with pytest.raises(InvalidArgumentError, match="another thread's"):
+        pool.submit(values.sum).result()
+    residency.close()
+    assert pool.submit(values.sum).result() == 100
+    assert pool.submit(_get_current_dispatch_mode).result() is None
 
 
 EARLY = ThreadPoolExecutor(1)
