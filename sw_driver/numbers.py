@@ -23,6 +23,7 @@ __all__ = [
     "check_number",
     "parse_integer",
     "parse_number",
+    "shown",
     "split_entries",
     "split_entry",
 ]
@@ -34,10 +35,19 @@ LEAST = 1e-9
 MOST = 1e19
 """Most of any number: above what 64 bits count."""
 
+_SHOWN = 120
+"""Characters of a value that a message has, at most."""
+
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _NUMBER = re.compile(
     r"([+-]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?)\s*(|kib|mib|gib)", re.IGNORECASE
 )
+
+
+def shown(value: Any) -> str:
+    """Return a value as a message has it: in a line, and short."""
+    text = " ".join(map(str.strip, repr(value).splitlines()))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def check_name(
@@ -49,7 +59,7 @@ def check_name(
         return
     near = difflib.get_close_matches(name, known) if isinstance(name, str) else []
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise error(f"{what} is {name!r}: {hint}expected one of {', '.join(known)}")
+    raise error(f"{what} is {shown(name)}: {hint}expected one of {', '.join(known)}")
 
 
 def split_entry(entry: str, option: str = "--set", form: str = "KEY=VALUE") -> tuple[str, str]:
@@ -86,7 +96,9 @@ def check_integer(
             if (least is None or number >= least) and (most is None or number <= most):
                 return number
     bounds = f"of {least} or more" if most is None else f"from {least} to {most}"
-    raise error(f"{name} is {value!r}: expected an integer{'' if least is None else f' {bounds}'}")
+    raise error(
+        f"{name} is {shown(value)}: expected an integer{'' if least is None else f' {bounds}'}"
+    )
 
 
 def check_number(
@@ -100,7 +112,7 @@ def check_number(
     reckoned with it is finite."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not least <= float(value) <= most:
-        raise error(f"{name} is {value!r}: expected a number from {least:g} to {most:g}")
+        raise error(f"{name} is {shown(value)}: expected a number from {least:g} to {most:g}")
 
 
 def check_fields(

@@ -22,6 +22,7 @@ from sw_driver.device.errors import (
     RangeError,
 )
 from sw_driver.device.link import Leg, Link
+from sw_driver.numbers import shown
 
 __all__ = [
     "Allocation",
@@ -249,7 +250,7 @@ def checked_size(name: str, value: Any, minimum: int = 0) -> int:
     size = _integer(value)
     if size < minimum:
         raise InvalidArgumentError(
-            f"{name} is {value!r}: expected an integer of at least {minimum}",
+            f"{name} is {shown(value)}: expected an integer of at least {minimum}",
             name=name,
             value=value,
         )

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from golden.narrow import Quantized, code_of_zero, dequantize, quantize
 from hw.kernel.config import NARROW_RULES
-from hw.narrow.formats import BLOCK_PARAMETERS, CODES, Formats
+from hw.narrow.formats import BLOCK_PARAMETERS, CHOICES, CODES, Formats
 from hw.rules import rule
+from sw_driver.numbers import check_name, shown
 
 __all__ = ["NARROW_RULE", "Entry", "chosen_formats", "entries_of", "in_format", "strangers"]
 
@@ -75,7 +76,10 @@ def chosen_formats(
     """The formats that an optimizer's options stand for. Raises ``ValueError`` for others."""
     for what, dtype in (("gradient", gradient_dtype), ("parameter", parameter_dtype)):
         if dtype not in _NAMES:
-            raise ValueError(f"{what}_dtype is {dtype!r}: expected torch.float32 or torch.bfloat16")
+            raise ValueError(
+                f"{what}_dtype is {shown(dtype)}: expected torch.float32 or torch.bfloat16"
+            )
+    check_name("states", states, CHOICES["states"], ValueError)
     return Formats(
         gradients=_NAMES[gradient_dtype], parameters=_NAMES[parameter_dtype], states=states
     )

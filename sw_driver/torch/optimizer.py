@@ -32,7 +32,7 @@ from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_const
 from sw_driver.axdimm.launch import options_for
 from sw_driver.axdimm.transport import WINDOW_BYTES
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import check_integer
+from sw_driver.numbers import check_integer, shown
 
 from .formats import chosen_formats, entries_of, in_format, strangers
 from .parameters import ParameterChecks
@@ -143,7 +143,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
             gradient_dtype, parameter_dtype, self.usual_states if states is None else states
         )
         if not isinstance(skip_not_finite, bool):
-            raise ValueError(f"skip_not_finite is {skip_not_finite!r}: expected a bool")
+            raise ValueError(f"skip_not_finite is {shown(skip_not_finite)}: expected a bool")
         names = [*inspect.signature(super().__init__).parameters][1:]
         _check_numbers({**dict(zip(names, args, strict=False)), **options})
         self._gradient_dtype, self._skips = gradient_dtype, skip_not_finite
@@ -164,8 +164,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
         """Makes ``device`` the one that computes, when the parameters are known."""
         if not isinstance(device, Axdimm | str):
             raise TypeError(
-                f"device is {device!r}: expected an opened Axdimm or a backend's name, such as "
-                "'golden'"
+                f"device is {shown(device)}: expected an opened Axdimm or a backend's name, such "
+                "as 'golden'"
             )
         self._owned = isinstance(device, str)
         if isinstance(device, str):
@@ -255,7 +255,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
         for hook in before:
             if (result := hook(self, (self,), {})) is not None:
                 raise RuntimeError(
-                    f"{hook} returned {result!r}: expected None, as step_async takes no arguments"
+                    f"{hook} returned {shown(result)}: expected None, as step_async takes no "
+                    "arguments"
                 )
         with self._noted():
             return self._begin(hooks=True)
@@ -309,7 +310,11 @@ class ModuleOptimizer(torch.optim.Optimizer):
         """
         self._settle()
         if not isinstance(tensor, str):
-            raise TypeError(f"tensor is {tensor!r:.60}: expected its name in the rule, such as 'm'")
+            raise TypeError(
+                f"tensor is {shown(tensor)}: expected its name in the rule, such as 'm'"
+            )
+        if parameter not in self._slots:
+            raise KeyError(f"{shown(parameter)} has no state yet: give a parameter after its step")
         slot = self._slots[parameter]
         return [
             (channel, first, values if tensor == "scales" else values[: slot.count - first])
@@ -376,7 +381,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         does not fit; then nothing has changed.
         """
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= {*state_dict}:
-            raise ValueError(f"the state dict is {state_dict!r:.60}: expected one of state_dict()")
+            raise ValueError(f"the state dict is {shown(state_dict)}: expected one of state_dict()")
         loaded: dict[str, Any] = {}
 
         def convert(_: Any, last: dict[str, Any]) -> dict[str, Any]:
@@ -511,7 +516,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
             for name in sorted(CHOICES):
                 if group.get(name):
                     raise ValueError(
-                        f"{name} is {group[name]}, but the module computes the update: leave it out"
+                        f"{name} is {shown(group[name])}, but the module computes the update: "
+                        "leave it out"
                     )
             self._rule_of(group)
         self._check_parameters()
@@ -885,7 +891,7 @@ def checked_norm(max_norm: Any) -> float:
     """Return a limit for a norm. Raises ``ValueError`` if it is none."""
     value = max_norm.item() if isinstance(max_norm, Tensor) and max_norm.numel() == 1 else max_norm
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise ValueError(f"max_norm is {max_norm!r:.60}: expected a number from 0 on")
+        raise ValueError(f"max_norm is {shown(max_norm)}: expected a number from 0 on")
     return float(value)
 
 
@@ -900,10 +906,10 @@ def _check_numbers(options: Mapping[str, Any]) -> None:
     for name in _NUMBERS & options.keys():
         value = options[name]
         if not isinstance(value, Tensor) and not _is_number(value):
-            raise ValueError(f"{name} is {value!r:.60}: expected a finite number")
+            raise ValueError(f"{name} is {shown(value)}: expected a finite number")
     betas = options.get("betas", (0.9, 0.9))
     if not isinstance(betas, tuple | list) or len(betas) != 2:
-        raise ValueError(f"betas is {betas!r:.60}: expected two numbers")
+        raise ValueError(f"betas is {shown(betas)}: expected two numbers")
 
 
 def _is_number(value: Any) -> bool:

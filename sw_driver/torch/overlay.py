@@ -20,7 +20,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 
 from sw_driver.memory_node import CompressionStatistics, DeviceNode
-from sw_driver.numbers import check_integer
+from sw_driver.numbers import check_integer, shown
 
 from .copies import PlainCopies
 from .remote import RemoteStore
@@ -112,21 +112,21 @@ class MemoryOverlay(Policy):
         compressed: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise ValueError(f"model is {model!r:.60}: expected a torch Module")
+            raise ValueError(f"model is {shown(model)}: expected a torch Module")
         if not isinstance(device, DeviceNode):
-            raise ValueError(f"device is {device!r:.60}: expected a DeviceNode")
+            raise ValueError(f"device is {shown(device)}: expected a DeviceNode")
         if not isinstance(compressed, bool):
-            raise ValueError(f"compressed is {compressed!r:.60}: expected a bool")
+            raise ValueError(f"compressed is {shown(compressed)}: expected a bool")
         if not isinstance(recomputed, tuple | list):
-            raise ValueError(f"recomputed is {recomputed!r:.60}: expected a tuple of types")
+            raise ValueError(f"recomputed is {shown(recomputed)}: expected a tuple of types")
         for name, value in (("prefetched", prefetched), ("least_bytes", least_bytes)):
             check_integer(name, value, 0, error=ValueError)
         for each in recomputed:
             if each not in CHEAP:
                 names = ", ".join(cheap.__name__ for cheap in CHEAP)
                 raise ValueError(
-                    f"recomputed has {each!r}, which is none of {names}: leave it out, so that its "
-                    "output is moved"
+                    f"recomputed has {shown(each)}, which is none of {names}: leave it out, so "
+                    "that its output is moved"
                 )
         self.statistics = OverlayStatistics()
         self._model, self._device = model, device

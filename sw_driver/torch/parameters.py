@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import shown
 
 __all__ = ["HOOK_RESULT", "ParameterChecks", "check_own_memory", "check_training"]
 
@@ -155,4 +156,4 @@ def _memory(begin: int, kind: str, shape: tuple[int, ...], strides: tuple[int, .
 
 
 def _shown(value: Any) -> str:
-    return type(value).__name__ if isinstance(value, Tensor | nn.Module) else f"{value!r:.60}"
+    return type(value).__name__ if isinstance(value, Tensor | nn.Module) else shown(value)

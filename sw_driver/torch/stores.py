@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import shown
 
 __all__ = ["FileStore", "HostStore", "Job", "Store", "store_at"]
 
@@ -237,7 +238,7 @@ def store_at(where: str, device: torch.device = _CPU) -> HostStore | FileStore:
             folder /= f"nearmem-{os.getpid()}-{os.urandom(4).hex()}.slow"
         return FileStore(folder, device)
     raise InvalidArgumentError(
-        f"slow memory at {where!r}: expected 'host', or 'file:' and the path of a new file"
+        f"slow memory at {shown(where)}: expected 'host', or 'file:' and the path of a new file"
     )
 
 

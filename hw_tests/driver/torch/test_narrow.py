@@ -462,7 +462,7 @@ REFUSED: dict[str, tuple[type[Any], dict[str, Any]]] = {
         Adam, {"gradient_dtype": torch.float16}
     ),
     "parameter_dtype is torch.float64": (Adam, {"parameter_dtype": torch.float64}),
-    "states is 'int8', expected one of fp32, dynamic, linear": (Adam, {"states": "int8"}),
+    "states is 'int8': expected one of fp32, dynamic, linear": (Adam, {"states": "int8"}),
     "skip_not_finite is 'no': expected a bool": (Adam, {"skip_not_finite": "no"}),
     "seed is -1": (Adam8bit, {"seed": -1}),
     "seed is 4294967296": (Adam8bit, {"seed": 1 << 32}),

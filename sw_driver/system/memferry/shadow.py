@@ -24,7 +24,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.numbers import check_integer, check_name, shown
 from sw_driver.torch.copies import PlainCopies
 from sw_driver.torch.parameters import HOOK_RESULT, check_own_memory, check_training
 from sw_driver.torch.residency import described
@@ -444,7 +444,7 @@ def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -
         modes, stay = dict(found["modes"]), list(found["gradients_on_gpu"])
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"plan is {plan!r:.80}: expected what `nearmem plan memferry --json` prints, with "
+            f"plan is {shown(plan)}: expected what `nearmem plan memferry --json` prints, with "
             "modes and gradients_on_gpu"
         ) from error
     for name in (*modes, *stay):
@@ -462,7 +462,7 @@ def _device(given: torch.device | str) -> _Host | _Gpu:
     try:
         device = torch.device(given)
     except (RuntimeError, TypeError, ValueError):
-        raise InvalidArgumentError(f"device is {given!r:.60}: expected cpu or cuda") from None
+        raise InvalidArgumentError(f"device is {shown(given)}: expected cpu or cuda") from None
     check_name("the device's type", device.type, ("cpu", "cuda"))
     return _Host() if device.type == "cpu" else _Gpu(device)
 

@@ -27,7 +27,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.numbers import check_integer, check_name, shown
 from sw_driver.torch.copies import PlainCopies
 from sw_driver.torch.parameters import check_training
 from sw_driver.torch.residency import Held, Policy, Residency, Statistics, described, held_of
@@ -576,7 +576,7 @@ def _budget(fast: int | str) -> tuple[float | None, int]:
     elif isinstance(fast, int) and not isinstance(fast, bool) and fast > 0:
         return None, fast
     raise InvalidArgumentError(
-        f"fast memory of {fast!r}: expected a number of bytes, or a share such as '25%'"
+        f"fast memory of {shown(fast)}: expected a number of bytes, or a share such as '25%'"
     )
 
 

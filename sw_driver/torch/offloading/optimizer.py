@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sw_driver.numbers import shown
 from sw_driver.torch import ModuleOptimizer, StepHandle
 from sw_driver.torch.optimizer import checked_norm
 from sw_driver.torch.parameters import HOOK_RESULT
@@ -440,6 +441,6 @@ def offloaded(kind: type[ModuleOptimizer]) -> type[OffloadedOptimizer]:
     """The class of :mod:`sw_driver.torch` for parameters in a store."""
     if not (isinstance(kind, type) and issubclass(kind, ModuleOptimizer)):
         raise TypeError(
-            f"the optimizer is {kind!r}: expected a class of sw_driver.torch, such as AdamW"
+            f"the optimizer is {shown(kind)}: expected a class of sw_driver.torch, such as AdamW"
         )
     return type(f"Offloaded{kind.__name__}", (OffloadedOptimizer, kind), {})

@@ -19,6 +19,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from hw.rules import rule
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import replacing
+from sw_driver.numbers import shown
 from sw_driver.torch import ModuleOptimizer
 from sw_driver.torch.copies import PlainCopies
 from sw_driver.torch.residency import described, held_of
@@ -68,9 +69,11 @@ class Offloading:
         **options: Any,
     ) -> None:
         if isinstance(prefetch, bool) or not isinstance(prefetch, int) or prefetch < 0:
-            raise ValueError(f"prefetch is {prefetch!r}: expected a number of parameters from 0 on")
+            raise ValueError(
+                f"prefetch is {shown(prefetch)}: expected a number of parameters from 0 on"
+            )
         if not isinstance(early_updates, bool):
-            raise ValueError(f"early_updates is {early_updates!r}: expected a bool")
+            raise ValueError(f"early_updates is {shown(early_updates)}: expected a bool")
         self.store = store
         self.early_updates = early_updates
         self._kind, self._options = offloaded(kind), options
@@ -87,7 +90,7 @@ class Offloading:
         self.model: nn.Module | None = None
         """The model that :meth:`build` or :meth:`take` returned."""
         if not hasattr(store, "fetch"):
-            raise TypeError(f"store is {store!r:.60}: expected an opened TensorStore")
+            raise TypeError(f"store is {shown(store)}: expected an opened TensorStore")
         self._optimizer: OffloadedOptimizer | None = None
         self._hooks: list[Any] = []
         self._thread: int | None = None
@@ -149,7 +152,7 @@ class Offloading:
         """
         self._check_free()
         if not callable(make):
-            raise TypeError(f"make is {make!r:.60}: expected a function that returns a model")
+            raise TypeError(f"make is {shown(make)}: expected a function that returns a model")
         last: list[nn.Module] = []
         owners: dict[int, str] = {}
 
@@ -186,7 +189,7 @@ class Offloading:
         """
         self._check_free()
         if not isinstance(model, nn.Module):
-            raise TypeError(f"model is {model!r:.60}: expected a torch Module")
+            raise TypeError(f"model is {shown(model)}: expected a torch Module")
         parameters = dict(model.named_parameters())
         owners: dict[int, str] = {}
         new = [name for name, each in parameters.items() if self._is_new(name, each, owners)]

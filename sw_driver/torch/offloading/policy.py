@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from sw_driver.device.errors import AxdimmError, InvalidArgumentError
-from sw_driver.numbers import check_name
+from sw_driver.numbers import check_name, shown
 from sw_driver.torch.residency import Held, Policy, Residency
 from sw_driver.torch.stores import Job, Store
 
@@ -47,7 +47,7 @@ class DeviceMemory(Residency):
         counted = isinstance(limit_bytes, int) and not isinstance(limit_bytes, bool)
         if limit_bytes is not None and not (counted and limit_bytes > 0):
             raise InvalidArgumentError(
-                f"{setting} is {limit_bytes!r}: expected a positive number of bytes, or None",
+                f"{setting} is {shown(limit_bytes)}: expected a positive number of bytes, or None",
                 limit_bytes=limit_bytes,
             )
         super().__init__(limit=limit_bytes, least_bytes=1, kind=kind, setting=setting)

@@ -26,6 +26,7 @@ from sw_driver.device.errors import BusyError, ClosedError, InvalidArgumentError
 from sw_driver.device.memory import checked_size
 from sw_driver.device.streams import Handle, Stream
 from sw_driver.device.tensors import byte_view
+from sw_driver.numbers import shown
 
 from .channel import ChannelRoom, Entry, Kept, StoreStatistics, padded_bytes
 
@@ -82,13 +83,13 @@ class TensorStore:
         known = get_args(Placement)
         if placement not in known:
             raise InvalidArgumentError(
-                f"placement is {placement!r}: expected {' or '.join(map(repr, known))}",
+                f"placement is {shown(placement)}: expected {' or '.join(map(repr, known))}",
                 option="placement",
             )
         if not isinstance(device, Axdimm):
-            raise InvalidArgumentError(f"device is {device!r:.60}: expected an opened Axdimm")
+            raise InvalidArgumentError(f"device is {shown(device)}: expected an opened Axdimm")
         if storage is not None and not isinstance(storage, str | os.PathLike | Sequence):
-            raise InvalidArgumentError(f"storage is {storage!r:.60}: expected a path, or several")
+            raise InvalidArgumentError(f"storage is {shown(storage)}: expected a path, or several")
         if storage_bytes is not None:
             checked_size("storage_bytes", storage_bytes, minimum=1)
             if not storage:
@@ -160,14 +161,14 @@ class TensorStore:
         """
         self._check_sound()
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"the parameter's name is {name!r:.60}: expected words")
+            raise InvalidArgumentError(f"the parameter's name is {shown(name)}: expected words")
         if name in self._keys:
             raise InvalidArgumentError(
                 f"the store has a parameter {name!r}: give each its own name"
             )
         if not isinstance(initial_state, Mapping | None):
             raise InvalidArgumentError(
-                f"initial_state is {initial_state!r:.60}: expected numbers by names of tensors"
+                f"initial_state is {shown(initial_state)}: expected numbers by names of tensors"
             )
         shape, initial = _shape(values), dict(initial_state or {})
         number = self._next_channel()
@@ -248,7 +249,7 @@ class TensorStore:
         """
         self._check_sound()
         if not isinstance(keys, Iterable | None):
-            raise InvalidArgumentError(f"keys is {keys!r:.60}: expected keys of parameters")
+            raise InvalidArgumentError(f"keys is {shown(keys)}: expected keys of parameters")
         entries = [self._entry(key) for key in keys] if keys is not None else self._entries
         entries = [entry for entry in entries if entry.gradient.known]
         for entry in entries:
@@ -415,7 +416,8 @@ class TensorStore:
     def _entry(self, key: int) -> Entry:
         if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < len(self._entries):
             raise InvalidArgumentError(
-                f"no parameter has the key {key!r}: {len(self._entries)} have been added", key=key
+                f"no parameter has the key {shown(key)}: {len(self._entries)} have been added",
+                key=key,
             )
         return self._entries[key]
 
@@ -476,11 +478,11 @@ def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, fl
             or not math.isfinite(value)
         ):
             raise InvalidArgumentError(
-                f"the initial state {each!r} is {value!r:.60}: expected a finite number"
+                f"the initial state {shown(each)} is {shown(value)}: expected a finite number"
             )
         if each not in state:
             raise InvalidArgumentError(
-                f"{rule.name} has no state {each!r}: expected {', '.join(state) or 'none'}",
+                f"{rule.name} has no state {shown(each)}: expected {', '.join(state) or 'none'}",
                 tensor=each,
                 rule=rule.name,
             )
