@@ -292,7 +292,7 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("shortened", lambda v: Pool(PIM_PRESETS["tiny"], shortened=(v, 1)), 1),
     ("most_products", RECORDS[-1][0].scaled, 1),
     ("most_products", RECORDS[-2][0].scaled, 1),
-    ("an extent of x", lambda v: StackMemory(PIM_PRESETS["tiny"]).place("x", (v,)), 1),
+    ("one of the shape of x", lambda v: StackMemory(PIM_PRESETS["tiny"]).place("x", (v,)), 1),
     ("parts", lambda v: cut(Work(opcode=Opcode.ADD), v), 1),
     ("rows", lambda v: _offer(rows=v), 0),
     ("address of a", lambda v: _offer(a=Tensor(address_bytes=v)), 0),
@@ -420,7 +420,7 @@ def test_calls_refuse_rates(name: str, call: Callable[[Any], object], zero: bool
         (lambda: open_framework(MC_DLA, load_trace("gpt-tiny"), FrameworkSettings()), "memory is"),
         (lambda: _node().cuda_malloc_remote(1, placement="left"), "placement is 'left': expected"),  # type: ignore[arg-type]
         (lambda: Placement(outputs=(32,)), "address is 32: expected a multiple of 64"),
-        (lambda: _pim().pim_fix(["a"], Work(opcode=Opcode.ADD), Tensor(), 1), "no bank 'a'"),  # type: ignore[list-item]
+        (lambda: _pim().pim_fix(["a"], Work(opcode=Opcode.ADD), Tensor(), 1), "pim_ids is 'a'"),  # type: ignore[list-item]
         (lambda: _pim().pim_fix(None, "ADD", Tensor(), 1), "got 'ADD'"),  # type: ignore[arg-type]
         (lambda: _pim().write_memory(0, [1.0]), "got [1.0]: expected an array"),  # type: ignore[arg-type]
     ],

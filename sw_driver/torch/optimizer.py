@@ -899,14 +899,18 @@ _NUMBERS = {
     "lr", "weight_decay", "eps", "momentum", "dampening", "alpha", "lr_decay",
     "initial_accumulator_value",
 }  # fmt: skip
+_FLAGS = OPTIONAL - {*CHOICES}
 
 
 def _check_numbers(options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an option that should be a number and is none."""
+    """Raise ``ValueError`` for an option that should be a number, or a flag, and is none."""
     for name in _NUMBERS & options.keys():
         value = options[name]
         if not isinstance(value, Tensor) and not _is_number(value):
             raise ValueError(f"{name} is {shown(value)}: expected a finite number")
+    for name in _FLAGS & options.keys():
+        if not isinstance(options[name], bool):
+            raise ValueError(f"{name} is {shown(options[name])}: expected True or False")
     betas = options.get("betas", (0.9, 0.9))
     if not isinstance(betas, tuple | list) or len(betas) != 2:
         raise ValueError(f"betas is {shown(betas)}: expected two numbers")

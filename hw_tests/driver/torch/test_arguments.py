@@ -138,6 +138,8 @@ CASES: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     ),
     "norm": (lambda x: in_platform(lambda _, made: made.norm(x)), (0, True, ["x"], [0], [-1])),
     "SGD lr": (lambda x: optimizer(SGD, lr=x), (None, -1, NAN, math.inf, True, "x", [])),
+    "SGD nesterov": (lambda x: optimizer(SGD, nesterov=x, momentum=0.9), (None, 1, "x")),
+    "AdamW maximize": (lambda x: optimizer(AdamW, maximize=x), (None, 1, "x")),
     "SGD momentum": (lambda x: optimizer(SGD, momentum=x), (None, -1, NAN, True, "x")),
     "AdamW weight_decay": (lambda x: optimizer(AdamW, weight_decay=x), (None, -1, NAN, True, "x")),
     "AdamW betas": (lambda x: optimizer(AdamW, betas=x), (None, 0.9, (0.9,), "x", (2.0, 0.9))),
