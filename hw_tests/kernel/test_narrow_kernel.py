@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hw.kernel.config import KernelConfig
 from hw.kernel.kernel import Kernel
 from hw.logic.clocking import CLOCKINGS
@@ -42,6 +44,7 @@ def test_few_lanes_without_subnormal_numbers() -> None:
     run(Kernel(config), config, module=MODULE, testcase=tests)
 
 
+@pytest.mark.soak
 def test_as_many_lanes_as_a_bus_needs() -> None:
     config = replace(CONFIG, lanes=16)
     tests = [
@@ -51,11 +54,13 @@ def test_as_many_lanes_as_a_bus_needs() -> None:
     run(Kernel(config), config, module=MODULE, testcase=tests)
 
 
+@pytest.mark.soak
 def test_reset_is_all_that_it_needs() -> None:
     config = replace(CONFIG, lanes=4)
     run(with_any_power_up(Kernel(config)), config, module=MODULE, testcase="reset_during_a_run")
 
 
+@pytest.mark.soak
 def test_every_clocking_is_the_same() -> None:
     """In every cycle, with stalls, errors and resets at any time."""
     config = replace(CONFIG, lanes=1)

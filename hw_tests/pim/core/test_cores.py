@@ -17,7 +17,7 @@ from hw_tests.pim.pool_system import PoolSystem
 from sw_driver.cli import main
 
 
-@pytest.mark.parametrize("core_clock_ratio", [1, 2])
+@pytest.mark.parametrize("core_clock_ratio", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_cores(core_clock_ratio: int) -> None:
     run_bench(
         PoolSystem(config_of(4, core_clock_ratio), vault_part("hmc2")),
@@ -33,7 +33,9 @@ def test_cores(core_clock_ratio: int) -> None:
     )
 
 
-@pytest.mark.parametrize(("preset", "cores"), [("pairs", 1), ("paper", 4)])
+@pytest.mark.parametrize(
+    ("preset", "cores"), [pytest.param("pairs", 1, marks=pytest.mark.soak), ("paper", 4)]
+)
 def test_cores_are_one_module(preset: str, cores: int) -> None:
     """Whatever the pool: VexRiscv is there once."""
     config = configure(preset, cores=cores, rings=cores + 1)
@@ -43,6 +45,7 @@ def test_cores_are_one_module(preset: str, cores: int) -> None:
     assert text.count("\n  pim_core ") == cores
 
 
+@pytest.mark.soak
 def test_the_verilog_of_a_pool_with_a_core(tmp_path: Path) -> None:
     options = ["--pim", "tiny", "--core-clock-ratio", "2", "--out", str(tmp_path), "--quiet"]
     assert main(["verilog", "pim_pool", *options]) == 2
