@@ -33,7 +33,9 @@ def verilog() -> str:
     return to_verilog(arbiter(**PARAMETERS), "arbiter")
 
 
-@pytest.mark.parametrize("stalls", STALLS)
+@pytest.mark.parametrize(
+    "stalls", [pytest.param(name, marks=[pytest.mark.soak] * (name == "none")) for name in STALLS]
+)
 def test_arbiter(stalls: str) -> None:
     """Modes, draining, fixed latency, refusals and every counter, at each amount of stalls."""
     run_bench(

@@ -28,7 +28,9 @@ def verilog() -> str:
     return to_verilog(arbiter, "arbiter")
 
 
-@pytest.mark.parametrize("stalls", STALLS)
+@pytest.mark.parametrize(
+    "stalls", [pytest.param(name, marks=[pytest.mark.soak] * (name == "none")) for name in STALLS]
+)
 def test_host_axi(stalls: str) -> None:
     """Bursts of every kind, registers, errors and modes, at each amount of stalls."""
     run_bench(

@@ -11,6 +11,8 @@ from hw_tests.bench import run_bench
 
 pytest.importorskip("litedram", reason="LiteDRAM is not installed")
 
+pytestmark = pytest.mark.soak
+
 CONFIG = configure("tiny", memory="axi4")
 
 

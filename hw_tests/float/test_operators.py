@@ -102,7 +102,13 @@ def test_small_format_exhaustively(name: str, subnormals: bool) -> None:
     run(fmt, "exhaustive", format=asdict(fmt), density=200)
 
 
-@pytest.mark.parametrize("subnormals", SUBNORMALS.values(), ids=SUBNORMALS)
+@pytest.mark.parametrize(
+    "subnormals",
+    [
+        pytest.param(kept, id=name, marks=[pytest.mark.soak] * (not kept))
+        for name, kept in SUBNORMALS.items()
+    ],
+)
 def test_fp32_against_numpy(subnormals: bool) -> None:
     fmt = replace(FP32, subnormals=subnormals)
     run(

@@ -10,7 +10,9 @@ from hw_tests.bench import run_bench
 from hw_tests.stalls import STALLS
 
 
-@pytest.mark.parametrize("stalls", STALLS)
+@pytest.mark.parametrize(
+    "stalls", [pytest.param(name, marks=[pytest.mark.soak] * (name == "none")) for name in STALLS]
+)
 def test_first_come(stalls: str) -> None:
     """Data of both managers, and that nobody overtakes, at each amount of stalls."""
     run_bench(

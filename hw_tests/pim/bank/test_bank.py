@@ -11,6 +11,7 @@ from hw_tests.bench import run_bench
 from hw_tests.lockstep import Lockstep
 
 
+@pytest.mark.soak
 def test_every_clocking_is_the_same() -> None:
     """In every cycle, from work to work, with random stalls; with more multipliers than adders."""
     units = {"multipliers": 3, "adders": 2}

@@ -11,7 +11,9 @@ from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 
 
-@pytest.mark.parametrize(("kind", "core_clock_ratio"), [(Core, 1), (FasterCore, 2)])
+@pytest.mark.parametrize(
+    ("kind", "core_clock_ratio"), [(Core, 1), pytest.param(FasterCore, 2, marks=pytest.mark.soak)]
+)
 def test_core(kind: type[Core | FasterCore], core_clock_ratio: int) -> None:
     run_bench(
         kind(configure("tiny", cores=1, scratchpad_bytes=1 << 13)),
