@@ -12,7 +12,7 @@ from hw.axdimm.host_port import MIN_READ_LATENCY, HostPort
 from hw.axdimm.memory_join import ExclusiveJoin
 from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
-from hw_tests.stalls import STALLS
+from hw_tests.soak import for_soak
 
 PARAMETERS: dict[str, Any] = {
     "address_width": 20,
@@ -33,9 +33,7 @@ def verilog() -> str:
     return to_verilog(arbiter(**PARAMETERS), "arbiter")
 
 
-@pytest.mark.parametrize(
-    "stalls", [pytest.param(name, marks=[pytest.mark.soak] * (name == "none")) for name in STALLS]
-)
+@pytest.mark.parametrize("stalls", ["random", "heavy", *for_soak("none")])
 def test_arbiter(stalls: str) -> None:
     """Modes, draining, fixed latency, refusals and every counter, at each amount of stalls."""
     run_bench(

@@ -11,7 +11,7 @@ from hw.axdimm.host_axi import HostAxiPort
 from hw.axdimm.memory_join import ExclusiveJoin
 from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
-from hw_tests.stalls import STALLS
+from hw_tests.soak import for_soak
 
 ADDRESS_WIDTH = 18
 
@@ -28,9 +28,7 @@ def verilog() -> str:
     return to_verilog(arbiter, "arbiter")
 
 
-@pytest.mark.parametrize(
-    "stalls", [pytest.param(name, marks=[pytest.mark.soak] * (name == "none")) for name in STALLS]
-)
+@pytest.mark.parametrize("stalls", ["random", "heavy", *for_soak("none")])
 def test_host_axi(stalls: str) -> None:
     """Bursts of every kind, registers, errors and modes, at each amount of stalls."""
     run_bench(

@@ -15,6 +15,7 @@ from hw.dram.interface import DramSignature
 from hw.dram.presets import PARTS
 from hw_tests.bench import run_bench
 from hw_tests.dram.dfi_phy import DfiPhy
+from hw_tests.soak import for_soak
 
 LATE = 3
 
@@ -52,10 +53,7 @@ class ThereAndBack(wiring.Component):
         return m
 
 
-OTHERS = [pytest.param(name, marks=pytest.mark.soak) for name in PARTS if name != "tiny"]
-
-
-@pytest.mark.parametrize("name", ["tiny", *OTHERS])
+@pytest.mark.parametrize("name", ["tiny", *for_soak(*sorted(PARTS.keys() - {"tiny"}))])
 def test_dfi(name: str) -> None:
     part = PARTS[name]
     run_bench(

@@ -15,6 +15,7 @@ import pytest
 
 from hw_tests.driver.adam import ADAM
 from hw_tests.driver.conftest import EVERY_RULE
+from hw_tests.soak import for_soak
 from sw_driver.axdimm import Axdimm
 from sw_driver.device.clock import Clock
 from sw_driver.device.streams import Handle
@@ -187,14 +188,7 @@ def observed(program: Program, backend: str, folder: Path, pauses: random.Random
     return [each.tobytes() if isinstance(each, np.ndarray) else each for each in stamps]
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        pytest.param("golden", marks=pytest.mark.soak),
-        "cycles",
-        pytest.param("rtl", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.parametrize("backend", ["cycles", *for_soak("golden", "rtl")])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_pauses_change_nothing(program: Program, backend: str, tmp_path: Path) -> None:
     plain = observed(program, backend, tmp_path / "plain", None)

@@ -21,6 +21,7 @@ def test_the_papers_node() -> None:
     assert MEMORY_NODE_PRESETS["paper_ddr4_2400"].part.timing.tck_ps == 833
 
 
+@pytest.mark.soak
 def test_slower_memory_becomes_verilog() -> None:
     """As the other presets do, in ``test_generate.py`` and the benches."""
     node = MemoryNode(MEMORY_NODE_PRESETS["paper_ddr4_2400"])

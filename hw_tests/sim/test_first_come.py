@@ -7,12 +7,10 @@ import pytest
 from hw.axi.bus import AXI4Signature
 from hw.sim.first_come import FirstComeMerge
 from hw_tests.bench import run_bench
-from hw_tests.stalls import STALLS
+from hw_tests.soak import for_soak
 
 
-@pytest.mark.parametrize(
-    "stalls", [pytest.param(name, marks=[pytest.mark.soak] * (name == "none")) for name in STALLS]
-)
+@pytest.mark.parametrize("stalls", ["random", "heavy", *for_soak("none")])
 def test_first_come(stalls: str) -> None:
     """Data of both managers, and that nobody overtakes, at each amount of stalls."""
     run_bench(

@@ -10,8 +10,12 @@ from hw_tests.stream.block_mover import BlockMover
 
 @pytest.mark.parametrize(
     ("tensors", "block_beats", "buffer_blocks", "uneven"),
-    [(3, 4, 1, False), (2, 128, 2, False), (5, 4, 1, True), (5, 128, 2, True)],
-    ids=["tiny", "8 KB", "uneven, tiny", "uneven, 8 KB"],
+    [
+        pytest.param(3, 4, 1, False, id="tiny"),
+        pytest.param(2, 128, 2, False, id="8 KB", marks=pytest.mark.soak),
+        pytest.param(5, 4, 1, True, id="uneven, tiny", marks=pytest.mark.soak),
+        pytest.param(5, 128, 2, True, id="uneven, 8 KB"),
+    ],
 )
 def test_block_mover(tensors: int, block_beats: int, buffer_blocks: int, uneven: bool) -> None:
     run_bench(

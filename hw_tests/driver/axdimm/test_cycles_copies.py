@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hw_tests.driver.adam import ADAM
+from hw_tests.soak import for_soak
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, open_backend
 from sw_driver.axdimm.registers import arbiter_registers
@@ -26,7 +27,7 @@ from sw_driver.device.streams import Handle
 from sw_driver.device.transport import DeviceFault
 from sw_driver.predict.axdimm import HostTraffic
 
-PRESETS = ["tiny", pytest.param("axdimm", marks=pytest.mark.soak)]
+PRESETS = ["tiny", *for_soak("axdimm")]
 COUNTERS = ("late_reads", "host_reads", "host_writes", "refreshes", "activates", "precharges")
 SLACK_FABRIC_CYCLES = 4
 """By which an operation may differ that is too short for 1 % to mean anything."""

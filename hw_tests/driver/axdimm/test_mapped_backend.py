@@ -14,6 +14,7 @@ from hw.verilog.writer import to_verilog
 from hw_tests.axdimm.system import ModuleWithDram
 from hw_tests.bench import run_bench
 from hw_tests.driver.axdimm.test_adam import Update
+from hw_tests.soak import for_soak
 from sw_driver.axdimm import Axdimm, BackendOptions, MappedTransport, open_backend
 from sw_driver.axdimm.backends import mapped
 from sw_driver.axdimm.backends.golden import GoldenTransport
@@ -185,7 +186,7 @@ def module_on_axi() -> str:
     return to_verilog(ModuleWithDram(ON_AXI), "module_with_dram")
 
 
-@pytest.mark.parametrize("stalls", ["none", "random"])
+@pytest.mark.parametrize("stalls", [*for_soak("none"), "random"])
 def test_adam_on_axi(stalls: str, module_on_axi: str) -> None:
     """Registers and copies as transactions on the ports of the module's RTL."""
     run_bench(

@@ -14,6 +14,7 @@ import pytest
 
 from hw.rules import RULES, rule
 from hw_tests.driver.refusals import assert_refused
+from hw_tests.soak import for_soak
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.cli import main
 from sw_driver.experiments.rulejob import hyperparameters_of
@@ -129,21 +130,18 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("hw/rules/mine.py", "lr *", "2.0 * lr *", "2.0"),
         ("golden/rules/mine.py", "lr: float", "rate: float", "'lr'"),
         ("golden/rules/mine.py", "", None, "write golden/rules/mine.py"),
-        *(
-            pytest.param(*case, marks=pytest.mark.soak)
-            for case in (
-                ("hw/rules/mine.py", "lr *", "lr ** ) *", "SyntaxError"),
-                ("golden/rules/mine.py", "c.lr", "c.rate", "AttributeError"),
-                (
-                    "golden/rules/mine.py",
-                    "dict[str, Floats]:",
-                    "dict[str, Floats]:\n    return {}",
-                    "expected p",
-                ),
-                ("hw/rules/mine.py", 'name="mine"', 'name="adam"', "the name 'mine'"),
-                ("hw/rules/mine.py", "RULE = Up", "RULE = 5; _ = Up", "the name 'mine'"),
-                ("golden/rules/mine.py", "REFERENCE = ", "_ = ", "REFERENCE is None"),
-            )
+        *for_soak(
+            ("hw/rules/mine.py", "lr *", "lr ** ) *", "SyntaxError"),
+            ("golden/rules/mine.py", "c.lr", "c.rate", "AttributeError"),
+            (
+                "golden/rules/mine.py",
+                "dict[str, Floats]:",
+                "dict[str, Floats]:\n    return {}",
+                "expected p",
+            ),
+            ("hw/rules/mine.py", 'name="mine"', 'name="adam"', "the name 'mine'"),
+            ("hw/rules/mine.py", "RULE = Up", "RULE = 5; _ = Up", "the name 'mine'"),
+            ("golden/rules/mine.py", "REFERENCE = ", "_ = ", "REFERENCE is None"),
         ),
     ],
 )

@@ -26,6 +26,7 @@ STREAMED = 0x5A
 """What the transport's stream writes."""
 
 
+@pytest.mark.soak
 def test_shared_dram_keeps_the_data_of_both() -> None:
     """The kernel's results are exact and the host's lines arrive while each works."""
     transport = VerilatedTransport(config=configure("tiny", channels=1), shared=True)

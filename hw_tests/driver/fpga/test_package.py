@@ -30,6 +30,7 @@ from hw.pim.config import configure as configure_pim
 from hw.verilog.generate import DESIGNS, Machines
 from hw.verilog.writer import ports_of
 from hw_tests.driver.refusals import assert_refused
+from hw_tests.soak import for_soak
 from sw_driver.cli import main
 from sw_driver.fpga.buses import find_buses
 from sw_driver.fpga.ipxact import component_text
@@ -119,10 +120,7 @@ def test_fusesoc_runs_the_targets_of_a_kernel(kernel: Path, target: str) -> None
     [
         "lint",
         pytest.param("sim", marks=needs_icarus),
-        *(
-            pytest.param(name, marks=pytest.mark.soak)
-            for name in ("sim_verilator", "synth", "ecp5")
-        ),
+        *for_soak("sim_verilator", "synth", "ecp5"),
     ],
 )
 def test_fusesoc_runs_the_targets_of_an_operator(small: Path, target: str) -> None:
@@ -292,12 +290,9 @@ def test_a_narrow_kernel_passes(narrow: Path, tmp_path: Path) -> None:
     [
         # A number of a table, a threshold, and the place of a block's scales.
         (f"dequantizer_{SIGNED}", "values[251] = 32'h3f736666", "values[251] = 32'h3f736676"),
-        *(
-            pytest.param(*case, marks=pytest.mark.soak)
-            for case in (
-                (f"code_search_{UNSIGNED}", "below_4[9] = 32'h", "below_4[9] = 32'h8 ^ 32'h"),
-                ("narrow_results", "3'd7: scales[511:448]", "3'd7: scales[447:384]"),
-            )
+        *for_soak(
+            (f"code_search_{UNSIGNED}", "below_4[9] = 32'h", "below_4[9] = 32'h8 ^ 32'h"),
+            ("narrow_results", "3'd7: scales[511:448]", "3'd7: scales[447:384]"),
         ),
     ],
 )

@@ -25,6 +25,7 @@ from hw.pim.config import PIM_PRESETS, configure
 from hw.pim.vault.timing import vault_part
 from hw_tests.pim.bank.bank_works import bank_works
 from hw_tests.pim.overlapping_works import check_overlapping_works, random_floats, words_at
+from hw_tests.soak import for_soak
 from sw_driver.device.clock import Clock
 from sw_driver.device.errors import ClosedError
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
@@ -404,7 +405,7 @@ def test_counters_are_of_one_moment(pim: Pim) -> None:
     assert states == {1, 2, 3}
 
 
-@pytest.mark.parametrize("columns", [pytest.param(3, marks=pytest.mark.soak), 6])
+@pytest.mark.parametrize("columns", [*for_soak(3), 6])
 def test_every_address_is_answered(columns: int) -> None:
     """Memory that no bank holds with an error, which the registers tell of and no bank notices:
     as the golden model does, whose map of addresses is its own."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hw_tests.soak import for_soak
 from sw_driver.simulator.buildcache import CacheError, plain_path, verilator_env
 from sw_driver.simulator.sources import ROOT
 
@@ -40,7 +41,7 @@ def python(clone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "program",
     [
-        ["-m", "sw_driver.cli", "sim", "--config", "tiny", "--steps", "1", "--quiet"],
+        *for_soak(["-m", "sw_driver.cli", "sim", "--config", "tiny", "--steps", "1", "--quiet"]),
         ["-c", "from hw_tests.driver.simulator.test_parts import build_ring; build_ring()"],
     ],
     ids=["whole", "in parts"],

@@ -9,6 +9,7 @@ from hw.pim.bank.bank import PimBank
 from hw.pim.config import configure
 from hw_tests.bench import run_bench
 from hw_tests.lockstep import Lockstep
+from hw_tests.soak import for_soak
 
 
 @pytest.mark.soak
@@ -25,7 +26,9 @@ def test_every_clocking_is_the_same() -> None:
     )
 
 
-@pytest.mark.parametrize(("multipliers", "adders", "stalls"), [(2, 2, "heavy"), (2, 3, "none")])
+@pytest.mark.parametrize(
+    ("multipliers", "adders", "stalls"), [(2, 2, "heavy"), *for_soak((2, 3, "none"))]
+)
 def test_works(multipliers: int, adders: int, stalls: str) -> None:
     units = {"multipliers": multipliers, "adders": adders}
     run_bench(

@@ -9,11 +9,10 @@ from hw.pim.core.core import Core
 from hw.pim.core.faster import FasterCore
 from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
+from hw_tests.soak import for_soak
 
 
-@pytest.mark.parametrize(
-    ("kind", "core_clock_ratio"), [(Core, 1), pytest.param(FasterCore, 2, marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize(("kind", "core_clock_ratio"), [(Core, 1), *for_soak((FasterCore, 2))])
 def test_core(kind: type[Core | FasterCore], core_clock_ratio: int) -> None:
     run_bench(
         kind(configure("tiny", cores=1, scratchpad_bytes=1 << 13)),

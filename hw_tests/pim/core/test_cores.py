@@ -14,10 +14,11 @@ from hw.verilog.writer import to_verilog
 from hw_tests.bench import run_bench
 from hw_tests.pim.core.training_step import config_of
 from hw_tests.pim.pool_system import PoolSystem
+from hw_tests.soak import for_soak
 from sw_driver.cli import main
 
 
-@pytest.mark.parametrize("core_clock_ratio", [1, pytest.param(2, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("core_clock_ratio", [1, *for_soak(2)])
 def test_cores(core_clock_ratio: int) -> None:
     run_bench(
         PoolSystem(config_of(4, core_clock_ratio), vault_part("hmc2")),
@@ -33,9 +34,8 @@ def test_cores(core_clock_ratio: int) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("preset", "cores"), [pytest.param("pairs", 1, marks=pytest.mark.soak), ("paper", 4)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("preset", "cores"), [("pairs", 1), ("paper", 4)])
 def test_cores_are_one_module(preset: str, cores: int) -> None:
     """Whatever the pool: VexRiscv is there once."""
     config = configure(preset, cores=cores, rings=cores + 1)

@@ -7,9 +7,12 @@ import pytest
 from hw.pim.front.front import Front
 from hw_tests.bench import run_bench
 from hw_tests.pim.front.front_works import front_configurations
+from hw_tests.soak import for_soak
 
 
-@pytest.mark.parametrize("name", front_configurations())
+@pytest.mark.parametrize(
+    "name", ["tiny", *for_soak(*sorted(front_configurations().keys() - {"tiny"}))]
+)
 def test_front(name: str) -> None:
     run_bench(
         Front(front_configurations()[name]),

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from hw_tests.soak import for_soak
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
 
 from hw_tests.driver.torch.offloading import killed
@@ -140,7 +142,7 @@ def test_files_that_are_no_checkpoint(tmp_path: Path) -> None:
             platform.load(tmp_path / "none.pt")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *for_soak(1)])
 def test_a_kill_loses_at_most_the_step_in_flight(seed: int, tmp_path: Path) -> None:
     choice = random.Random(seed)
     command = [sys.executable, "-m", killed.__name__, str(tmp_path), str(STEPS)]
