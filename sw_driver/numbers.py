@@ -12,7 +12,7 @@ from numbers import Real
 from operator import index
 from typing import Any
 
-from .device.errors import InvalidArgumentError
+from .device.errors import InvalidArgumentError, shown
 
 __all__ = [
     "LEAST",
@@ -23,7 +23,6 @@ __all__ = [
     "check_number",
     "parse_integer",
     "parse_number",
-    "shown",
     "split_entries",
     "split_entry",
 ]
@@ -35,19 +34,11 @@ LEAST = 1e-9
 MOST = 1e19
 """Most of any number: above what 64 bits count."""
 
-_SHOWN = 120
-"""Characters of a value that a message has, at most."""
 
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _NUMBER = re.compile(
     r"([+-]?[0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,2})?)\s*(|kib|mib|gib)", re.IGNORECASE
 )
-
-
-def shown(value: Any) -> str:
-    """Return a value as a message has it: in a line, and short."""
-    text = " ".join(map(str.strip, repr(value).splitlines()))
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def check_name(

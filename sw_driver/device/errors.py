@@ -29,7 +29,17 @@ __all__ = [
     "UnknownWorkError",
     "WaitTimeoutError",
     "WrongModeError",
+    "shown",
 ]
+
+_SHOWN = 120
+"""Characters of a value that a message has, at most."""
+
+
+def shown(value: object) -> str:
+    """Return a value as a message has it: in a line, and short."""
+    text = " ".join(map(str.strip, repr(value).splitlines()))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class AxdimmError(Exception):

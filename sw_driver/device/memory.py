@@ -20,9 +20,9 @@ from sw_driver.device.errors import (
     OutOfMemoryError,
     PointerError,
     RangeError,
+    shown,
 )
 from sw_driver.device.link import Leg, Link
-from sw_driver.numbers import shown
 
 __all__ = [
     "Allocation",

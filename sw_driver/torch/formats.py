@@ -19,7 +19,8 @@ from golden.narrow import Quantized, code_of_zero, dequantize, quantize
 from hw.kernel.config import NARROW_RULES
 from hw.narrow.formats import BLOCK_PARAMETERS, CHOICES, CODES, Formats
 from hw.rules import rule
-from sw_driver.numbers import check_name, shown
+from sw_driver.device.errors import shown
+from sw_driver.numbers import check_name
 
 __all__ = ["NARROW_RULE", "Entry", "chosen_formats", "entries_of", "in_format", "strangers"]
 

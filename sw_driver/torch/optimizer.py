@@ -31,8 +31,8 @@ from sw_driver.axdimm.backends import module_config, parse_device
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
 from sw_driver.axdimm.launch import options_for
 from sw_driver.axdimm.transport import WINDOW_BYTES
-from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import check_integer, shown
+from sw_driver.device.errors import InvalidArgumentError, shown
+from sw_driver.numbers import check_integer
 
 from .formats import chosen_formats, entries_of, in_format, strangers
 from .parameters import ParameterChecks

@@ -19,8 +19,9 @@ from typing import Any
 import torch  # pyright: ignore[reportMissingImports]
 from torch import Tensor, nn  # pyright: ignore[reportMissingImports]
 
+from sw_driver.device.errors import shown
 from sw_driver.memory_node import CompressionStatistics, DeviceNode
-from sw_driver.numbers import check_integer, shown
+from sw_driver.numbers import check_integer
 
 from .copies import PlainCopies
 from .remote import RemoteStore

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import shown
+from sw_driver.device.errors import InvalidArgumentError, shown
 
 __all__ = ["HOOK_RESULT", "ParameterChecks", "check_own_memory", "check_training"]
 

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import shown
+from sw_driver.device.errors import InvalidArgumentError, shown
 
 __all__ = ["FileStore", "HostStore", "Job", "Store", "store_at"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,11 @@ def test_a_network_of_ones_own_is_captured_and_written(
     ("arguments", "said"),
     [
         (["gpt-tny"], ["'gpt-tny'", "did you mean gpt-tiny", "FILE.py:FUNCTION"]),
-        (["/no/such.py:net"], ["'/no/such.py'", "No such file"]),
+        pytest.param(
+            ["/no/such.py:net"],
+            ["'/no/such.py'", "No such file"],
+            marks=pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed"),
+        ),
         (["/no/such.json.gz"], ["'/no/such.json.gz'", "expected one of"]),
         (["/"], ["'/'", "Is a directory"]),
         ([], ["WHAT"]),

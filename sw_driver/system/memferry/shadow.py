@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
-from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import check_integer, check_name, shown
+from sw_driver.device.errors import InvalidArgumentError, shown
+from sw_driver.numbers import check_integer, check_name
 from sw_driver.torch.copies import PlainCopies
 from sw_driver.torch.parameters import HOOK_RESULT, check_own_memory, check_training
 from sw_driver.torch.residency import described

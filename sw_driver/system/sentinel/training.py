@@ -26,8 +26,8 @@ from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImpo
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 
-from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import check_integer, check_name, shown
+from sw_driver.device.errors import InvalidArgumentError, shown
+from sw_driver.numbers import check_integer, check_name
 from sw_driver.torch.copies import PlainCopies
 from sw_driver.torch.parameters import check_training
 from sw_driver.torch.residency import Held, Policy, Residency, Statistics, described, held_of

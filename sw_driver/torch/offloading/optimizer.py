@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sw_driver.numbers import shown
+from sw_driver.device.errors import shown
 from sw_driver.torch import ModuleOptimizer, StepHandle
 from sw_driver.torch.optimizer import checked_norm
 from sw_driver.torch.parameters import HOOK_RESULT

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from hw.rules import rule
-from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.device.errors import InvalidArgumentError, shown
 from sw_driver.files import replacing
-from sw_driver.numbers import shown
 from sw_driver.torch import ModuleOptimizer
 from sw_driver.torch.copies import PlainCopies
 from sw_driver.torch.residency import described, held_of

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sw_driver.device.errors import AxdimmError, InvalidArgumentError
-from sw_driver.numbers import check_name, shown
+from sw_driver.device.errors import AxdimmError, InvalidArgumentError, shown
+from sw_driver.numbers import check_name
 from sw_driver.torch.residency import Held, Policy, Residency
 from sw_driver.torch.stores import Job, Store
 

@@ -22,11 +22,16 @@ from sw_driver.axdimm import Axdimm, KernelRun
 from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
 from sw_driver.axdimm.launch import options_for
 from sw_driver.axdimm.transport import LINE_BYTES
-from sw_driver.device.errors import BusyError, ClosedError, InvalidArgumentError, StreamFailedError
+from sw_driver.device.errors import (
+    BusyError,
+    ClosedError,
+    InvalidArgumentError,
+    StreamFailedError,
+    shown,
+)
 from sw_driver.device.memory import checked_size
 from sw_driver.device.streams import Handle, Stream
 from sw_driver.device.tensors import byte_view
-from sw_driver.numbers import shown
 
 from .channel import ChannelRoom, Entry, Kept, StoreStatistics, padded_bytes
 

@@ -27,6 +27,9 @@ from sw_driver.device.errors import (
     StreamFailedError,
 )
 from sw_driver.device.transport import DeviceFault
+
+pytest.importorskip("torch", reason="PyTorch is not installed")
+
 from sw_driver.torch.offloading import TensorStore
 
 HYPERPARAMETERS: dict[str, dict[str, Any]] = {
