@@ -213,6 +213,7 @@ def test_module_name() -> None:
     assert RuleUnit(rule("adam"), format=small).module_name == "adam_unit_float_e5m2"
 
 
+@pytest.mark.soak
 def test_adam_takes_at_most_18_dsp_blocks() -> None:
     unit = RuleUnit(rule("adam"))
     cells = dsp_cells(to_verilog(unit, unit.module_name), top=unit.module_name)

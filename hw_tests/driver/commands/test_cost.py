@@ -11,6 +11,7 @@ from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 
 
+@pytest.mark.soak
 def test_a_design_mapped_and_placed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["cost", "fp32_sign", "fp32_maximum", "--place", "--seeds", "1"]
     assert main([*command, "--out", str(tmp_path), "--json"]) == 0
