@@ -37,9 +37,9 @@ def test_every_module_has_a_page(site: Path) -> None:
 
 
 def test_members_are_in_the_order_of_the_source(site: Path) -> None:
-    classes = re.findall(r"^class (\w+)", Path(errors.__file__).read_text(), re.MULTILINE)
+    members = re.findall(r"^(?:class|def) (\w+)", Path(errors.__file__).read_text(), re.MULTILINE)
     page = (site / "api" / "modules" / "sw_driver.device.errors.html").read_text()
-    assert re.findall(r'<dt [^>]*id="sw_driver\.device\.errors\.(\w+)"', page) == classes
+    assert re.findall(r'<dt [^>]*id="sw_driver\.device\.errors\.(\w+)"', page) == members
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
