@@ -96,7 +96,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
 
 def _limit_processor_time() -> None:
     _, most_s = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + LIMIT_S, most_s))
+    limit_s = int(time.process_time()) + LIMIT_S
+    if most_s == resource.RLIM_INFINITY or limit_s < most_s:  # else that one ends it
+        resource.setrlimit(resource.RLIMIT_CPU, (limit_s, most_s))
 
 
 def _end_test(_signal: int, _frame: FrameType | None) -> None:
