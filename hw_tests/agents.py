@@ -20,7 +20,7 @@ __all__ = ["agents", "start_agent"]
 _FLAGS = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared"]
 
 _clocks: dict[Any, tuple[Task[Any], int]] = {}
-"""For each clock a task that lasts as long as the test, and its clock in C++."""
+"""Tasks that last as long as the test, and their clocks in C++, by clock."""
 
 
 @cache

@@ -42,7 +42,7 @@ def _print(name: str, results: list[JobResult], driven: dict[str, float]) -> Non
     module = driven["fabric_cycles_per_host_second"] / speed
     print(
         f"{name:>20}: {speed:>12,.0f} fabric cycles per host second, the kernel alone: "
-        f"{channel:,.0f} x slower than a channel, {module:,.0f} x than the module",
+        f"{channel:,.1f} x slower than a channel, {module:,.1f} x than the module",
         flush=True,
     )
 

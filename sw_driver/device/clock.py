@@ -127,7 +127,7 @@ class Domain:
         self.now = 0
         """Time, in cycles, of the operation that takes a step at present."""
         self.closed = False
-        """Whether the device was closed."""
+        """State of the device: True once it was closed."""
         self._turns: dict[str, Exclusive] = {}
         # Ticks of a clock of its own are cycles, those of a shared one picoseconds.
         shared = clock is not None and self.timed

@@ -317,11 +317,11 @@ def _results(
 
 
 class _Run(NamedTuple):
-    """What a run of each rule is."""
+    """Formats and special values of a run of each rule."""
 
     formats: Formats
     not_finite: bool = False
-    """Whether some gradients are infinite or NaN."""
+    """Presence of gradients that are infinite or NaN."""
     blocks: int = 2
     """Blocks of parameters, if a tensor is not in FP32."""
     probed: str = ""

@@ -49,7 +49,7 @@ _PLAIN: Any = torch._C._disabled_torch_dispatch_impl
 """Of classes of tensors that have operations as PyTorch has them."""
 
 _TRACED = FakeTensor, FunctionalTensor
-"""Of classes of tensors without bytes, whose own modes PyTorch asks after all others."""
+"""Classes of tensors without bytes, whose own modes PyTorch asks after all others."""
 
 _SIGNATURES = 1 << 10
 """Calls of operators whose results' sizes are kept at a time."""
@@ -159,7 +159,7 @@ class _Watch(TorchDispatchMode):
     """Sees the operations of a thread for all residencies that it has entered."""
 
     guarding: ClassVar[bool] = False
-    """Whether other threads are kept off tensors that move: while a residency is entered."""
+    """State of all threads: True while a residency keeps the others off tensors that move."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -291,7 +291,7 @@ class Residency:
         self._jobs: dict[Held, None] = {}
         self._dead: dict[Held, None] = {}
         self._known_bytes: dict[Any, int] = {}
-        """What calls make, by signature."""
+        """Bytes of the new results of calls, by signature."""
         self._using: list[Held] = []
         """What operations that are under way have."""
         self._operation = 0
@@ -852,7 +852,7 @@ class _Kind:
     sliced: bool
     """Whether it does the same for each tensor of its lists."""
     makes: bool
-    """Whether its results may be new tensors."""
+    """Property of the operator: its results may be new tensors."""
     outlasts: bool
     """True if the operator uses its tensors after it has returned."""
 

@@ -97,7 +97,7 @@ def by_accelerate(begin: Begin, make: Any, folder: Path) -> dict[str, Any]:
 
 
 SHORT = {("sentinel", by_trainer, gpt2), ("offloading", by_accelerate, bert)}
-"""What `make test` tries; the others are for `make soak`."""
+"""Cases that `make test` tries; the others are for `make soak`."""
 
 
 @pytest.mark.parametrize(

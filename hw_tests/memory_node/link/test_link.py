@@ -25,7 +25,6 @@ from hw_tests.side_by_side import SideBySide
             13,
             True,
             id="two_phits",
-            marks=pytest.mark.soak,
         ),
     ],
 )
