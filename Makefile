@@ -47,7 +47,7 @@ test: $(INSTALLED) ## Runs all tests (ARGS=... goes to pytest)
 	  --dist loadfile $(ARGS)
 
 soak: $(INSTALLED) ## Runs tests that are long by nature, in an order drawn by lot (SECONDS=400 SEED=...)
-	@$(addprefix NEARMEM_TEST_SEED=,$(SEED)) $(BIN)/python -m pytest --soak $(or $(SECONDS),400) \
+	@$(addprefix NEARMEM_TEST_SEED=,$(SEED)) $(BIN)/python -m pytest --soak=$(or $(SECONDS),400) \
 	  --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
 
 mutate: $(INSTALLED) ## Puts 20 small faults into copies of the tree and sees whether tests notice (SEED=...)
