@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 
-from .reproduction import HEADING, VERDICTS, Claim, Experiment, markdown
+from .reproduction import HEADING, VERDICTS, Claim, Datum, Experiment, markdown
 
 __all__ = ["COUNTS", "claims_page", "counts"]
 
@@ -43,10 +44,15 @@ def counts(done: Mapping[str, Mapping[str, Experiment]]) -> dict[str, list[int]]
     return counted
 
 
-def claims_page(done: Mapping[str, Mapping[str, Experiment]], names: Mapping[str, str]) -> str:
-    """As Markdown: how many of each verdict by paper, then those that are missed, then all.
+def claims_page(
+    done: Mapping[str, Mapping[str, Experiment]],
+    names: Mapping[str, str],
+    data: Mapping[str, Sequence[Datum]],
+) -> str:
+    """Return the page as Markdown: counts of verdicts by paper, missed claims, then all.
 
-    ``done`` are experiments by paper and name, ``names`` the papers' own.
+    ``done`` are experiments by paper and name, ``names`` the papers' own, ``data`` the figures by
+    paper that are not judged.
     """
     labels = {paper: f"[{name}]({paper}.md)" for paper, name in names.items()}
     table = [[labels.get(paper, paper), *map(str, found)] for paper, found in counts(done).items()]
@@ -60,7 +66,18 @@ def claims_page(done: Mapping[str, Mapping[str, Experiment]], names: Mapping[str
     for paper, name in names.items():
         rows = _rows(paper, done[paper], lambda _: True)
         parts += [f"## {name}", markdown([HEADING, *rows])]
+        if data[paper]:
+            parts += ["Not judged:", markdown([_DATA_HEADING, *_data_rows(data[paper])])]
     return "\n\n".join(parts) + "\n"
+
+
+_DATA_HEADING = ["why not", "section", "the paper's figures"]
+
+
+def _data_rows(data: Sequence[Datum]) -> Iterator[list[str]]:
+    """Yield a row for figures, side by side, of one place and one reason."""
+    for (why, section), figures in groupby(data, lambda datum: (datum.why, datum.section)):
+        yield [why, section, "; ".join(map(str, figures))]
 
 
 def _rows(

@@ -28,8 +28,9 @@ PAPERS = {
     "memferry": "sw_driver.system.memferry.experiments",
     "sentinel": "sw_driver.system.sentinel.experiments",
 }
-"""The module of each paper, with its ``EXPERIMENTS`` and the ``INTRODUCTION`` of its page, and, in
-``REFUSED``, why an experiment of the paper is not among them, if there is one."""
+"""The module of each paper, with its ``EXPERIMENTS``, the ``INTRODUCTION`` of its page and the
+``DATA`` that are not judged, and, in ``REFUSED``, why an experiment of the paper is not among them,
+if there is one."""
 
 
 def reproduce(
@@ -114,5 +115,6 @@ def write_claims(folder: Path, done: Mapping[str, Mapping[str, Experiment]]) -> 
         for paper, module in modules.items()
     }
     path = folder / "claims.md"
-    write_whole(path, claims_page(done, names))
+    data = {paper: module.DATA for paper, module in modules.items()}
+    write_whole(path, claims_page(done, names, data))
     return [path]

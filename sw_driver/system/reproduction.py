@@ -19,12 +19,14 @@ __all__ = [
     "Block",
     "Changes",
     "Claim",
+    "Datum",
     "Experiment",
     "Progress",
     "Row",
     "above",
     "calibrated",
     "claims",
+    "data",
     "given",
     "markdown",
     "page",
@@ -210,6 +212,43 @@ def above(
         both = {name: (len(of), sum(each > least for each in of))}
         found |= claims(section, f"of {len(of)}", 0, both, mark=mark, digits=0)
     return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Datum:
+    """A figure of a paper that is not judged, and why.
+
+    Raises ``ValueError`` for one that lacks its place in the paper or the reason.
+    """
+
+    name: str
+    section: str
+    """Where the paper has it: a section, a figure or a table."""
+    value: float
+    unit: str = ""
+    why: str
+    """One sentence: why it cannot be judged."""
+    digits: int = 2
+
+    def __post_init__(self) -> None:
+        check_number("value", self.value, -MOST)
+        check_integer("digits", self.digits, 0)
+        for name in ("name", "section", "why"):
+            if not getattr(self, name).strip():
+                raise ValueError(f"the figure {self.value!r} has no {name}: expected words")
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value:,.{self.digits}f} {self.unit}".strip()
+
+
+def data(
+    section: str, unit: str, why: str, figures: Mapping[str, float], *, digits: int = 2
+) -> tuple[Datum, ...]:
+    """Return figures of a paper, by their names, that are not judged for one reason."""
+    return tuple(
+        Datum(name=name, section=section, value=value, unit=unit, why=why, digits=digits)
+        for name, value in figures.items()
+    )
 
 
 Row: TypeAlias = Mapping[str, Claim | str]

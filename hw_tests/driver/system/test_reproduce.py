@@ -26,10 +26,12 @@ from sw_driver.system.reproduction import (
     LEGEND,
     Changes,
     Claim,
+    Datum,
     Experiment,
     Progress,
     Row,
     calibrated,
+    data,
     given,
     page,
     predicted,
@@ -106,6 +108,13 @@ def test_a_claim_that_is_neither_judged_nor_excluded_is_refused(
         make()
 
 
+@pytest.mark.parametrize("lacks", ["section", "why", "name"])
+def test_a_figure_that_is_not_judged_says_where_it_is_and_why(lacks: str) -> None:
+    figure = {"name": "host", "section": "3.1", "value": 32, "why": "It is an input."}
+    with pytest.raises(ValueError, match=f"the figure 32 has no {lacks}"):
+        Datum(**{**figure, lacks: " "})
+
+
 def test_a_figure_says_the_papers_and_its_marks() -> None:
     assert str(predicted(1234.5)) == "1,234.50"
     assert str(calibrated(1.1, 1, section="1", band=1, digits=1)) == "1.1 (1.0, +10.0%) c"
@@ -164,6 +173,10 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> dict[str, Experiment]:
     names = ("one", "two", "drawn", "timed")
     module.EXPERIMENTS = {name: partial(experiment, name) for name in names}  # type: ignore[attr-defined]
     module.INTRODUCTION = "# Toy"  # type: ignore[attr-defined]
+    module.DATA = (  # type: ignore[attr-defined]
+        *data("3.1", "GB", "It is an input.", {"host": 32, "GPU": 16}, digits=0),
+        *data("3.2", "GB", "It is an input.", {"drive": 4096.5}),
+    )
     monkeypatch.setitem(sys.modules, "toy", module)
     monkeypatch.setitem(reproduce.PAPERS, "toy", "toy")
     return made
@@ -248,6 +261,7 @@ def two(paper: dict[str, Experiment], monkeypatch: pytest.MonkeyPatch) -> dict[s
     module = ModuleType("other")
     module.EXPERIMENTS = {"two": lambda changes, progress: paper["two"]}  # type: ignore[attr-defined]
     module.INTRODUCTION = "# Other: its systems\n\nWords."  # type: ignore[attr-defined]
+    module.DATA = ()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "other", module)
     toy = sys.modules["toy"]
     toy.EXPERIMENTS = {"one": toy.EXPERIMENTS["one"]}  # type: ignore[attr-defined]
@@ -286,6 +300,9 @@ def test_all_papers_have_a_page_of_all_claims(
         "|a y, c|2.1|4.00 s|2.00 s c|-50.0%|50 %|met|\n"
         "|at most 3|2.2|3.00 x|2.00 x|-33.3%|-inf to 3|met|\n"
         "|of another|2.1|9.00 GB| e||none|[excluded](toy.md#one)|\n\n"
+        "Not judged:\n\n|why not|section|the paper's figures|\n|---|--:|--:|\n"
+        "|It is an input.|3.1|host: 32 GB; GPU: 16 GB|\n"
+        "|It is an input.|3.2|drive: 4,096.50 GB|\n\n"
         f"## Other\n\n{HEADING}|**[Table 2 (b): x, %](other.md#table-2-b-x-)**|||||||\n{MISSED}"
     )
     assert main(["reproduce", "all", "--quiet", "--out", str(tmp_path)]) == 0

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 from ..reproduction import Changes, Experiment, Progress
 from .choices import calibration, choices
+from .data import DATA
 from .narrow import formats
 from .tables import figure4, table4, table5, table6
 from .variants import ablations, further, gpudirect, today
 
-__all__ = ["EXPERIMENTS", "INTRODUCTION"]
+__all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 
 INTRODUCTION = """\
 # AXDIMM: the platform

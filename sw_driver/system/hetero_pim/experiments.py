@@ -7,9 +7,10 @@ from collections.abc import Callable
 from ..reproduction import Changes, Experiment, Progress
 from . import figures
 from .characterization import figure2, table1
+from .data import DATA
 from .relations import relations
 
-__all__ = ["EXPERIMENTS", "INTRODUCTION", "REFUSED"]
+__all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION", "REFUSED"]
 
 INTRODUCTION = """\
 # Heterogeneous PIM: the systems

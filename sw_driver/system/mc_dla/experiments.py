@@ -9,13 +9,14 @@ from collections.abc import Callable
 from functools import partial
 
 from ..reproduction import Changes, Experiment, Progress
+from .data import DATA
 from .figures import figure9, figure11, figure12, figure13, figure14, topologies
 from .further import calibration, choices, scaleout, today
 from .motivation import figure2
 from .runs import Case, Runs
 from .studies import scaling, sensitivity, table4
 
-__all__ = ["EXPERIMENTS", "INTRODUCTION"]
+__all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 
 INTRODUCTION = """\
 # MC-DLA: the systems

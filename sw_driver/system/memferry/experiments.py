@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..reproduction import Changes, Experiment, Progress
+from .data import DATA
 from .examples import figure3, figure4, figure6
 from .figures import FIGURES
 
-__all__ = ["EXPERIMENTS", "INTRODUCTION"]
+__all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 
 INTRODUCTION = """\
 # MemFerry: the systems

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..reproduction import Changes, Experiment, Progress
 from .characterization import figure1, figure2, figure3, figure4, table1
+from .data import DATA
 from .figures import (
     beyond,
     figure7,
@@ -20,7 +21,7 @@ from .figures import (
 )
 from .small import optimal
 
-__all__ = ["EXPERIMENTS", "INTRODUCTION"]
+__all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 
 INTRODUCTION = """\
 # Sentinel: the systems
