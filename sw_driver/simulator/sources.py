@@ -81,41 +81,48 @@ def _imports(path: Path, for_types: bool = False) -> frozenset[tuple[str, str]]:
     """The modules that one imports, and what from each."""
     parts = _parts(path)
     package = parts if path.name == "__init__.py" else parts[:-1]
-    return _parsed(path.read_bytes(), package, for_types)[0]
+    return _parsed_imports(path.read_bytes(), package, for_types)
 
 
 def _named_beside(path: Path) -> Iterator[Path]:
-    texts = _parsed(path.read_bytes(), ())[1]
+    texts = _file_names(path.read_bytes())
     for each in path.parent.iterdir():
         if each.suffix not in (".py", "") and any(fnmatch(each.name, text) for text in texts):
             yield each
 
 
 @cache
-def _parsed(
-    content: bytes, package: tuple[str, ...], for_types: bool = False
-) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
-    """What a module of ``package`` imports, and what in it may be names of files."""
-    tree = ast.parse(content)
+def _parsed_imports(
+    content: bytes, package: tuple[str, ...], for_types: bool
+) -> frozenset[tuple[str, str]]:
+    """Return what a module of ``package`` imports: modules, and what from them."""
     imports = set()
-    for node in _statements(tree, for_types):
+    for node in _statements(ast.parse(content), for_types):
         if isinstance(node, ast.Import):
             imports |= {(alias.name, "") for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
             source = ".".join([*above, *([node.module] if node.module else [])])
             imports |= {(source, alias.name) for alias in node.names}
+    return frozenset(imports)
+
+
+@cache
+def _file_names(content: bytes) -> frozenset[str]:
+    """Return the texts in a module that may be names of files."""
     texts = {
         node.value
-        for node in ast.walk(tree)
+        for node in ast.walk(ast.parse(content))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    return frozenset(imports), frozenset(text for text in texts if "." in text and " " not in text)
+    return frozenset(text for text in texts if "." in text and " " not in text)
 
 
-def _statements(tree: ast.AST, for_types: bool) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(tree):
-        typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
-        if for_types or not typing:
-            yield child
-            yield from _statements(child, for_types)
+def _statements(parent: ast.AST, for_types: bool) -> Iterator[ast.AST]:
+    """Yield all statements in one, in order, without looking into expressions."""
+    for field in ("body", "handlers", "cases", "orelse", "finalbody"):
+        for child in getattr(parent, field, ()):
+            typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"
+            if for_types or not typing:
+                yield child
+                yield from _statements(child, for_types)
