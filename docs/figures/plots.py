@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from hw.narrow.formats import MIXTURES
-from sw_driver.experiments.figures import PAPER_CPU_MPARAMS_PER_S, PAPER_MPARAMS_PER_S
+from sw_driver.axdimm.figures import PAPER_CPU_MPARAMS_PER_S, PAPER_MPARAMS_PER_S
 from sw_driver.experiments.sweep import plots
 from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.run import run_sweep

@@ -126,7 +126,7 @@ ALSO_NAMED = {
     "hw/rules/nesterov.py": {"momentum"},
     "hw/rules/lion.py": {"momentum"},
     "sw_driver/axdimm/hyperparameters.py": {"momentum"},
-    "sw_driver/experiments/rulejob.py": {"momentum"},
+    "sw_driver/axdimm/rulejob.py": {"momentum"},
     # What the driver does, too, and a package's templates.
     "sw_driver/fpga/templating.py": {"fill"},
     "sw_driver/axdimm/copies.py": {"copy"},

@@ -55,8 +55,8 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     simulated module. The paper's figures (Table 5) stand beside them. The CPU's are medians, after
     a step that does not count.
     """
+    from sw_driver.axdimm.figures import PAPER_CPU_MPARAMS_PER_S, PAPER_MPARAMS_PER_S
     from sw_driver.experiments.baseline import cores, measure_cpu, needed_bytes
-    from sw_driver.experiments.figures import PAPER_CPU_MPARAMS_PER_S, PAPER_MPARAMS_PER_S
 
     progress = progress_console(options)
     needed = needed_bytes(options.parameters)
@@ -92,7 +92,7 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
 
 def _module(options: Options, progress: Console) -> dict[str, Any]:
     from sw_driver.axdimm.backends import module_config
-    from sw_driver.experiments.sweep.measure import measure_step
+    from sw_driver.axdimm.measure import measure_step
 
     module = backend_options(options, progress)
     with (

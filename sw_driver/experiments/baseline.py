@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw.rules import rule
+from sw_driver.axdimm.figures import BYTES_PER_PARAMETER
 from sw_driver.axdimm.hyperparameters import rule_constants
-from sw_driver.experiments.figures import BYTES_PER_PARAMETER
-from sw_driver.experiments.rulejob import hyperparameters_of
+from sw_driver.axdimm.rulejob import hyperparameters_of
 
 __all__ = ["cores", "measure_cpu", "needed_bytes", "numpy_adam", "torch_adam"]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm.figures import ceiling_mparams_per_s
 from sw_driver.axdimm.registers import kernel_registers
-from sw_driver.experiments.figures import ceiling_mparams_per_s
-from sw_driver.experiments.rulejob import RuleJob
+from sw_driver.axdimm.rulejob import RuleJob
 
 __all__ = ["measure_driven"]
 
@@ -25,7 +25,7 @@ def measure_driven(
     """Medians over the repetitions; ``device`` is on the backend ``rtl``.
 
     ``mparams_per_s``, ``efficiency``: what is simulated, see
-    :func:`sw_driver.experiments.figures.ceiling_mparams_per_s`.
+    :func:`sw_driver.axdimm.figures.ceiling_mparams_per_s`.
     ``fabric_cycles_per_host_second``: all channels at once through the driver, their cycles added.
     ``bare_loop_fabric_cycles_per_host_second``: the same work in a loop that only clocks the model.
     ``ratio``: of the two.

@@ -34,7 +34,7 @@ GOLDEN_USERS = {
     "commands/__init__.py",
     "experiments/pim/training.py",
     "experiments/pim/validation.py",
-    "experiments/rulejob.py",
+    "axdimm/rulejob.py",
     "experiments/training/gpt.py",
     "experiments/training/precision.py",
     "experiments/training/trainer.py",

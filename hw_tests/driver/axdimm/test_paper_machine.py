@@ -10,9 +10,9 @@ import pytest
 from hw_tests.driver.adam import adam_constants, adam_step
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
+from sw_driver.axdimm.figures import ceiling_mparams_per_s
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.device.errors import ClosedError
-from sw_driver.experiments.figures import ceiling_mparams_per_s
 
 BLOCK = 16384 // 4
 LINE = 64

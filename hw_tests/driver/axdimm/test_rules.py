@@ -16,8 +16,8 @@ from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends import module_config
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.axdimm.registers import arbiter_registers, kernel_registers
+from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.device.errors import IncompatibleDeviceError, InvalidArgumentError, RangeError
-from sw_driver.experiments.rulejob import hyperparameters_of
 
 COUNT = 1037
 """Ends within a line, and after more lines than a sum has accumulators."""

@@ -16,8 +16,8 @@ from hw.rules import RULES, rule
 from hw_tests.driver.refusals import assert_refused
 from hw_tests.soak import for_soak
 from sw_driver.axdimm import Axdimm, BackendOptions
+from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.cli import main
-from sw_driver.experiments.rulejob import hyperparameters_of
 
 ROOT = Path(__file__).parents[3]
 COUNT = 10_000

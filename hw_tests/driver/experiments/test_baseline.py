@@ -11,9 +11,9 @@ import pytest
 from hw.rules import rule
 from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.refusals import assert_refused
+from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.cli import main
 from sw_driver.experiments import baseline
-from sw_driver.experiments.rulejob import hyperparameters_of
 
 SMALL = ["--parameters", "3000", "--repetitions", "3", "--threads", "2"]
 MODULE = ["--backend", "cycles", "--config", "tiny", "--module-parameters", "2000"]

@@ -17,8 +17,8 @@ from golden.dram_timing import check_trace
 from hw.narrow.formats import MIXTURES, Formats
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends import BackendOptions, module_config
+from sw_driver.axdimm.rulejob import RuleJob
 from sw_driver.axdimm.runs import RunResult
-from sw_driver.experiments.rulejob import RuleJob
 
 FORMATS = [
     *MIXTURES.values(),

@@ -15,8 +15,8 @@ from hw_tests.driver.refusals import assert_refused
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.registers import arbiter_registers, kernel_registers
+from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.cli import main
-from sw_driver.experiments.rulejob import hyperparameters_of
 from sw_driver.experiments.study.parallel import measure_parallel
 from sw_driver.experiments.study.sharing import INTERVALS_FABRIC_CYCLES, PATTERNS, measure_sharing
 

@@ -23,19 +23,19 @@ from golden import narrow
 from golden.rules import reference
 from hw.narrow.formats import MIXTURES, Formats
 from hw_tests.driver.refusals import assert_refused
-from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm import Axdimm, rulejob
 from sw_driver.axdimm.backends import BackendOptions, module_config
+from sw_driver.axdimm.measure import FIGURES, measure_step
 from sw_driver.axdimm.runs import DRAM_TIMES
 from sw_driver.cli import main
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.experiments import rulejob
 from sw_driver.experiments.settings import parse_value
-from sw_driver.experiments.sweep import executors, grid, measure
-from sw_driver.experiments.sweep.executors import dask_cluster, outcomes, processes
+from sw_driver.experiments.sweep import executors, grid, measure, run
+from sw_driver.experiments.sweep.executors import dask_cluster, outcomes
 from sw_driver.experiments.sweep.grid import Grid, Point
-from sw_driver.experiments.sweep.measure import FIGURES, measure_step
 from sw_driver.experiments.sweep.store import ResultStore
 from sw_driver.simulator import sources
+from sw_driver.simulator.workers import processes
 
 TINY = ["--config", "tiny"]
 
@@ -207,7 +207,7 @@ def test_a_key_changes_with_the_sources_of_its_backend_alone(
         "hw/kernel/kernel.rdl": every,
         "hw/axdimm/config.py": every,
         "sw_driver/axdimm/channel.py": every,
-        "sw_driver/experiments/rulejob.py": every,
+        "sw_driver/axdimm/rulejob.py": every,
     }
     before = keys()
     for name, expected in depending.items():
@@ -410,7 +410,7 @@ class Here:
         self.jobs: list[int] = []
         self.outcome: Callable[[Point], dict[str, Any]] = good
 
-    def processes(self, jobs: int) -> Any:
+    def processes(self, jobs: int, work: object) -> Any:
         self.jobs.append(jobs)
         return nullcontext()
 
@@ -429,7 +429,7 @@ def good(point: Point) -> dict[str, Any]:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     measuring = Here()
-    monkeypatch.setattr(executors, "processes", measuring.processes)
+    monkeypatch.setattr(run, "processes", measuring.processes)
     monkeypatch.setattr(executors, "outcomes", measuring.outcomes)
     return measuring
 
@@ -558,7 +558,7 @@ def test_when_a_process_dies_what_was_measured_is_not_lost() -> None:
     points = {str(count): golden_point(count) for count in (10, 20, 30)}
     points["deadly"] = DeadlyPoint(backend="golden", settings=golden_point(1).settings)
     found: dict[str, dict[str, Any]] = {}
-    with pytest.raises(BrokenProcessPool), processes(1) as submit:
+    with pytest.raises(BrokenProcessPool), processes(1, measure.measure_point) as submit:
         found.update(outcomes(submit, points))
     assert found.keys() == {"10", "20", "30"}
     assert all(figures["error"] is None for figures in found.values())

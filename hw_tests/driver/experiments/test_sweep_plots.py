@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 from matplotlib.lines import Line2D
 
-from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
+from sw_driver.axdimm.figures import PAPER_MPARAMS_PER_S
+from sw_driver.axdimm.measure import FIGURES
 from sw_driver.experiments.sweep.grid import Grid
-from sw_driver.experiments.sweep.measure import FIGURES
 from sw_driver.experiments.sweep.plots import area, throughput, write_plots
 
 GRIDS = {

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.axdimm.backends.golden import GoldenTransport
+from sw_driver.axdimm.figures import ceiling_mparams_per_s
 from sw_driver.axdimm.runs import DramActivity
-from sw_driver.experiments.figures import ceiling_mparams_per_s
 from sw_driver.experiments.training.data import CLASSES, PIXELS, load_split_digits
 from sw_driver.experiments.training.mlp import Mlp
 from sw_driver.experiments.training.report import (

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
+from sw_driver.axdimm.figures import gb_per_s, mparams_per_s
+from sw_driver.axdimm.rulejob import RuleJob
 from sw_driver.device.memory import AxdimmPointer
 from sw_driver.device.streams import Handle
-from sw_driver.experiments.figures import gb_per_s, mparams_per_s
-from sw_driver.experiments.rulejob import RuleJob
 from sw_driver.experiments.study import check_memory
 
 __all__ = ["measure_parallel"]

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
+from sw_driver.axdimm.figures import beats_mparams_per_s, gb_per_s
 from sw_driver.axdimm.registers import ChannelRegisters, kernel_registers
+from sw_driver.axdimm.rulejob import RuleJob
 from sw_driver.axdimm.transport import LINE_BYTES
-from sw_driver.experiments.figures import beats_mparams_per_s, gb_per_s
-from sw_driver.experiments.rulejob import RuleJob
 from sw_driver.experiments.study import check_memory
 
 __all__ = ["INTERVALS_FABRIC_CYCLES", "PATTERNS", "measure_sharing"]

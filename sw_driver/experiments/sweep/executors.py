@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import multiprocessing
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
-from functools import partial
+from concurrent.futures import BrokenExecutor, Future, as_completed
+from contextlib import contextmanager
 from typing import Any
 
 from sw_driver.device.errors import InvalidArgumentError
@@ -18,7 +13,7 @@ from sw_driver.device.errors import InvalidArgumentError
 from . import measure
 from .grid import Point, sources_key
 
-__all__ = ["Submit", "dask_cluster", "outcomes", "processes"]
+__all__ = ["Submit", "dask_cluster", "outcomes"]
 
 CONNECT_SECONDS = 10
 
@@ -44,50 +39,6 @@ def outcomes(submit: Submit, points: Mapping[str, Point]) -> Iterator[tuple[str,
             yield futures[future], future.result()
     if broken is not None:
         raise broken
-
-
-@contextmanager
-def processes(
-    jobs: int, work: Callable[[Any], Any] = measure.measure_point
-) -> Iterator[Callable[[Any], Future[Any]]]:
-    """``jobs`` processes of this machine, each measuring a point at a time, or doing other work.
-
-    An exception gives up what is under way.
-    """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin) as pool:
-        try:
-            yield partial(pool.submit, work)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in multiprocessing.active_children():
-                # One that has just begun has no session of its own yet.
-                for kill in (os.killpg, os.kill):
-                    with suppress(ProcessLookupError):
-                        kill(worker.pid or 0, signal.SIGKILL)
-            raise
-
-
-def _begin() -> None:
-    """Gives a worker a session of its own, with the compilers that it starts.
-
-    They end together when the pool ends, or by themselves when the sweep's process is gone. Ctrl-C
-    of a terminal does not reach them.
-    """
-    with suppress(OSError):
-        os.setsid()
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def end(*_: object) -> None:
-        os.killpg(0, signal.SIGKILL)
-
-    def watch() -> None:
-        parent.join()
-        end()
-
-    signal.signal(signal.SIGTERM, end)
-    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

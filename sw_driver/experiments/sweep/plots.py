@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from hw.dram.timing import DramTiming
-from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
+from sw_driver.axdimm.figures import PAPER_MPARAMS_PER_S
 from sw_driver.experiments.settings import KEYS, Value, text_of
 from sw_driver.files import replacing
 

@@ -9,13 +9,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sw_driver.axdimm.measure import FIGURES
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.experiments.settings import plain
 from sw_driver.files import replacing
+from sw_driver.simulator.workers import processes
 
 from . import executors
 from .grid import Grid, Point
-from .measure import FIGURES
+from .measure import measure_point
 from .store import ResultStore
 
 if TYPE_CHECKING:
@@ -111,7 +113,7 @@ def _workers(
             "each configuration's simulator is built when it is first measured, about a minute"
         )
     if cluster is None:
-        return executors.processes(min(jobs or _default_jobs(points.values()), len(points)))
+        return processes(min(jobs or _default_jobs(points.values()), len(points)), measure_point)
     return executors.dask_cluster(cluster, progress.print)
 
 

@@ -18,8 +18,8 @@ from torch.nn import functional  # pyright: ignore[reportMissingImports]
 import sw_driver.torch
 from golden.rules import reference
 from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.experiments.rulejob import hyperparameters_of
 from sw_driver.torch import ModuleOptimizer, StepReport
 
 from .data import MODULE_BYTES, MODULES, Text

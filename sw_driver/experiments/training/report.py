@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from hw.rules import rule
-from sw_driver.experiments.figures import (
+from sw_driver.axdimm.figures import (
     PAPER_EFFICIENCY,
     PAPER_FABRIC_MHZ,
     PAPER_MPARAMS_PER_S,
@@ -82,7 +82,7 @@ def report(
     slower channel's in each step, since the channels run at once.
     ``mparams_per_s``: parameters updated in these cycles of ``fabric_mhz``, in millions a second.
     ``efficiency``: ``mparams_per_s`` as a share of
-    :func:`~sw_driver.experiments.figures.ceiling_mparams_per_s`.
+    :func:`~sw_driver.axdimm.figures.ceiling_mparams_per_s`.
     ``refresh_limit``: the share that the DRAM's refresh leaves in the long run; short runs can
     exceed it.
     ``simulated_fabric_cycles``: all that were simulated, those of copies included and both

@@ -16,9 +16,9 @@ from hw.rules import RULES
 from hw.rules import rule as rule_of
 from hw.rules.update_rule import UpdateRule
 from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.axdimm.runs import DramActivity, KernelRun, RunResult
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.experiments.rulejob import hyperparameters_of
 
 from .data import CLASSES, PIXELS, Digits
 from .mlp import Mlp

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from sw_driver.experiments.sweep.executors import processes
 from sw_driver.numbers import check_integer
+from sw_driver.simulator.workers import processes
 
 from ..reproduction import Progress
 from .framework import StepResult

@@ -12,8 +12,8 @@ from functools import cache
 from typing import Any
 
 from hw.rules import PAPER_RULES, rule
+from sw_driver.axdimm.figures import PAPER_MPARAMS_PER_S
 from sw_driver.device.timeline import Timeline
-from sw_driver.experiments.figures import PAPER_MPARAMS_PER_S
 from sw_driver.machine import Figure, Machine, MachineError, calibrated
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
 from sw_driver.numbers import LEAST, check_fields, check_integer, check_number

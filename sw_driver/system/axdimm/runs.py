@@ -9,8 +9,8 @@ from hw.narrow.formats import FP32_FORMATS, Formats
 from hw.rules import PAPER_RULES, rule
 from sw_driver.axdimm.backends import BackendOptions, module_config
 from sw_driver.axdimm.device import Axdimm
-from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
-from sw_driver.experiments.sweep.measure import measure_step
+from sw_driver.axdimm.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
+from sw_driver.axdimm.measure import measure_step
 from sw_driver.numbers import check_fields
 
 from ..once import once

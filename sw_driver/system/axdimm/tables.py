@@ -9,8 +9,8 @@ from typing import Any
 
 from hw.axdimm.config import ModuleConfig
 from hw.rules import PAPER_RULES, rule
+from sw_driver.axdimm.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.device.timeline import Timeline
-from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
 from sw_driver.workload import load_trace
 

@@ -9,8 +9,8 @@ from functools import partial
 
 from hw.kernel.config import NARROW_RULES
 from hw.narrow.formats import MIXTURES
+from sw_driver.axdimm.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.device.errors import DeadlockError
-from sw_driver.experiments.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
 from sw_driver.machine import Machine
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import alive_bytes

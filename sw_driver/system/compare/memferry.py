@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 
-from sw_driver.experiments.figures import BYTES_PER_PARAMETER
+from sw_driver.axdimm.figures import BYTES_PER_PARAMETER
 from sw_driver.machine import Machine
 from sw_driver.workload import Trace
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from sw_driver.experiments.sweep.executors import processes
 from sw_driver.machine import Machine
+from sw_driver.simulator.workers import processes
 from sw_driver.workload import Trace, peak_bytes
 from sw_driver.workload.batches import batched
 from sw_driver.workload.trace import TraceError

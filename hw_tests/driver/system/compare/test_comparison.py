@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hw_tests.driver.system.sentinel.steps import a_step
-from sw_driver.experiments.sweep.executors import processes
 from sw_driver.machine import Machine
+from sw_driver.simulator.workers import processes
 from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.comparison import Row, compare, size
 from sw_driver.system.compare.device import RECOMPUTED

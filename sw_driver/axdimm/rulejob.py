@@ -11,10 +11,11 @@ from golden.rules import Reference, reference
 from hw.narrow.formats import FP32_FORMATS, Formats
 from hw.rules import rule as rule_of
 from hw.rules.update_rule import UpdateRule
-from sw_driver.axdimm import Axdimm
-from sw_driver.axdimm.runs import KernelRun, RunResult
 from sw_driver.device.memory import AxdimmPointer
-from sw_driver.experiments.figures import mparams_per_s
+
+from .device import Axdimm
+from .figures import mparams_per_s
+from .runs import KernelRun, RunResult
 
 __all__ = ["RuleJob", "hyperparameters_of"]
 

@@ -1,9 +1,10 @@
-"""Figures that several experiments share: the paper's, throughput, and the module's ceiling."""
+"""Figures of the module: the paper's, throughput, and the ceiling of the bandwidth."""
 
 from __future__ import annotations
 
 from hw.rules import PAPER_RULES, rule
-from sw_driver.axdimm.transport import LINE_BYTES
+
+from .transport import LINE_BYTES
 
 __all__ = [
     "BYTES_PER_PARAMETER",

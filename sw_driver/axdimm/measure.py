@@ -1,0 +1,106 @@
+"""One step of a rule on all channels: how fast, where the time goes, and whether it is right."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from hw.narrow.formats import FP32_FORMATS, Formats
+
+from .device import Axdimm
+from .figures import ceiling_mparams_per_s
+from .rulejob import RuleJob
+from .runs import DRAM_TIMES, DramActivity
+
+if TYPE_CHECKING:
+    from hw.axdimm.config import ModuleConfig
+
+__all__ = ["FIGURES", "measure_step"]
+
+FIGURES = (
+    "rule",
+    "bytes_per_parameter",
+    "fabric_cycles",
+    "mparams_per_s",
+    "ceiling_mparams_per_s",
+    "efficiency",
+    "refresh_limit",
+    *(f"{name}_tck" for name in DRAM_TIMES),
+    "activates",
+    "precharges",
+    "refreshes",
+    "row_hits",
+    "bus_turns",
+    "beats_read",
+    "beats_written",
+    "onchip_bytes",
+    "fabric_mhz",
+    "bit_exact",
+    "host_seconds",
+    "error",
+)
+"""Names of the figures of a measured step, with ``error`` for what could not be measured."""
+
+
+def measure_step(
+    device: Axdimm,
+    config: ModuleConfig,
+    count: int,
+    *,
+    check: bool = True,
+    formats: Formats = FP32_FORMATS,
+) -> dict[str, Any]:
+    """The figures of one step of the kernel's first rule on ``count`` parameters of each channel.
+
+    All channels are at work at once, from START to DONE. The device, of configuration ``config``,
+    is left as it was found.
+
+    ``rule``, ``bytes_per_parameter``: what is computed, with how much traffic.
+    ``fabric_cycles``: those of the slowest channel.
+    ``mparams_per_s``: of the module, in 10^6 parameters a second of simulated time.
+    ``ceiling_mparams_per_s``: what the DRAM's peak bandwidth allows; ``efficiency`` is the share.
+    ``refresh_limit``: the share that refresh leaves in the long run, 1 without refresh.
+    ``NAME_tck`` of :data:`~sw_driver.axdimm.runs.DRAM_TIMES`, ``activates``, ``precharges``,
+    ``refreshes``, ``row_hits``, ``bus_turns``, ``beats_read``, ``beats_written``: sums over the
+    channels.
+    ``onchip_bytes``: data that a channel can buffer on the chip.
+    ``bit_exact``: whether the outputs of random tensors came out as those of the golden model, bit
+    for bit; None without ``check``, which also leaves the tensors as they are.
+    ``host_seconds``: host time of the step.
+
+    What needs a clock is None on an untimed backend. Raises what the driver raises.
+    """
+    job = RuleJob(device, count, fill=check, formats=formats)
+    start = time.perf_counter()
+    results = job.step(1)
+    host_seconds = time.perf_counter() - start
+    exact = job.bit_exact() if check else None
+    job.release()
+
+    timed = device.transport.timed
+    cycles = max(result.fabric_cycles for result in results)
+    speed = job.mparams_per_s(results) if timed else None
+    moved = formats.bytes_per_parameter(job.rule)
+    ceiling = ceiling_mparams_per_s(device.channels, config.fabric_mhz, moved)
+    figures: dict[str, Any] = {
+        **dict.fromkeys(FIGURES),
+        "rule": job.rule.name,
+        "bytes_per_parameter": moved,
+        "fabric_cycles": cycles if timed else None,
+        "mparams_per_s": speed,
+        "ceiling_mparams_per_s": ceiling,
+        "efficiency": None if speed is None else speed / ceiling,
+        "refresh_limit": config.refresh_efficiency,
+        "beats_read": sum(result.beats_read for result in results),
+        "beats_written": sum(result.beats_written for result in results),
+        "onchip_bytes": config.onchip_bytes,
+        "fabric_mhz": config.fabric_mhz,
+        "bit_exact": exact,
+        "host_seconds": host_seconds,
+    }
+    activities = [result.activity for result in results if result.activity is not None]
+    if activities:
+        total = DramActivity.total(activities)
+        figures |= {**asdict(total), "row_hits": total.row_hits}
+    return figures
