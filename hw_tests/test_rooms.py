@@ -13,9 +13,9 @@ from sw_driver.simulator.sources import ROOT, imported, modules
 FLOORS = [
     {"cli", "nearmem"},
     {"commands"},
-    {"system"},
     {"experiments"},
     {"torch"},
+    {"system"},
     {"axdimm", "memory_node", "pim"},
     {"fpga"},
     {"simulator"},
@@ -52,6 +52,21 @@ def test_the_drivers_rooms_use_those_below_them_only() -> None:
                 continue
             here, there = _room(module), _room(other)
             assert here == there or floor[here] < floor[there], f"{module} imports {other}"
+
+
+def test_no_system_uses_another_but_the_comparison() -> None:
+    for module, imports in import_graph().items():
+        here = _system(module)
+        if here is not None and here != "compare":
+            others = {other for other in imports if _system(other) not in (None, here)}
+            assert not others, f"{module} imports {others}"
+
+
+def _system(module: str) -> str | None:
+    """A folder of ``sw_driver/system``, that of a system or the comparison."""
+    parts = module.split(".")
+    inside = parts[:2] == ["sw_driver", "system"] and len(parts) > 2
+    return parts[2] if inside and (ROOT / "sw_driver" / "system" / parts[2]).is_dir() else None
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ ALSO_NAMED = {
     "sw_driver/experiments/pim/training.py": {"sgd"},
     "sw_driver/pim/bounds.py": {"adam", "copy", "fill", "sgd"},
     "sw_driver/pim/opencl.py": {"fill"},
-    "sw_driver/system/hetero_pim/training.py": {"copy"},
+    "sw_driver/experiments/pim/scheduled.py": {"copy"},
     "sw_driver/predict/pim/core.py": {"adam", "copy", "fill", "sgd"},
     # Operations by TensorFlow's names and the kernels that do them, and rules of PyTorch's
     # optimizers whose time is measured.

@@ -23,12 +23,12 @@ from torch.optim import Optimizer
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
-from sw_driver.system.memferry.profiler import layers_of
-from sw_driver.system.memferry.shadow import MemFerry
-from sw_driver.system.sentinel.training import Sentinel
 from sw_driver.torch import Adam
+from sw_driver.torch.memferry import MemFerry
 from sw_driver.torch.offloading import Offloading, TensorStore
 from sw_driver.torch.overlay import MemoryOverlay
+from sw_driver.torch.profiler import layers_of
+from sw_driver.torch.sentinel import Sentinel
 
 MIB = 1 << 20
 STEPS = 2

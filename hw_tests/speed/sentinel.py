@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from sw_driver.system.sentinel.steps import Step
-from sw_driver.system.sentinel.training import Sentinel
 from sw_driver.torch.residency import Policy
+from sw_driver.torch.sentinel import Sentinel
 from sw_driver.torch.stores import store_at
 
 __all__ = ["main", "trained"]

@@ -325,7 +325,7 @@ def _by_runtime(
     from itertools import pairwise
 
     from sw_driver.experiments.pim.report import schedule_table, step_table
-    from sw_driver.system.hetero_pim.training import draw, train
+    from sw_driver.experiments.pim.scheduled import draw, train
 
     launch_ns = options.launch_ns or 0
     run = train(device, batches, principle=options.runtime or "earliest", launch_ns=launch_ns)

@@ -4,8 +4,6 @@ An optimizer takes the arguments of the one in :mod:`torch.optim` and, as ``devi
 :class:`nearmem.Axdimm` or a backend's name.
 """
 
-from sw_driver.system.memferry.shadow import MemFerry
-from sw_driver.system.sentinel.training import Sentinel
 from sw_driver.torch import (
     SGD,
     Adagrad,
@@ -18,8 +16,10 @@ from sw_driver.torch import (
     StepHandle,
     StepReport,
 )
+from sw_driver.torch.memferry import MemFerry
 from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
 from sw_driver.torch.overlay import MemoryOverlay
+from sw_driver.torch.sentinel import Sentinel
 
 __all__ = [
     "SGD",

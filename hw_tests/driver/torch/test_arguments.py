@@ -20,11 +20,11 @@ from hw_tests.driver.torch.policies import RULES
 from sw_driver.axdimm import Axdimm
 from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
-from sw_driver.system.memferry.shadow import MemFerry
-from sw_driver.system.sentinel.training import Sentinel
 from sw_driver.torch import SGD, AdamW
+from sw_driver.torch.memferry import MemFerry
 from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
 from sw_driver.torch.overlay import MemoryOverlay
+from sw_driver.torch.sentinel import Sentinel
 
 PLAN = {"modes": {"0": "GFGB", "1": "DHA"}, "gradients_on_gpu": []}
 NAN = float("nan")

@@ -30,10 +30,10 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
-from sw_driver.system.sentinel.training import Sentinel
 from sw_driver.torch import AdamW, ModuleOptimizer
 from sw_driver.torch.offloading import Offloading, TensorStore
 from sw_driver.torch.overlay import MemoryOverlay
+from sw_driver.torch.sentinel import Sentinel
 
 on_each = pytest.mark.parametrize("name", POLICIES)
 

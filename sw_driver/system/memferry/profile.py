@@ -26,7 +26,7 @@ DHA_TIMES = {
 """A layer's times by DHA, each with what it takes in the GPU's memory."""
 
 MEASURED = {each.stem: each for each in Path(__file__).with_name("profiles").glob("*.json")}
-"""Files of profiles that :mod:`~sw_driver.system.memferry.profiler` has made, by name."""
+"""Files of profiles that :mod:`~sw_driver.torch.profiler` has made, by name."""
 
 _MOST = 10**15
 """Of bytes and of ns, so that sums of them stay far below what a machine's memory may be."""

@@ -11,14 +11,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from sw_driver.device.timeline import Timeline
-from sw_driver.experiments.pim import training as cnn
 from sw_driver.pim.descriptor import Opcode, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.opencl import CommandQueue, Context, Event, Kernel, Platform, host_ns
 from sw_driver.pim.placing import PlacedTensor, work_on
 from sw_driver.pim.runtime import Scheduler
+from sw_driver.system.hetero_pim.ranking import Profiled, chosen, ranking
 
-from .ranking import Profiled, chosen, ranking
+from . import training as cnn
 
 __all__ = ["Ran", "ScheduledRun", "draw", "train"]
 

@@ -31,8 +31,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_integer
-
-from .profile import LayerProfile, ModelProfile
+from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
 
 __all__ = ["Cuda", "in_host_memory", "layers_of", "profile_model"]
 

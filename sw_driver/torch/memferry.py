@@ -25,11 +25,11 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError, shown
 from sw_driver.numbers import check_integer, check_name
-from sw_driver.torch.copies import PlainCopies
-from sw_driver.torch.parameters import HOOK_RESULT, check_own_memory, check_training
-from sw_driver.torch.residency import described
 
+from .copies import PlainCopies
+from .parameters import HOOK_RESULT, check_own_memory, check_training
 from .profiler import Cuda, layers_of
+from .residency import described
 
 __all__ = ["MemFerry"]
 

@@ -20,9 +20,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.system.sentinel import training
 from sw_driver.system.sentinel.steps import Plan, Step
-from sw_driver.system.sentinel.training import _MOST_CALLS, Sentinel, _Kind
+from sw_driver.torch.sentinel import _MOST_CALLS, Sentinel, _Kind
 from sw_driver.torch.stores import HostStore, Job
 
 LEAST_BYTES = 1 << 10
@@ -88,7 +87,7 @@ def test_a_step_by_plan_finds_what_it_needs(name: str, monkeypatch: pytest.Monke
         return [each for each in plans(step, fast_bytes, 1, 1) if each.name == name]
 
     monkeypatch.setattr(Step, "plans", only)
-    monkeypatch.setattr(training, "store_at", lambda *_: Prompt())
+    monkeypatch.setattr("sw_driver.torch.sentinel.store_at", lambda *_: Prompt())
     model = layers()
     optimizer = torch.optim.AdamW(model.parameters())
     found = []

@@ -1,6 +1,6 @@
 """The profiler, on a clock that runs by what PyTorch computes and where its parameters are."""
 
-# ruff: noqa: E402  # it begins with whether PyTorch is there
+# it begins with whether PyTorch is there
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
-from sw_driver.system.memferry.profiler import Cuda, in_host_memory, profile_model
+from sw_driver.torch.profiler import Cuda, in_host_memory, profile_model
 
 NS = {
     "embedding": 10, "native_layer_norm": 20, "addmm": 30, "relu": 3, "sum": 5,

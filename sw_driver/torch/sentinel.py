@@ -28,12 +28,12 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError, shown
 from sw_driver.numbers import check_integer, check_name
-from sw_driver.torch.copies import PlainCopies
-from sw_driver.torch.parameters import check_training
-from sw_driver.torch.residency import Held, Policy, Residency, Statistics, described, held_of
-from sw_driver.torch.stores import store_at
+from sw_driver.system.sentinel.steps import Ask, Plan, Step
 
-from .steps import Ask, Plan, Step
+from .copies import PlainCopies
+from .parameters import check_training
+from .residency import Held, Policy, Residency, Statistics, described, held_of
+from .stores import store_at
 
 __all__ = ["Sentinel"]
 

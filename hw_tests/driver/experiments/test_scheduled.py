@@ -11,13 +11,12 @@ import pytest
 
 from hw.pim.config import configure
 from sw_driver.cli import main
+from sw_driver.experiments.pim.scheduled import Ran, ScheduledRun, train
 from sw_driver.experiments.pim.training import SAMPLES, Batch, training_config
 from sw_driver.experiments.training.data import load_split_digits
 from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.device import Pim
-from sw_driver.system.hetero_pim import training
-from sw_driver.system.hetero_pim.training import Ran, ScheduledRun, train
 
 LOSSES = [2.3947, 2.3679, 2.3024]
 """Of the same steps by cores alone, see ``hw_tests/driver/pim/test_pim_training.py``."""
@@ -117,7 +116,7 @@ def test_the_command(
         if each["ph"] == "X"
     ]
     assert len(drawn) == 18
-    monkeypatch.setattr(training.cnn, "golden_step", lambda *_: None)
+    monkeypatch.setattr("sw_driver.experiments.pim.scheduled.cnn.golden_step", lambda *_: None)
     assert main(command) == 1
     shown = capsys.readouterr()
     assert "Conv2DBackpropFilter" in shown.out

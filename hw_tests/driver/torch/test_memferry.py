@@ -1,6 +1,6 @@
 """MemFerry for real: what a plan moves, and that results are bit for bit PyTorch's."""
 
-# ruff: noqa: E402  # it begins with whether PyTorch is there
+# it begins with whether PyTorch is there
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.system.memferry import shadow
-from sw_driver.system.memferry.profiler import layers_of
-from sw_driver.system.memferry.shadow import MemFerry
+from sw_driver.torch import memferry
+from sw_driver.torch.memferry import MemFerry
+from sw_driver.torch.profiler import layers_of
 
 DEVICES = ["cpu", *["cuda"] * torch.cuda.is_available()]
 on_every_device = pytest.mark.parametrize("device", DEVICES)
@@ -168,7 +168,7 @@ def test_autocast(device: str) -> None:
     assert same(trained(device, WAYS, context=context), trained(device, None, context=context))
 
 
-class Late(shadow._Host):
+class Late(memferry._Host):
     """Copies when they are waited for."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class Late(shadow._Host):
 
 
 def test_copies_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadow, "_Host", Late)
+    monkeypatch.setattr(memferry, "_Host", Late)
     assert same(trained("cpu", WAYS), trained("cpu", None))
 
 
@@ -222,7 +222,7 @@ def test_which_memory_is_read_in_each_pass(
         target.view(torch.float32).copy_(2 * source.view(torch.float32))
         return True
 
-    monkeypatch.setattr(shadow._Host, "load", double)
+    monkeypatch.setattr(memferry._Host, "load", double)
     model = nn.Sequential(kind(), kind())
     with torch.no_grad():
         model[0].weight.fill_(3)
@@ -302,7 +302,7 @@ def test_copies_are_in_the_order_of_their_use(monkeypatch: pytest.MonkeyPatch) -
         found.append(source.nbytes // 4096)
         return True
 
-    monkeypatch.setattr(shadow._Host, "load", load)
+    monkeypatch.setattr(memferry._Host, "load", load)
     model = nn.Sequential(*(nn.Linear(32 * n, 32 * n + 32, bias=False) for n in (1, 2, 3, 4)))
     modes = zip("0123", ("DFGB", "GFGB", "DFGB", "GFGB"), strict=True)
     MemFerry(model, adam(model), plan={"modes": dict(modes), "gradients_on_gpu": []})
