@@ -46,6 +46,7 @@ from sw_driver.system.axdimm.platform import (
 from sw_driver.system.axdimm.runs import Variant
 from sw_driver.system.axdimm.settings import FrameworkSettings
 from sw_driver.system.clock import Clock, Semaphore
+from sw_driver.system.collectives import Lane, lane_ns, sent_share
 from sw_driver.system.compare.system import Need
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
@@ -55,7 +56,6 @@ from sw_driver.system.hetero_pim.costs import Costs
 from sw_driver.system.hetero_pim.ranking import Profiled
 from sw_driver.system.hetero_pim.runs import Case as PimCase
 from sw_driver.system.mc_dla import designs
-from sw_driver.system.mc_dla.collectives import Lane, lane_ns, sent_share
 from sw_driver.system.mc_dla.device import Array, Mapping, Product, streamed_ns
 from sw_driver.system.mc_dla.runs import Case, Runs
 from sw_driver.system.mc_dla.step import step

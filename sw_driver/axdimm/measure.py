@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from hw.narrow.formats import FP32_FORMATS, Formats
+from hw.rules import PAPER_RULES
 
+from .backends import BackendOptions, module_config
 from .device import Axdimm
 from .figures import ceiling_mparams_per_s
 from .rulejob import RuleJob
@@ -16,7 +19,7 @@ from .runs import DRAM_TIMES, DramActivity
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
 
-__all__ = ["FIGURES", "measure_step"]
+__all__ = ["COUNT", "FIGURES", "measure_step", "own_mparams_per_s"]
 
 FIGURES = (
     "rule",
@@ -104,3 +107,23 @@ def measure_step(
         total = DramActivity.total(activities)
         figures |= {**asdict(total), "row_hits": total.row_hits}
     return figures
+
+
+COUNT = 1 << 22
+"""Parameters of each channel for the kernel's own rate: what refresh leaves in the long run."""
+
+_CAPACITY_BYTES = 32 * COUNT
+"""Of a channel, enough for all tensors."""
+
+
+@cache
+def own_mparams_per_s(formats: Formats = FP32_FORMATS) -> float:
+    """Return the rate of Adam on both channels in 10^6 parameters a second, by the cycle model."""
+    options = BackendOptions(
+        preset="axdimm" if formats.usual else "axdimm_narrow",
+        settings={"rules": PAPER_RULES[0], "capacity_bytes": _CAPACITY_BYTES},
+        arithmetic=False,
+    )
+    with Axdimm("cycles", options=options) as device:
+        config = module_config(options)
+        return measure_step(device, config, COUNT, check=False, formats=formats)["mparams_per_s"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sw_driver.machine import Machine, Memory, assumed, link
 from sw_driver.system.clock import Steps
+from sw_driver.system.collectives import Lane
 from sw_driver.system.engine import Engine
-from sw_driver.system.mc_dla.collectives import Lane
 
 
 def simulate(lane: Lane, kind: str, nbytes: int, *, record: bool = False) -> Engine:

@@ -19,9 +19,9 @@ from sw_driver.cli import main
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine, MachineError
 from sw_driver.machine.mc_dla import CATALOGUES
+from sw_driver.system.collectives import KINDS, Lane, lane_ns, sent_share
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
-from sw_driver.system.mc_dla.collectives import KINDS, Lane, lane_ns, sent_share
 from sw_driver.system.mc_dla.designs import (
     DESIGNS,
     DEVICES,

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from hw.narrow.formats import BLOCK_PARAMETERS, MIXTURES, Formats
 from hw.rules import PAPER_RULES, rule
+from sw_driver.axdimm.measure import own_mparams_per_s
 
 from ..reproduction import Changes, Claim, Experiment, Progress, given, predicted
 from .framework import StepResult
 from .paper import MODELS
 from .platform import machine_of
-from .runs import BY_BYTES, Variant, own_mparams_per_s, run
+from .runs import BY_BYTES, Variant, run
 from .settings import CHANNELS
 from .tensors import kept_bytes
 

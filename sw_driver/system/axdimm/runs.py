@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
 
-from hw.narrow.formats import FP32_FORMATS, Formats
 from hw.rules import PAPER_RULES, rule
-from sw_driver.axdimm.backends import BackendOptions, module_config
-from sw_driver.axdimm.device import Axdimm
 from sw_driver.axdimm.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
-from sw_driver.axdimm.measure import measure_step
+from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.numbers import check_fields
 
 from ..once import once
@@ -23,35 +19,14 @@ from .settings import CHANNELS, FrameworkSettings
 __all__ = [
     "BASELINE",
     "BY_BYTES",
-    "COUNT",
     "MODULE",
     "Variant",
-    "own_mparams_per_s",
     "run",
 ]
 
 BASELINE = FrameworkSettings(updater="cpu")
 MODULE = FrameworkSettings()
 BY_BYTES = replace(MODULE, placement="by_bytes")
-
-COUNT = 1 << 22
-"""Parameters of each channel for the kernel's own rate: what refresh leaves in the long run."""
-
-_CAPACITY_BYTES = 32 * COUNT
-"""Of a channel, enough for all tensors."""
-
-
-@cache
-def own_mparams_per_s(formats: Formats = FP32_FORMATS) -> float:
-    """Of Adam on the module here, both channels, by the model of its cycles."""
-    options = BackendOptions(
-        preset="axdimm" if formats.usual else "axdimm_narrow",
-        settings={"rules": PAPER_RULES[0], "capacity_bytes": _CAPACITY_BYTES},
-        arithmetic=False,
-    )
-    with Axdimm("cycles", options=options) as device:
-        config = module_config(options)
-        return measure_step(device, config, COUNT, check=False, formats=formats)["mparams_per_s"]
 
 
 @dataclass(frozen=True, kw_only=True)

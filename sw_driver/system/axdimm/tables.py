@@ -10,6 +10,7 @@ from typing import Any
 from hw.axdimm.config import ModuleConfig
 from hw.rules import PAPER_RULES, rule
 from sw_driver.axdimm.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
+from sw_driver.axdimm.measure import COUNT, own_mparams_per_s
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
 from sw_driver.workload import load_trace
@@ -19,7 +20,7 @@ from ..reproduction import Changes, Claim, Experiment, Progress, Row, calibrated
 from .calibration import ROWS, seconds, steps
 from .paper import CPU_CEILING_MPARAMS_PER_S, CPU_MPARAMS_PER_S, MODELS, TABLE_4, TABLE_6
 from .platform import PAPER_RATES, Rates, machine_of, open_framework
-from .runs import BY_BYTES, COUNT, MODULE, Variant, own_mparams_per_s, run
+from .runs import BY_BYTES, MODULE, Variant, run
 from .settings import CHANNELS
 
 __all__ = ["figure4", "table4", "table5", "table6"]

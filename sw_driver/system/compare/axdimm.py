@@ -10,13 +10,14 @@ from functools import partial
 from hw.kernel.config import NARROW_RULES
 from hw.narrow.formats import MIXTURES
 from sw_driver.axdimm.figures import BYTES_PER_PARAMETER, PAPER_MPARAMS_PER_S
+from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import Machine
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import alive_bytes
 
 from ..axdimm.platform import PAPER_RATES, open_framework
-from ..axdimm.runs import MODULE, own_mparams_per_s
+from ..axdimm.runs import MODULE
 from ..axdimm.settings import CHANNELS, FrameworkSettings
 from ..axdimm.tensors import least_gpu_bytes, placed
 from .system import PLACES, CannotRunError, Need, Needs, Outcome, System

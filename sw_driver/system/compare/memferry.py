@@ -9,10 +9,10 @@ from functools import partial
 from math import ceil
 
 from sw_driver.axdimm.figures import BYTES_PER_PARAMETER
+from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.machine import Machine
 from sw_driver.workload import Trace
 
-from ..axdimm.runs import own_mparams_per_s
 from ..memferry.budget import gpu_bytes
 from ..memferry.costs import TILE_ROWS, profile_of
 from ..memferry.link import Link, every

@@ -14,8 +14,8 @@ from sw_driver.machine import Figure, Link, Machine, MachineError, Memory
 from sw_driver.machine.mc_dla import MC_DLA, parts_of
 from sw_driver.numbers import check_fields, check_integer
 
+from ..collectives import Lane
 from ..reproduction import Changes
-from .collectives import Lane
 from .topology import LINKS, TOPOLOGIES
 
 __all__ = [

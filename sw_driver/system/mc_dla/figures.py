@@ -10,9 +10,9 @@ from statistics import fmean, harmonic_mean
 from sw_driver.device.timeline import Timeline
 from sw_driver.workload.layers import load_layers
 
+from ..collectives import KINDS, Lane, lane_ns
 from ..plotting import draw_bars, draw_lines
 from ..reproduction import Claim, Experiment, Row, calibrated, given, predicted
-from .collectives import KINDS, Lane, lane_ns
 from .designs import DC, DESIGNS, DEVICES_OF_A_SOCKET, HC, ORACLE, B, L, S, catalogue
 from .runs import BATCH, FITTED, MEANS, Runs
 from .step import MODES, step

@@ -22,10 +22,10 @@ from sw_driver.workload.layers import Layer
 
 from ..action import Action
 from ..clock import Event, Steps
+from ..collectives import lane_ns, sent_share
 from ..engine import Engine
 from ..errors import EngineError
 from ..residency import Residency
-from .collectives import lane_ns, sent_share
 from .designs import DEVICES, Design, lanes, machine_of
 from .device import WORD_BYTES, Product, array_of, cost_ns, streamed_ns
 

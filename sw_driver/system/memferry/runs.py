@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from math import ceil
 
+from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.machine import Machine
 from sw_driver.machine.memferry import MEMFERRY_A100, MEMFERRY_V100
 from sw_driver.numbers import check_fields, check_name, check_number
 from sw_driver.workload import load_trace
 
-from ..axdimm.runs import own_mparams_per_s
 from ..once import once
 from ..reproduction import Changes
 from .costs import profile_of

@@ -25,8 +25,8 @@ from sw_driver.machine.parts import Memory, assumed, given, link
 from sw_driver.numbers import check_fields, check_integer
 
 from ..clock import Event, Semaphore, Steps
+from ..collectives import Lane, lane_ns
 from ..engine import Engine
-from ..mc_dla.collectives import Lane, lane_ns
 from ..work import Flow, Work
 from .link import Mode, Plan, backward_way, every, forward_way, updates_ns
 from .profile import LayerProfile, ModelProfile

@@ -9,8 +9,9 @@ import pytest
 
 from hw.narrow.formats import MIXTURES
 from hw_tests.driver.system.compare.bases import both_ways
+from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.machine.axdimm_platform import TRAINING_LIMITS
-from sw_driver.system.axdimm.runs import MODULE, Variant, own_mparams_per_s, run
+from sw_driver.system.axdimm.runs import MODULE, Variant, run
 from sw_driver.system.compare.axdimm import SYSTEMS
 from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.comparison import Row, compare

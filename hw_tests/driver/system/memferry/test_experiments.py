@@ -12,8 +12,8 @@ import pytest
 
 from hw_tests.driver.system.memferry.profiles import layer
 from hw_tests.driver.trace_reader import assert_sound, read_trace
+from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.cli import main
-from sw_driver.system.axdimm.runs import own_mparams_per_s
 from sw_driver.system.memferry.figures import figure13
 from sw_driver.system.memferry.runs import (
     BUFFER_PS_PER_BYTE,
