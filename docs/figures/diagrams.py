@@ -36,7 +36,7 @@ def rooms() -> Drawing:
         [
             ("nearmem/, cli.py", ["what programs import,", "the command nearmem"]),
             ("commands/", ["a file a subcommand"]),
-            ("system/", ["models of whole systems;", "axdimm/ the platform"]),
+            ("experiments/", ["training, sweeps, studies,", "speed, validation"]),
         ],
     )
     row(
@@ -44,12 +44,12 @@ def rooms() -> Drawing:
         74,
         [
             (
-                "experiments/",
-                ["training, sweeps,", "studies, baseline,", "speed, validation"],
-            ),
-            (
                 "torch/",
                 ["PyTorch: optimizers, models larger", "than the device, activations", "elsewhere"],
+            ),
+            (
+                "system/",
+                ["models of whole systems: a base,", "a folder a system, and what", "compares them"],
             ),
         ],
     )
