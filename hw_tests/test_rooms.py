@@ -79,6 +79,13 @@ def test_hardware_and_golden_model_know_nobody(package: str, allowed: set[str]) 
             assert not others, f"{module} imports {others}"
 
 
+def test_a_machine_is_data_without_hardware_of_ours() -> None:
+    for module, imports in import_graph().items():
+        if module.startswith("sw_driver.machine"):
+            others = {other for other in imports if other.partition(".")[0] != "sw_driver"}
+            assert not others, f"{module} imports {others}"
+
+
 def test_no_two_rooms_of_the_hardware_use_each_other() -> None:
     uses: dict[str, set[str]] = {}
     for module, imports in import_graph().items():

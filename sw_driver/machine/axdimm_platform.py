@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hw.rules import PAPER_RULES, rule
-
 from .machine import Machine
-from .measured import FIRECUDA_520, V100_PCIE
+from .measured import ADAM_BYTES, FIRECUDA_520, V100_PCIE
 from .parts import Device, Figure, Link, Memory, assumed, given, link
 from .processors import V100
 
@@ -41,7 +39,7 @@ def _pcie(name: str, a: str, b: str, latency: Figure) -> Link:
 
 _COUNTED = assumed(0, "in the latency of the GPU's or the drives' end")
 _MODULE_BYTES = given(16 << 30, "paper 3.1: two independent channels of 16 GB")
-_ADAM_GB_PER_S = 140.32 * rule(PAPER_RULES[0]).bytes_per_parameter / 1000
+_ADAM_GB_PER_S = 140.32 * ADAM_BYTES / 1000
 _ADAM = "paper, Table 5: the core's Adam does 140.32 MP/s, of 28 bytes each (6.2)"
 _DDR4_1600 = "paper 3.1: 64 bits at 800 MHz, twice the frequency of the host's memory (6.2)"
 

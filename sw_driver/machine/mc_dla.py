@@ -149,13 +149,11 @@ def parts_of(name: str) -> Machine:
 @cache
 def _with_rtl_rates() -> Machine:
     # What few need, and takes some seconds.
-    from hw.memory_node.config import MEMORY_NODE_PRESETS
+    from sw_driver.predict.memory_node.rates import PAPER_NODE, link_gb_per_s, memory_gb_per_s
 
-    from .memory_node import link_gb_per_s, memory_gb_per_s
-
-    node, source = MEMORY_NODE_PRESETS["paper"], "cycle model of the RTL's memory-node"
+    source = "cycle model of the RTL's memory-node"
     links = _to_memory_node(
-        predicted(link_gb_per_s(node), f"{source}: reads of 4 KB"),
-        predicted(memory_gb_per_s(node), f"{source}: all links both ways"),
+        predicted(link_gb_per_s(PAPER_NODE), f"{source}: reads of 4 KB"),
+        predicted(memory_gb_per_s(PAPER_NODE), f"{source}: all links both ways"),
     )
     return replace(MC_DLA, name=MC_DLA_RTL, links=(*links, MC_DLA.link("pcie")))

@@ -1,10 +1,14 @@
-"""What links carry in practice, for machines and for the driver's own transfers."""
+"""What links carry in practice, and Adam moves, for machines and the driver's own transfers."""
 
 from __future__ import annotations
 
 from .parts import Figure, assumed, given
 
-__all__ = ["FIRECUDA_520", "V100_PCIE"]
+__all__ = ["ADAM_BYTES", "FIRECUDA_520", "V100_PCIE"]
+
+ADAM_BYTES = 28
+"""Of memory that an update of a parameter by Adam in FP32 moves: p, g, m and v are read, p, m and v
+written (AXDIMM paper, section 6.2)."""
 
 _V100_RATE = given(
     12.0,

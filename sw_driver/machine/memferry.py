@@ -9,21 +9,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hw.rules import PAPER_RULES, rule
-
 from .machine import Machine
-from .measured import V100_PCIE
+from .measured import ADAM_BYTES, V100_PCIE
 from .parts import Device, Figure, Memory, assumed, given, link
 from .processors import A100, V100
 
 __all__ = ["MEMFERRY_A100", "MEMFERRY_V100"]
 
 _ADAM_CORES = 48
-_ADAM_BYTES = rule(PAPER_RULES[0]).bytes_per_parameter
-_ADAM_GB_PER_S = _ADAM_BYTES * 10 / 2.57
+_ADAM_GB_PER_S = ADAM_BYTES * 10 / 2.57
 _ADAM = (
     "ZeRO-Offload (Ren et al., ATC 2021), Table 4: DeepSpeed's Adam does 10 billion parameters, of "
-    f"{_ADAM_BYTES} bytes each, in 2.57 s on the {_ADAM_CORES} cores of a DGX-2"
+    f"{ADAM_BYTES} bytes each, in 2.57 s on the {_ADAM_CORES} cores of a DGX-2"
 )
 
 

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from sw_driver.axdimm.figures import BYTES_PER_PARAMETER
 from sw_driver.machine import Link, Machine, MachineError, Memory, assumed, calibrated, given
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
+from sw_driver.machine.measured import ADAM_BYTES
 from sw_driver.machine.parts import MARKS, Figure
 from sw_driver.machine.presets import PRESETS
 from sw_driver.machine.processors import XEON_E5_2630_V3
@@ -255,3 +257,7 @@ def test_machines_that_cannot_be_are_refused() -> None:
         replace(TINY.memories[0], name="a.b")
     with pytest.raises(MachineError, match="test: link is 'z': expected one of ab"):
         _machine([_link("ab", "a", "b")]).link("z")
+
+
+def test_adam_moves_the_bytes_that_its_rule_says() -> None:
+    assert BYTES_PER_PARAMETER == ADAM_BYTES

@@ -9,8 +9,8 @@ import pytest
 from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw_tests.driver.memory_node.validate import all_traffic, compared
 from sw_driver.machine.mc_dla import MC_DLA, MC_DLA_RTL, parts_of
-from sw_driver.machine.memory_node import link_gb_per_s, memory_gb_per_s
 from sw_driver.predict.memory_node import Request, answered_fabric_cycles
+from sw_driver.predict.memory_node.rates import link_gb_per_s, memory_gb_per_s
 
 TINY = MEMORY_NODE_PRESETS["tiny"]
 PAPER = MEMORY_NODE_PRESETS["paper"]

@@ -6,12 +6,18 @@ from bisect import bisect_right
 from functools import cache
 
 from hw.logic.line import LINE_BYTES
-from hw.memory_node.config import MemoryNodeConfig
+from hw.memory_node.config import MEMORY_NODE_PRESETS, MemoryNodeConfig
 from hw.memory_node.flit import PACKET_LINES
-from sw_driver.predict.axdimm import ChannelState, RefreshState
-from sw_driver.predict.memory_node import Request, answered_fabric_cycles
 
-__all__ = ["link_gb_per_s", "memory_gb_per_s"]
+from ..dram.channel import ChannelState
+from ..dram.refresh import RefreshState
+from . import answered_fabric_cycles
+from .link import Request
+
+__all__ = ["PAPER_NODE", "link_gb_per_s", "memory_gb_per_s"]
+
+PAPER_NODE = MEMORY_NODE_PRESETS["paper"]
+"""The memory-node as the MC-DLA paper has it."""
 
 _WARM_PACKETS = 32
 
