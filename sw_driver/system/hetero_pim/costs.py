@@ -51,10 +51,10 @@ class Cost(NamedTuple):
     sync_ns: int
 
 
-def past(step: Trace, device: Device, *, write_allocate: bool = True) -> tuple[Op, ...]:
-    """Operations with the bytes that go past the device's cache."""
+def past(step: Trace, device: Device) -> tuple[Op, ...]:
+    """Return operations with the bytes that go past the device's cache."""
     cache = device.cache_bytes
-    return past_cache(step, int(cache.value) if cache else 0, write_allocate=write_allocate).ops
+    return past_cache(step, int(cache.value) if cache else 0).ops
 
 
 class Phase(NamedTuple):

@@ -11,7 +11,7 @@ from .configurations import Configuration
 from .costs import Costs, past
 from .scheduling import Schedule
 
-__all__ = ["AREA", "FIGURES", "SOURCES", "Energy", "energy", "units_beside"]
+__all__ = ["FIGURES", "Energy", "energy", "units_beside"]
 
 _HOROWITZ = "Horowitz, Computing's energy problem (ISSCC 2014), at 45 nm"
 FIGURES = {
@@ -39,10 +39,6 @@ FIGURES = {
     "DDR4, pJ a bit": assumed(20.3, f"{_HOROWITZ}: 64 bits of DRAM take 1.3 to 2.6 nJ, the lesser"),
 }
 """What operations, cycles and bits take, each with its source."""
-
-SOURCES = "Energy: " + "; ".join(
-    f"{name} {figure.value:g} ({figure.mark}: {figure.source})" for name, figure in FIGURES.items()
-)
 
 
 class Energy(NamedTuple):
@@ -97,14 +93,6 @@ _UNITS = 444
 _CORE_CELLS, _BANK_CELLS, _BANK_UNITS = 2562 + 2063, 22526, 16
 """Lookup tables by Yosys: a core with its float unit; a corner's bank, and the multipliers and
 adders that it has."""
-_A9_MM2, _PAIR_MM2 = 6.7 / 2, (4184 + 7700) / 1e6
-AREA = (
-    f"The area of a core is that of {_CORE_CELLS * _BANK_UNITS / _BANK_CELLS:.1f} units, by Yosys' "
-    f"lookup tables: {_CORE_CELLS:,} for a core with its float unit, {_BANK_CELLS:,} for a bank of "
-    f"{_BANK_UNITS} units in a corner. By published figures 16P cannot be: a Cortex-A9 takes "
-    f"{_A9_MM2:.2f} mm2 (ARM: two in 6.7, in 40 nm), all 222 FP32 multipliers and adders "
-    f"{222 * _PAIR_MM2:.1f} ({_HOROWITZ}: 7,700 and 4,184 um2), less than one core more."
-)
 
 
 def units_beside(cores: int) -> int:

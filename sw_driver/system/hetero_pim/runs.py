@@ -23,8 +23,8 @@ from .ranking import SHARE
 from .scheduling import Schedule, schedule
 
 __all__ = [
-    "CALIBRATED", "CALIBRATED_RATE", "COLUMNS", "FITTED", "PREDICTED", "Case", "Step", "Steps",
-    "calibrated_rate", "costs_of", "simulate",
+    "CALIBRATED", "CALIBRATED_RATE", "COLUMNS", "PREDICTED", "Case", "Step", "Steps",
+    "calibrated_rate", "simulate",
 ]  # fmt: skip
 
 COLUMNS = PREDICTED, CALIBRATED = "predicted", "calibrated"
@@ -149,7 +149,7 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps:
-    """Steps of networks in one of ``COLUMNS``, or with units of another rate."""
+    """Steps of networks in one of ``COLUMNS``."""
 
     changes: Changes
     progress: Progress
@@ -158,10 +158,8 @@ class Steps:
     def rate(self) -> int:
         return calibrated_rate(self.changes, self.progress)
 
-    def case(self, column: str | float, network: str, **how: Any) -> Case:
-        if isinstance(column, str):
-            column = self.rate if column == CALIBRATED else 0
-        return Case(network=network, unit_rate=column, changes=self.changes, **how)
-
-    def run(self, column: str | float, network: str, **how: Any) -> Step:
-        return simulate(self.case(column, network, **how), self.progress)
+    def run(self, column: str, network: str, **how: Any) -> Step:
+        """Return a step of a case in one of ``COLUMNS``; ``how``: its other fields."""
+        rate = self.rate if column == CALIBRATED else 0
+        case = Case(network=network, unit_rate=rate, changes=self.changes, **how)
+        return simulate(case, self.progress)
