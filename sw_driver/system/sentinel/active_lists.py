@@ -3,7 +3,7 @@ Page Management for Tiered Memory Systems* (ASPLOS 2019), with which the paper c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from statistics import mean
@@ -127,9 +127,9 @@ class ActiveLists(Placing):
 
 def active_lists(
     step: Trace, machine: Machine, period_ns: int, slow_ns: int, at_once: int = AT_ONCE
-) -> tuple[float, float, int]:
-    """What a step takes in ns and moves in bytes, on average over the last of several periods, and
-    the most fast memory in bytes. ``slow_ns`` is what a step takes without any.
+) -> float:
+    """Return what a step takes in ns, on average over the last of several periods. ``slow_ns`` is
+    what a step takes without fast memory.
 
     Of a period of several steps two are simulated, that in which it migrates and the next: the rest
     are as that, as nothing moves any more, and what a step leaves is what it found.
@@ -143,19 +143,16 @@ def active_lists(
         steps=_PERIODS * (every_steps or 1),
     )
 
-    def average(values: Sequence[int]) -> float:
-        last = values[len(values) // 2 :]
-        if not alike:
-            return mean(last)
-        return mean(last[::2]) / (1 + alike) + mean(last[1::2]) * alike / (1 + alike)
-
-    return average(outcome.step_ns), average(outcome.moved_bytes), outcome.peak_fast_bytes
+    last = outcome.step_ns[len(outcome.step_ns) // 2 :]
+    if not alike:
+        return mean(last)
+    return mean(last[::2]) / (1 + alike) + mean(last[1::2]) * alike / (1 + alike)
 
 
 def in_blocks(step: Trace, block_bytes: int = BLOCK_BYTES) -> Trace:
     """The step, whose tensors are blocks of memory that are there all the time. What it accesses of
     a tensor it accesses of the blocks that this is in, by its pages (:func:`~.pages.original`)."""
-    layout, length = original(step).pages, block_bytes // PAGE_BYTES
+    layout, length = original(step), block_bytes // PAGE_BYTES
     parts: list[list[tuple[int, float]]] = []
     """For each tensor its blocks, and what of it is in these and those before."""
     for pages in layout:

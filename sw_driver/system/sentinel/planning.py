@@ -59,9 +59,6 @@ class Planned:
     lower_bound_bytes: int
     tried: Mapping[int, int]
     """What a step takes, in ns, by layers in an interval."""
-    steps: int
-    """Of training, until the schedule is found: the profiled one, one for each length tried, and
-    two for each case 3 tested."""
 
     @property
     def interval_layers(self) -> int:
@@ -99,8 +96,7 @@ class Planner:
         self.profile, self.step = profile, profile.step
         self.nbytes = tuple(each.nbytes for each in self.step.tensors)
         if not settings.pack:
-            pages = original(self.step).pages
-            self.nbytes = tuple(len(each) * PAGE_BYTES for each in pages)
+            self.nbytes = tuple(len(each) * PAGE_BYTES for each in original(self.step))
         self.pooled = profile.short_lived if settings.reserve else frozenset[int]()
         self.uses: list[list[int]] = [[] for _ in self.step.tensors]
         """For each tensor the operations that access it in memory, in their order."""
@@ -271,5 +267,4 @@ def planned(
         outcome=outcome,
         lower_bound_bytes=least,
         tried=tried,
-        steps=1 + len(tried) + 2 * len(tested),
     )

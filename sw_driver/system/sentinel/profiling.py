@@ -72,15 +72,6 @@ class StepProfile:
         return tuple(found)
 
     @cached_property
-    def accesses(self) -> tuple[int, ...]:
-        """How often each tensor is accessed: its accessed lines over the lines that it has, rounded
-        up."""
-        return tuple(
-            -(-sum(lines.values()) // -(-max(tensor.nbytes, 1) // LINE_BYTES))
-            for tensor, lines in zip(self.step.tensors, self.lines, strict=True)
-        )
-
-    @cached_property
     def short_lived(self) -> frozenset[int]:
         """Those that get their memory and give it back in one visit."""
         return frozenset(

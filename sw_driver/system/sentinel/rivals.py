@@ -25,9 +25,6 @@ class Rival:
     """A step in the steady state."""
 
     step_ns: int
-    moved_bytes: int
-    """In a step, both ways together."""
-    peak_fast_bytes: int
     settings: str = ""
     """Those of ``tried`` that are the best."""
     tried: Mapping[str, Rival] = field(default_factory=dict)
@@ -70,8 +67,8 @@ def _ial(profile: StepProfile, machine: Machine) -> Rival:
     tried = {}
 
     def add(units: str, period: str, at_once: int = AT_ONCE) -> None:
-        found = active_lists(steps[units], machine, periods[period], slow_ns, at_once)
-        tried[units, period, at_once] = _rival(*found)
+        found_ns = active_lists(steps[units], machine, periods[period], slow_ns, at_once)
+        tried[units, period, at_once] = Rival(step_ns=round(found_ns))
 
     for units in steps:
         for period in periods:
@@ -100,14 +97,7 @@ def _clairvoyant(profile: StepProfile, machine: Machine) -> Rival:
 
 
 def _ran(profile: StepProfile, machine: Machine, make: Make) -> Rival:
-    outcome = run(machine, profile.step, make)
-    return _rival(outcome.step_ns[-1], outcome.moved_bytes[-1], outcome.peak_fast_bytes)
-
-
-def _rival(step_ns: float, moved_bytes: float, peak_fast_bytes: int) -> Rival:
-    return Rival(
-        step_ns=round(step_ns), moved_bytes=round(moved_bytes), peak_fast_bytes=peak_fast_bytes
-    )
+    return Rival(step_ns=run(machine, profile.step, make).step_ns[-1])
 
 
 def _best(tried: Mapping[str, Rival]) -> Rival:

@@ -8,7 +8,7 @@ from math import ceil
 
 from sw_driver.machine import Machine
 from sw_driver.machine.parts import TRANSFERS, MachineError
-from sw_driver.machine.sentinel import TIERS
+from sw_driver.machine.sentinel import SENTINEL as SENTINEL_MACHINE
 from sw_driver.numbers import check_fields, check_integer, check_name
 from sw_driver.workload import load_trace, peak_bytes
 
@@ -25,7 +25,6 @@ __all__ = [
     "Case",
     "least_percent",
     "machine_of",
-    "on_machine",
     "profile_for",
     "rival",
     "sentinel",
@@ -44,8 +43,6 @@ class Case:
     """Of the step's peak: the fast memory."""
     system: str = SENTINEL
     """This, or one of ``RIVALS``."""
-    machine: str = "xeon"
-    """One of ``TIERS``."""
     transfers: str = "shared"
     """Of both memories: whether what is moved takes from their rates."""
     settings: Settings = field(default_factory=Settings)
@@ -58,39 +55,29 @@ class Case:
         check_fields(self, "percent")
         check_integer("percent", self.percent, 1, 100)
         check_name("system", self.system, [SENTINEL, *RIVALS])
-        check_name("machine", self.machine, TIERS)
         check_name("transfers", self.transfers, TRANSFERS)
         if CAPACITY in self.changes:
             raise MachineError(f"{CAPACITY} is the experiments' own: leave it out")
 
     def __str__(self) -> str:
-        where = "" if self.machine == "xeon" else f", {self.machine}"
-        return f"{self.system}, {self.network}, {self.percent} %{where}"
+        return f"{self.system}, {self.network}, {self.percent} %"
 
 
 def profile_for(case: Case) -> StepProfile:
-    """Its step, behind the cache of its machine's processor."""
-    machine = on_machine(case.machine, case.transfers, case.changes, 1)
-    cache_bytes = machine.devices[0].cache_bytes
+    """Return its step, behind the cache of its machine's processor."""
+    cache_bytes = SENTINEL_MACHINE.override(case.changes).devices[0].cache_bytes
     return _profile(case.network, int(cache_bytes.value) if cache_bytes else 0)
 
 
 def machine_of(case: Case) -> Machine:
-    """With so much fast memory."""
+    """Return the paper's machine with its changes and share of fast memory."""
     nbytes = peak_bytes(profile_for(case).step) * case.percent // 100
-    return on_machine(case.machine, case.transfers, case.changes, nbytes)
-
-
-def on_machine(name: str, transfers: str, changes: Changes, fast_bytes: int) -> Machine:
-    """One of ``TIERS``, with changes."""
-    machine = TIERS[name]
-    keys = [f"{each}.transfers" for each in (FAST, SLOW)]
-    how = {key: transfers for key in keys if key in machine.keys}
-    return machine.override({**how, **changes, CAPACITY: str(fast_bytes)})
+    how = {f"{each}.transfers": case.transfers for each in (FAST, SLOW)}
+    return SENTINEL_MACHINE.override({**how, **case.changes, CAPACITY: str(nbytes)})
 
 
 def least_percent(case: Case) -> int:
-    """The lower bound, of the step's peak."""
+    """Return the lower bound of fast memory, in % of the step's peak."""
     profile = profile_for(case)
     return ceil(100 * lower_bound_bytes(profile) / peak_bytes(profile.step))
 

@@ -57,12 +57,6 @@ def test_tensors_live_in_visits_and_are_accessed_in_lines() -> None:
     assert lines == [{0: 1, 3: 1}, {0: 4, 1: 4, 2: 4}, {1: 2, 2: 2}, {2: 3}, {1: 2, 2: 6}]
 
 
-def test_a_tensor_is_accessed_as_often_as_its_lines() -> None:
-    step = a_step(1, (0, "i p0 p0>a0"), sizes={"i": 640, "p0": 130, "a0": 1})
-    part = replace(step.ops[0], read_bytes=(65, 130, 65))
-    assert profile_of(replace(step, ops=(part,)), 0).accesses == (1, 2, 1)
-
-
 def test_what_stays_in_the_cache_is_no_access() -> None:
     profile = profile_of(a_step(2, *OPS, sizes=SIZES), 10_000)
     lines = [profile.lines[each] for each in named(profile, "i", "a0", "d1", "p1")]

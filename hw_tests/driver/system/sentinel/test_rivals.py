@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sw_driver.system.sentinel.profiling import profile_of
-from sw_driver.system.sentinel.rivals import RIVALS, Rival
+from sw_driver.system.sentinel.rivals import RIVALS
 from sw_driver.workload import load_trace
 from sw_driver.workload.summary import peak_bytes
 
@@ -22,16 +22,8 @@ def test_a_network_under_all_of_them(transfers: str) -> None:
     assert times["fast-only"] < times["ial"] < times["slow-only"]
     bytes_ns = sum(op.nbytes for op in profile.step.ops)
     assert times["slow-only"] - times["fast-only"] < bytes_ns / 19 - bytes_ns / 34
-    capacity = machine.memory("fast").capacity_bytes.value
-    for name, each in found.items():
-        assert each.peak_fast_bytes <= capacity or name == "fast-only"
+    for each in found.values():
         if each.tried:
             assert each.step_ns == min(other.step_ns for other in each.tried.values())
-            assert best(each) == (each.step_ns, each.moved_bytes, each.peak_fast_bytes)
+            assert each.step_ns == each.tried[each.settings].step_ns
     assert next(iter(found["ial"].tried)) == "blocks, every 5 s, 8 at once"
-    assert found["slow-only"].peak_fast_bytes == 0 == found["first-touch"].moved_bytes
-
-
-def best(rival: Rival) -> tuple[int, int, int]:
-    of = rival.tried[rival.settings]
-    return of.step_ns, of.moved_bytes, of.peak_fast_bytes
