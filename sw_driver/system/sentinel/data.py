@@ -7,8 +7,8 @@ from ..reproduction import data
 __all__ = ["DATA"]
 
 _OBJECTS = (
-    "TensorFlow 1.14 splits operations and keeps shapes and numbers as objects, none of which are "
-    "tensors of PyTorch."
+    "TensorFlow 1.14 has several operations for one of PyTorch, and keeps shapes and numbers as "
+    "objects, too."
 )
 _ACCESSES = (
     "The paper counts faults of pages, and does not say what one is of an object of many pages."
@@ -92,7 +92,7 @@ DATA = (
     *data(
         "6.2, Table 4",
         "%",
-        "By the table's own rows it is 93 % on average, and 68 % of all together.",
+        "By the table's own rows it is 93 % on average, and 68 % of all of them together.",
         {"migrations that Sentinel has more than IAL": 88},
         digits=0,
     ),
