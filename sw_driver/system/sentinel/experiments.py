@@ -15,8 +15,8 @@ INTRODUCTION = """\
 
 Ren et al., *Sentinel: Runtime Data Management on Heterogeneous Main Memory Systems for Deep
 Learning*, train with a small fast memory beside a large slow one. Tensors that live within a layer
-stay in a pool in fast memory. Others move there before an interval of layers needs them: more on
-[a small fast memory](../sentinel.md) and [the simulation](../systems.md).
+stay in a pool in fast memory. Others move there before an interval of layers needs them. More:
+[the planner](../sentinel.md), [the simulation](../systems.md).
 `.venv/bin/nearmem reproduce sentinel --out docs/papers` writes this page.
 
 Nothing is measured: an operation takes what its bytes and arithmetic take. The paper leaves open
@@ -37,7 +37,7 @@ More fast memory is never slower.
   take 15 ms, beside 51 for its step's bytes.
 - *Interval lengths* hardly matter: in the shortest, of 12 ms, 19 GB/s bring 227 of 320 MB.
 - *False sharing* costs nothing: few bytes are of tensors smaller than a page.
-- *Without a pool* `dcgan` is faster, and ResNets lose nothing either way.
+- *Without a pool* `dcgan` is faster; ResNets lose nothing.
 - *Figure 13:* to `resnet-34` and to `resnet-50` fast memory grows faster than the peak.
 """
 
