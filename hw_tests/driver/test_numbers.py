@@ -174,7 +174,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
 OF_MODELS = {
     *("CompressionStatistics", "Piece", "Prediction", "Step", "StepResult"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
-    *("Claim", "Datum", "Optimum", "Outcome", "Parameter", "Planned", "Rival", "Schedule"),
+    *("Claim", "Datum", "Outcome", "Parameter", "Planned", "Rival", "Schedule"),
     "ScheduledRun",
 }
 """Records that only a model makes, for others to read; and those tried below."""
