@@ -49,7 +49,11 @@ def rooms() -> Drawing:
             ),
             (
                 "system/",
-                ["models of whole systems: a base,", "a folder a system, and what", "compares them"],
+                [
+                    "models of whole systems: a base,",
+                    "a folder a system, and what",
+                    "compares them",
+                ],
             ),
         ],
     )

@@ -14,7 +14,7 @@ from sw_driver.workload.trace import Tensor
 
 from ..clock import Event, Steps
 from ..engine import Engine
-from ..sentinel.placing import FAST, SLOW, Placing, life, run
+from ..placing import FAST, SLOW, Placing, life, run
 from .device import alone
 from .sentinel import tiers
 from .system import Need, Needs, Outcome, System

@@ -9,7 +9,7 @@ from functools import partial
 from sw_driver.machine import Machine, MachineError
 from sw_driver.workload import Trace
 
-from ..sentinel.placing import FAST, SLOW
+from ..placing import FAST, SLOW
 from ..sentinel.planning import TRIALS, Settings, lower_bound_bytes, planned
 from ..sentinel.profiling import StepProfile, profile_of
 from .device import alone

@@ -12,7 +12,7 @@ from sw_driver.workload.trace import LASTING, Op, Tensor, Trace
 
 from ..clock import Event
 from ..engine import Engine
-from .placing import FAST, SLOW, Lane, Placing, life
+from ..placing import FAST, SLOW, Lane, Placing, life
 
 __all__ = ["Foreseen", "Stretch", "belady", "settled", "worthwhile"]
 

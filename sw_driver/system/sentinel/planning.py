@@ -22,8 +22,8 @@ from sw_driver.numbers import check_integer
 from sw_driver.workload.trace import LASTING
 
 from ..errors import NoRoomError
+from ..placing import FAST, SLOW, Outcome, run
 from .pages import PAGE_BYTES, original
-from .placing import FAST, SLOW, Outcome, run
 from .policy import Schedule, Sentinel
 from .profiling import StepProfile
 

@@ -9,7 +9,7 @@ from sw_driver.workload.trace import Op, Tensor, Trace
 
 from ..clock import Event, Steps
 from ..engine import Engine
-from .placing import FAST, SLOW, Lane, Placing
+from ..placing import FAST, SLOW, Lane, Placing
 
 __all__ = ["Schedule", "Sentinel"]
 

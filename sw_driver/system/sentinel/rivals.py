@@ -10,9 +10,9 @@ from sw_driver.machine import Machine
 from sw_driver.workload.summary import peak_bytes
 from sw_driver.workload.trace import Tensor
 
+from ..placing import FAST, SLOW, Make, Placing, run
 from .active_lists import AT_ONCE, PERIOD_NS, active_lists, in_blocks
 from .clairvoyant import Foreseen, belady, settled, worthwhile
-from .placing import FAST, SLOW, Make, Placing, run
 from .profiling import StepProfile
 
 __all__ = ["RIVALS", "Rival"]

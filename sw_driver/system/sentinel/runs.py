@@ -13,8 +13,8 @@ from sw_driver.numbers import check_fields, check_integer, check_name
 from sw_driver.workload import load_trace, peak_bytes
 
 from ..once import once
+from ..placing import FAST, SLOW
 from ..reproduction import Changes
-from .placing import FAST, SLOW
 from .planning import Planned, Settings, lower_bound_bytes, planned
 from .profiling import StepProfile, profile_of
 from .rivals import RIVALS, Rival

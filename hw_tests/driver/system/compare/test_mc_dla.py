@@ -16,7 +16,7 @@ from sw_driver.machine import Machine
 from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.mc_dla import SYSTEMS, Virtual, leaving_of
 from sw_driver.system.compare.sentinel import tiers
-from sw_driver.system.sentinel.placing import run
+from sw_driver.system.placing import run
 from sw_driver.workload import Trace, load_trace, peak_bytes
 
 NODES, HOST = SYSTEMS

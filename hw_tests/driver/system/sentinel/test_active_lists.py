@@ -9,8 +9,8 @@ from statistics import mean
 import pytest
 
 from sw_driver.system.engine import Engine
+from sw_driver.system.placing import FAST, SLOW, run
 from sw_driver.system.sentinel.active_lists import ActiveLists, active_lists, in_blocks
-from sw_driver.system.sentinel.placing import FAST, SLOW, run
 
 from .random_steps import random_step, with_fast
 from .steps import a_step

@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from sw_driver.system.placing import run
 from sw_driver.system.sentinel.clairvoyant import (
     Foreseen,
     belady,
@@ -16,7 +17,6 @@ from sw_driver.system.sentinel.clairvoyant import (
     settled,
     worthwhile,
 )
-from sw_driver.system.sentinel.placing import run
 from sw_driver.workload.trace import Trace
 
 from .random_steps import random_step, with_fast

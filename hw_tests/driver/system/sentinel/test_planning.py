@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from hw_tests.driver.system.sentinel.steps import a_machine, a_step
-from sw_driver.system.sentinel.placing import run
+from sw_driver.system.placing import run
 from sw_driver.system.sentinel.planning import (
     BelowBoundError,
     Settings,

@@ -9,7 +9,7 @@ from functools import partial
 from hw_tests.driver.system.sentinel.steps import a_machine, a_step
 from sw_driver.system.clock import Event
 from sw_driver.system.engine import Engine
-from sw_driver.system.sentinel.placing import FAST, SLOW, Lane, Placing, run
+from sw_driver.system.placing import FAST, SLOW, Lane, Placing, run
 from sw_driver.workload.trace import Op, Tensor, Trace
 
 STEP = a_step(

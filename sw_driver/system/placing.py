@@ -1,4 +1,4 @@
-"""What all who place tensors in a fast and a slow memory have in common, and steps under them."""
+"""Placing of tensors in a fast and a slow memory: what all such policies share, and their steps."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine
 from sw_driver.workload.trace import LASTING, Op, Tensor, Trace
 
-from ..clock import Event
-from ..driving import Policy, drive
-from ..engine import Engine
-from ..residency import Residency
-from ..work import Work, work_of
+from .clock import Event
+from .driving import Policy, drive
+from .engine import Engine
+from .residency import Residency
+from .work import Work, work_of
 
 __all__ = ["FAST", "SLOW", "Lane", "Outcome", "Placing", "life", "run"]
 
