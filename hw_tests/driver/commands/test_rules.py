@@ -129,8 +129,8 @@ def copied(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("hw/rules/mine.py", "lr *", "2.0 * lr *", "2.0"),
         ("golden/rules/mine.py", "lr: float", "rate: float", "'lr'"),
-        ("golden/rules/mine.py", "", None, "write golden/rules/mine.py"),
         *for_soak(
+            ("golden/rules/mine.py", "", None, "write golden/rules/mine.py"),
             ("hw/rules/mine.py", "lr *", "lr ** ) *", "SyntaxError"),
             ("golden/rules/mine.py", "c.lr", "c.rate", "AttributeError"),
             (
