@@ -20,6 +20,7 @@ from hw_tests.bench import run_bench
 from hw_tests.kernel.plain_rule import PLAIN
 from hw_tests.lockstep import Lockstep
 from hw_tests.logic.test_clock_gate import CELL_MODELS
+from hw_tests.soak import for_soak
 
 # One rule alone; all rules that there are, together; and what lacks the reader or the writer.
 SHIPPED = tuple(RULES)
@@ -80,7 +81,7 @@ def test_every_clocking_is_the_same(lanes: int, settings: dict[str, int], cell: 
     run(text + CELL_MODELS.read_text(), config)
 
 
-@pytest.mark.parametrize("clocking", CLOCKINGS)
+@pytest.mark.parametrize("clocking", ["gated", *for_soak("enable")])
 def test_reset_is_all_that_it_needs(clocking: str) -> None:
     """With anything in the registers and memories at power-up."""
     config = KernelConfig(
