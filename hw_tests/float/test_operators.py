@@ -22,6 +22,7 @@ from hw.float.sign import FloatSign
 from hw.float.sqrt import FloatSqrt
 from hw_tests.bench import run_bench
 from hw_tests.float.player import PLAYER_BUILD_ARGS, PLAYER_TOP, player_text
+from hw_tests.soak import for_soak
 
 KINDS: dict[str, type[FloatOperator]] = {
     "add": FloatAdd,
@@ -40,12 +41,17 @@ SMALL = {
 }
 SUBNORMALS = {"kept": True, "flushed": False}
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
-FP32_COUNTS = {256: 1_000_000, 200: 100_000, 40: 50_000}
-"""Vectors by the cycles of 256 that carry operands: without gaps, with some and with many."""
-FEW_FP32_COUNTS = {256: 200_000, 40: 50_000}
+FP32_COUNTS = {256: 50_000, 200: 20_000, 40: 10_000}
+"""Vectors by the cycles of 256 that carry operands: without gaps, with some and with many.
+
+All faults that were tried and that a million vectors find are found in the small formats, too.
+"""
+FEW_FP32_COUNTS = {256: 20_000, 40: 10_000}
 """The same where subnormal numbers are flushed, and for what is no arithmetic."""
-SHORT_FP32_COUNTS = {200: 60_000}
+SHORT_FP32_COUNTS = {200: 25_000}
 """The same for depths that are not the default, whose arithmetic the small formats test."""
+SOAK_FACTOR = 10
+"""Multiple of these counts that ``make soak`` takes."""
 ROUNDLESS = {"sign", "maximum", "compare", "from_integer", "to_integer"}
 
 
@@ -103,13 +109,12 @@ def test_small_format_exhaustively(name: str, subnormals: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "subnormals",
-    [
-        pytest.param(kept, id=name, marks=[pytest.mark.soak] * (not kept))
-        for name, kept in SUBNORMALS.items()
-    ],
+    ("subnormals", "factor"), [(True, 1), *for_soak((True, SOAK_FACTOR), (False, SOAK_FACTOR))]
 )
-def test_fp32_against_numpy(subnormals: bool) -> None:
+def test_fp32_against_numpy(subnormals: bool, factor: int) -> None:
+    def more(counts: dict[int, int]) -> dict[int, int]:
+        return {density: factor * count for density, count in counts.items()}
+
     fmt = replace(FP32, subnormals=subnormals)
     run(
         fmt,
@@ -117,9 +122,11 @@ def test_fp32_against_numpy(subnormals: bool) -> None:
         seed=SEED,
         subnormals=subnormals,
         counts={
-            operation: FP32_COUNTS if subnormals and operation not in ROUNDLESS else FEW_FP32_COUNTS
+            operation: more(
+                FP32_COUNTS if subnormals and operation not in ROUNDLESS else FEW_FP32_COUNTS
+            )
             for operation in KINDS
         },
-        short=SHORT_FP32_COUNTS,
+        short=more(SHORT_FP32_COUNTS),
         defaults=[kind(format=fmt).module_name for kind in KINDS.values()],
     )
