@@ -326,11 +326,6 @@ RATES: list[tuple[str, Callable[[Any], object], bool]] = [
     ("overhead_us", cpu_update, True),
     ("overhead_us", lambda v: module_update(1, v), True),
     ("channel_mparams_per_s", lambda v: module_update(v, 0), False),
-    (
-        "compression",
-        lambda v: step(designs.DESIGNS["DC-DLA"], PARTS, [LAYER], "data", 8, compression=v),
-        False,
-    ),
     ("band", lambda v: given(1, 1, section="1", band=v), True),
 ]
 """The same for numbers, and whether 0 is one."""

@@ -21,7 +21,7 @@ COMMANDS = {
     "--axis queue_depth=16,32 --count 4096 --out .",
     "rules": "rules adam lion sgd --count 4096",
     "layer": "pim --config tiny --backend cycles --convolution 2,3,9,9 --filters 4,3,3",
-    "reproduce": "reproduce mc-dla figure12",
+    "reproduce": "reproduce mc-dla table4",
     "config": "config",
     "workload": "workload gpt-tiny",
     "compare": "compare gpt-tiny",

@@ -11,21 +11,19 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 
 from sw_driver.machine import Figure, Link, Machine, MachineError, Memory
-from sw_driver.machine.mc_dla import MC_DLA, parts_of
+from sw_driver.machine.mc_dla import MC_DLA
 from sw_driver.numbers import check_fields, check_integer
 
 from ..collectives import Lane
 from ..reproduction import Changes
-from .topology import LINKS, TOPOLOGIES
+from .topology import LINKS, TOPOLOGIES, gaps
 
 __all__ = [
     "DC",
     "DESIGNS",
     "DEVICES",
-    "DEVICES_OF_A_SOCKET",
     "HC",
     "ORACLE",
-    "SCALE_OUT",
     "B",
     "Design",
     "L",
@@ -39,7 +37,6 @@ __all__ = [
 DEVICES = 8
 DEVICES_OF_A_SWITCH = 2
 """NVIDIA's DGX-1: each PCIe switch has two GPUs, and one x16 link to its socket."""
-DEVICES_OF_A_SOCKET = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,26 +107,9 @@ DESIGNS = {
 
 DC, HC, S, L, B, ORACLE = DESIGNS
 
-_PLANE = Port(name="plane", links=3, store="m_plane")
 
-SCALE_OUT = {
-    each.name: each
-    for each in (
-        Design(
-            name="DC-DLA, switched",
-            topology="5",
-            ports=(Port(name="plane", links=3), _PCIE),
-            stores=("host",),
-        ),
-        Design(name="MC-DLA, switched", topology="5", ports=(_PLANE,), stores=("m_plane",)),
-        Design(name="oracle, switched", topology="5", ports=(Port(name="plane", links=3),)),
-    )
-}
-"""Figure 15: nodes of three links at a plane of switches, over which any of them form rings."""
-
-
-def catalogue(changes: Changes | None = None, name: str = MC_DLA.name) -> Machine:
-    """The parts of this name (:func:`~sw_driver.machine.mc_dla.parts_of`), with changes.
+def catalogue(changes: Changes | None = None) -> Machine:
+    """Return the paper's parts with changes.
 
     Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made, or that
     nothing here depends on.
@@ -139,7 +119,7 @@ def catalogue(changes: Changes | None = None, name: str = MC_DLA.name) -> Machin
             "the key is 'node.accesses', on which nothing depends: a node computes on its own "
             "memory alone"
         )
-    return parts_of(name).override(changes or {})
+    return MC_DLA.override(changes or {})
 
 
 def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machine:
@@ -185,16 +165,16 @@ def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[Lane,
     """The rings, in both directions, that collectives are spread over. More device-nodes than the
     topology has, or fewer, are as far from each other as its own."""
     check_integer("devices", devices)
-    link, topology = parts.link("link"), TOPOLOGIES[design.topology]
+    link = parts.link("link")
     # Of each ring link that the topology has, how much there is here.
     share = design.ring_links / LINKS
     return tuple(
         Lane(
-            gaps=tuple(islice(cycle(topology.gaps(nodes)[::way]), devices)),
+            gaps=tuple(islice(cycle(gaps(ring)[::way]), devices)),
             gb_per_s=share * rate.value,
             hop_ns=int(link.latency_ns.value),
         )
-        for nodes in topology.rings
+        for ring in TOPOLOGIES[design.topology]
         for way, rate in ((1, link.write_gb_per_s), (-1, link.read_gb_per_s))
     )
 

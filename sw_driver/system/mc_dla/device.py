@@ -60,8 +60,6 @@ class Product:
     depth: int
     row_words: int = 0
     """Of the left side in memory, if not all ``rows * depth``: a convolution's windows overlap."""
-    accumulates: bool = False
-    """Whether it adds to what is in memory."""
 
     def __post_init__(self) -> None:
         check_fields(self, "row_words")
@@ -99,7 +97,7 @@ class Mapping:
         """From and to memory: the left side for each wave along the columns, the right one for
         each down the rows, and outputs once."""
         product, (down, along) = self.product, self.waves
-        outputs = product.rows * product.columns * (1 + product.accumulates)
+        outputs = product.rows * product.columns
         right = product.columns * product.depth
         return WORD_BYTES * (product.left_words * along + right * down + outputs)
 

@@ -13,30 +13,13 @@ from sw_driver.workload.layers import load_layers
 
 from ..once import once
 from ..reproduction import Changes, Progress
-from .designs import DC, DESIGNS, DEVICES, ORACLE, SCALE_OUT, B, L, S, catalogue
-from .step import MODES, Choices, StepResult, step
+from .designs import DC, DESIGNS, DEVICES, catalogue
+from .step import MODES, StepResult, step
 
-__all__ = ["BATCH", "FITTED", "MEANS", "NETWORKS", "Case", "Runs", "both_ways"]
+__all__ = ["BATCH", "NETWORKS", "Case", "Runs"]
 
 BATCH = 512
 NETWORKS = tuple(BENCHMARKS)
-
-MEANS = {
-    "(B), data-parallel": 3.5,
-    "(B), model-parallel": 2.1,
-    "(B) of the oracle": 0.95,
-    "(L) of (B)": 0.96,
-    "(S) of (B)": 1 - 0.14,
-    "(S) of (B), least": 1 - 0.24,
-}
-"""The paper's (V-B): how fast MC-DLA is beside DC-DLA, or another."""
-FITTED = ("(B), data-parallel", "(B), model-parallel", "(S) of (B), least")
-"""Those that rates are calibrated on."""
-
-
-def both_ways(link: str, gb_per_s: float) -> Changes:
-    """A link of that rate, as changes of parts."""
-    return {f"{link}.{way}_gb_per_s": str(gb_per_s) for way in ("read", "write")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +29,13 @@ class Case:
     design: str = DC
     network: str = NETWORKS[0]
     mode: str = MODES[0]
-    parts: str = "mc_dla"
     changes: Changes = field(default_factory=dict)
     batch: int = BATCH
     devices: int = DEVICES
-    compression: float = 1.0
-    """How many times less DC-DLA moves."""
-    choices: Choices = field(default_factory=Choices)
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_name("design", self.design, DESIGNS | SCALE_OUT)
+        check_name("design", self.design, DESIGNS)
 
     def __str__(self) -> str:
         return f"{self.design}, {self.network}, {self.mode}-parallel, batch {self.batch}"
@@ -65,14 +44,12 @@ class Case:
 @once
 def _simulate(case: Case) -> StepResult:
     return step(
-        (DESIGNS | SCALE_OUT)[case.design],
-        catalogue(case.changes, case.parts),
+        DESIGNS[case.design],
+        catalogue(case.changes),
         load_layers(case.network),
         case.mode,
         case.batch,
         devices=case.devices,
-        compression=case.compression if case.design == DC else 1.0,
-        choices=case.choices,
     )
 
 
@@ -113,16 +90,6 @@ class Runs:
             self.result(of, *each).total_ns / self.result(design, *each).total_ns
             for each in self.each(mode)
         ]
-
-    def means(self) -> dict[str, float]:
-        """Ours, by the names of the paper's."""
-        return {
-            **{f"(B), {mode}-parallel": self.speedup(B, mode) for mode in MODES},
-            "(B) of the oracle": self.speedup(B, over=ORACLE),
-            "(L) of (B)": self.speedup(L, over=B),
-            "(S) of (B)": self.speedup(S, over=B),
-            "(S) of (B), least": min(self.shares(S, B)),
-        }
 
     def faster(self, than: Runs, design: str) -> float:
         """The harmonic mean of how fast a design is beside itself in another case."""

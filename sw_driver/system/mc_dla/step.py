@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import ceil
 from typing import Any
 
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine
-from sw_driver.numbers import LEAST, check_integer, check_number
+from sw_driver.numbers import check_integer
 from sw_driver.workload.layers import Layer
 
 from ..action import Action
@@ -29,24 +28,13 @@ from ..residency import Residency
 from .designs import DEVICES, Design, lanes, machine_of
 from .device import WORD_BYTES, Product, array_of, cost_ns, streamed_ns
 
-__all__ = ["MODES", "Choices", "StepResult", "TrainingStep", "step"]
+__all__ = ["MODES", "StepResult", "TrainingStep", "step"]
 
 _STORES = "stores"
 """A place: the memories of a design's stores, each with a part of a feature map."""
 
 MODES = ("data", "model")
 """What is split among the device-nodes: the batch, or the outputs of each layer."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choices:
-    """What the paper leaves open. Not to gather again means that each device-node keeps all."""
-
-    gathers_again: bool = True
-    weights_at_once: bool = True
-    """The gradient of weights that time steps share: of all at once, or one after the other."""
-    computes_again: bool = True
-    """What lies between layers; or that costs nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +65,6 @@ class _Costs:
     weights_ns: int
 
 
-_AS_ABOVE = Choices()
-
-
 class TrainingStep:
     """A step of a network on a design.
 
@@ -87,7 +72,6 @@ class TrainingStep:
     ----------
     mode: one of :data:`MODES`.
     batch: of all device-nodes together.
-    compression: by how much fewer bytes are moved to the store than there are.
     """
 
     def __init__(
@@ -99,15 +83,12 @@ class TrainingStep:
         batch: int,
         *,
         devices: int = DEVICES,
-        compression: float = 1.0,
-        choices: Choices = _AS_ABOVE,
         timeline: Timeline | None = None,
         record: bool = False,
     ) -> None:
         if mode not in MODES:
             raise EngineError(f"mode is {mode!r}: expected one of {', '.join(MODES)}")
         check_integer("devices", devices)
-        check_number("compression", compression, LEAST)
         check_integer("the number of layers", len(layers))
         if check_integer("batch", batch, error=EngineError) % devices:
             raise EngineError(f"batch is {batch}: expected a multiple of the {devices} devices")
@@ -115,8 +96,6 @@ class TrainingStep:
         self.devices, self.batch = devices, batch
         self.samples = batch // devices if mode == "data" else batch
         self.split = 1 if mode == "data" else devices
-        self.compression = compression
-        self.choices = choices
         self.parts = parts
         self.machine = machine_of(design, parts, devices)
         self.engine = Engine(self.machine, timeline, record=record)
@@ -126,7 +105,7 @@ class TrainingStep:
         self.uses = Counter(layer.weights for layer in layers)
         self.residency = Residency(
             self.engine,
-            self._bytes,
+            lambda number, _: self._bytes(number),
             name=lambda number: layers[number].name,
             spread={_STORES: design.stores} if design.stores else None,
         )
@@ -147,7 +126,7 @@ class TrainingStep:
         total_ns = engine.run()
         queues = engine.queues
         overlay = [queues[name].busy_ns for name in ("out", "back") if name in queues]
-        out = sum(self._bytes(number, _STORES) for number in range(len(self.layers)))
+        out = sum(self._bytes(number) for number in range(len(self.layers)))
         return StepResult(
             total_ns=total_ns,
             compute_ns=queues["compute"].busy_ns,
@@ -172,20 +151,19 @@ class TrainingStep:
         forward = Product(
             rows=rows, columns=columns, depth=layer.depth, row_words=samples * layer.inputs
         )
-        at_once = self.uses[layer.weights] if self.choices.weights_at_once else 1
+        at_once = self.uses[layer.weights]
         weights = Product(
             rows=layer.depth,
             columns=columns,
             depth=rows * at_once,
             row_words=samples * layer.inputs * at_once,
-            accumulates=at_once < self.uses[layer.weights],
         )
         inputs = Product(rows=rows, columns=across, depth=deep, row_words=rows * columns)
         before, after = (
             samples * words // self.split
             for words in (layer.between_forward, layer.between_backward)
         )
-        recomputed = before if self.design.stores and self.choices.computes_again else 0
+        recomputed = before if self.design.stores else 0
         return _Costs(
             forward_ns=cost_ns(forward, array),
             between_ns=streamed_ns(before, array),
@@ -194,11 +172,10 @@ class TrainingStep:
             weights_ns=cost_ns(weights, array),
         )
 
-    def _bytes(self, number: int, place: str) -> int:
-        """Of what a layer computes."""
+    def _bytes(self, number: int) -> int:
+        """Return the bytes of what a layer computes."""
         layer = self.layers[number]
-        nbytes = WORD_BYTES * self.samples * layer.rows * -(-layer.columns // self.split)
-        return ceil(nbytes / self.compression) if place == _STORES else nbytes
+        return WORD_BYTES * self.samples * layer.rows * -(-layer.columns // self.split)
 
     def _forward(self) -> Steps:
         engine, out = self.engine, None
@@ -223,7 +200,6 @@ class TrainingStep:
         return self.residency.move(number, "node", "back")
 
     def _backward(self) -> Steps:
-        choices = self.choices
         # Each has only its share of what it had gathered, and gathers it once more.
         again: dict[int, Event] = {}
         reduced: dict[int, Event] = {}
@@ -233,7 +209,7 @@ class TrainingStep:
             for each in self._complete.get(number, ()):
                 yield reduced[each.input]
             exchanged = self.split > 1 and not layer.first
-            if exchanged and choices.gathers_again and layer.input not in again:
+            if exchanged and layer.input not in again:
                 yield self._back(layer.needs[-1])
                 again[layer.input] = self._collective("all-gather", layer)
             yield self._compute(cost.again_ns, f"behind {layer.name}", "backward")
@@ -244,7 +220,7 @@ class TrainingStep:
             if layer.input in again:
                 yield again[layer.input]
             complete = self._first_use[layer.weights] == number
-            if complete or not choices.weights_at_once:
+            if complete:
                 yield self._compute(cost.weights_ns, f"{layer.name} dW", "backward")
             self.residency.free(number, "node")
             if complete and self.mode == "data":
