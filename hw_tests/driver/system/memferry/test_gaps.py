@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sw_driver.system.memferry.gaps import (
+from hw_tests.driver.system.memferry.gaps import (
     KINDS,
     forward_gaps,
     network_gaps,

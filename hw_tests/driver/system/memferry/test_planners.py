@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from hw_tests.driver.system.memferry.gaps import KINDS, random_profile
 from hw_tests.driver.system.memferry.profiles import (
     FIGURE_4,
     FIGURE_6,
@@ -20,7 +21,6 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.system.memferry.budget import Budget, budget_of, fitted, gpu_bytes, parameter_bytes
 from sw_driver.system.memferry.dfgb import dfgb
 from sw_driver.system.memferry.exact import exact, exact_shared, exact_step
-from sw_driver.system.memferry.gaps import KINDS, random_profile
 from sw_driver.system.memferry.gradients import gradients
 from sw_driver.system.memferry.link import MODES, Link, Mode, Plan, backward_way
 from sw_driver.system.memferry.ours import ours, ours_forward

@@ -1,7 +1,8 @@
 """How far planners are from the best plan, on random profiles and on networks.
 
-``python -m sw_driver.system.memferry.gaps`` prints a table for 1,000 profiles of each of three
-kinds, for 100 of them for the whole step, and for the networks that are shipped, in some minutes.
+``python -m hw_tests.driver.system.memferry.gaps`` prints a table for 1,000 profiles of each of
+three kinds, for 100 of them for the whole step, and for the networks that are shipped, in some
+minutes.
 """
 
 from __future__ import annotations
@@ -11,18 +12,17 @@ from random import Random
 from typing import Any
 
 from sw_driver.machine.presets import PRESETS
+from sw_driver.system.memferry.budget import budget_of
+from sw_driver.system.memferry.costs import profile_of
+from sw_driver.system.memferry.exact import exact, exact_shared
+from sw_driver.system.memferry.link import Link, Mode, Plan, every
+from sw_driver.system.memferry.ours import ours_forward
+from sw_driver.system.memferry.planners import PLANNERS
+from sw_driver.system.memferry.printed import printed
+from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
+from sw_driver.system.memferry.repaired import repaired
 from sw_driver.workload import load_trace
 from sw_driver.workload.networks import MEMFERRY
-
-from .budget import budget_of
-from .costs import profile_of
-from .exact import exact, exact_shared
-from .link import Link, Mode, Plan, every
-from .ours import ours_forward
-from .planners import PLANNERS
-from .printed import printed
-from .profile import LayerProfile, ModelProfile
-from .repaired import repaired
 
 __all__ = ["KINDS", "forward_gaps", "network_gaps", "random_profile", "step_gaps"]
 
