@@ -135,7 +135,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
         System(plan=Plan(modes=("GFGB",), gradients_on_gpu=(True,))),
         {"buffer_ps_per_byte", "bucket_bytes"},
     ),
-    (FerryCase(network="bert-base"), {"reserve", "buffer_ps_per_byte"}),
+    (FerryCase(network="bert-base"), {"reserve"}),
     (PimCase(network="vgg-19"), {"unit_rate", "share"}),
     (Costs(), {"unit_rate"}),
     (HETERO, set()),
