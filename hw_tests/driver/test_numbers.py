@@ -38,12 +38,9 @@ from sw_driver.simulator.sources import modules
 from sw_driver.system.axdimm.platform import (
     Rates,
     cpu_update,
-    machine_of,
     module_update,
     open_framework,
-    with_channels,
 )
-from sw_driver.system.axdimm.runs import Variant
 from sw_driver.system.axdimm.settings import FrameworkSettings
 from sw_driver.system.clock import Clock, Semaphore
 from sw_driver.system.collectives import Lane, lane_ns, sent_share
@@ -144,7 +141,6 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (Need(nbytes=1, growing_bytes=1), {"nbytes", "growing_bytes"}),
     (Rates(), {"update_overhead_us"}),
     (FrameworkSettings(), {"ahead_ops"}),
-    (Variant(), set()),
     (LAYER, {"weights", "input", "between_forward", "between_backward"}),
     (GptConfig(n_layers=1, d_model=2, n_heads=1, batch=1, context=1), {"dropout"}),
     (VisionConfig(network="alexnet"), set()),
@@ -270,7 +266,6 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("words", lambda v: streamed_ns(v, Array()), 0),
     ("buffer_bytes", lambda v: Array(buffer_bytes=v), 24),
     ("macs", RECORDS[4][0].cycles, 1),
-    ("channels", lambda v: with_channels(machine_of(), v), 1),
     ("digits", lambda v: given(1, digits=v), 0),
     ("devices", lambda v: GoldenNetwork(devices=v, local_bytes=64, share_bytes=64), 2),
     ("links", lambda v: GoldenNetwork(links=v, local_bytes=64, share_bytes=64), 2),

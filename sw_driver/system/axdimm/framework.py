@@ -32,7 +32,8 @@ __all__ = ["Framework", "StepResult", "Update"]
 Update = Callable[[Engine, int, int], Steps]
 """How a channel updates so many parameters: engine, channel, parameters."""
 
-_FETCHES = "parameters to the GPU"
+_STREAM = "parameters to the GPU"
+"""Queue in which parameters and gradients take turns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +48,6 @@ class StepResult:
     peak_nvme_bytes: int
     moved_bytes: dict[str, int]
     """By kind of transfer."""
-    kernel_ns: int
-    """Of all updates together."""
     gpu_ns: int
     """Of all operations on the GPU together."""
 
@@ -101,8 +100,7 @@ class Framework(Policy):
         gpu = engine.machine.device("gpu")
         self._profile = Profile({"gpu": gpu.cost})
         clock = engine.clock
-        self._runtime = Semaphore(clock) if settings.one_transfer else None
-        self._turns = None if settings.overlap else Semaphore(clock)
+        self._runtime = Semaphore(clock)
         check_integer("the number of memories", len(memories))
         self._channels = [
             _Channel(
@@ -113,8 +111,8 @@ class Framework(Policy):
             )
             for number, name in enumerate(memories)
         ]
-        self._offloads = engine.queue(_FETCHES if settings.one_stream else "gradients from the GPU")
-        self._parameters = placed(trace, settings, len(self._channels))
+        self._offloads = engine.queue(_STREAM)
+        self._parameters = placed(trace, settings.formats, len(self._channels))
         self.residency = Residency(
             engine,
             self._size,
@@ -134,12 +132,12 @@ class Framework(Policy):
             for op in trace.ops
         }
         self._moved: dict[str, int] = {}
-        self._kernel_ns = self._gradients_ns = 0
+        self._gradients_ns = 0
 
     def step(self) -> StepResult:
         """Simulates the next training step."""
         engine = self.engine
-        self._moved, self._kernel_ns = {}, 0
+        self._moved = {}
         begin_ns = self._gradients_ns = engine.now_ns
         gpu_before_ns = engine.queue("gpu").busy_ns
         self._nvme.peak_bytes = self._nvme.capacity_bytes - self._nvme.free_bytes
@@ -157,7 +155,6 @@ class Framework(Policy):
             gradients_ns=self._gradients_ns - begin_ns,
             peak_nvme_bytes=self._nvme.peak_bytes,
             moved_bytes=dict(self._moved),
-            kernel_ns=self._kernel_ns,
             gpu_ns=engine.queue("gpu").busy_ns - gpu_before_ns,
         )
 
@@ -208,10 +205,10 @@ class Framework(Policy):
         return parameter.gradient_bytes if key[1] == "g" else parameter.sizes[key[1]]
 
     def _leaves(self, place: str) -> list[tuple[Key, str]]:
-        """Gradients stay; what was used longest ago leaves first, or what is updated."""
+        """Gradients stay. What was updated in this iteration leaves first (5.3), then what was not
+        used longest."""
         held = [key for key in self.residency.held(place) if key[1] != "g"]
-        if self.settings.eviction == "updated_first":
-            held.sort(key=lambda key: not self._parameters[key[0]].updated)
+        held.sort(key=lambda key: not self._parameters[key[0]].updated)
         return [(key, "nvme") for key in held]
 
     # Moving
@@ -225,8 +222,7 @@ class Framework(Policy):
             what = "fetch" if takes_part else "fetch from nvme"
         else:
             what = {"gpu": "gradient", "nvme": "gather"}.get(source, "evict")
-        wanted = (self._turns, channel.busy if takes_part else None, self._runtime)
-        locks = [lock for lock in wanted if lock is not None]
+        locks = [*([channel.busy] if takes_part else []), self._runtime]
         for lock in locks:
             yield lock.acquire()
         nbytes = min(self._size(key, source), self._size(key, target))
@@ -247,7 +243,7 @@ class Framework(Policy):
             return ()
         waits: list[Event] = []
         for parameter in self._read[op.id]:
-            waits.append(self.residency.copy(parameter.key, "gpu", _FETCHES))
+            waits.append(self.residency.copy(parameter.key, "gpu", _STREAM))
             self.residency.pin(parameter.key, "gpu")
         return waits + [self.residency.room(key, "gpu") for key in self._first[op.id]]
 
@@ -284,14 +280,9 @@ class Framework(Policy):
             self.residency.pin(key, place)
         for key in parameter.kept:
             yield self.residency.move(key, place)
-        locks = [lock for lock in (self._turns, channel.busy) if lock is not None]
-        for lock in locks:
-            yield lock.acquire()
-        begin_ns = self.engine.now_ns
+        yield channel.busy.acquire()
         yield from self._update(self.engine, channel.number, parameter.count)
-        self._kernel_ns += self.engine.now_ns - begin_ns
-        for lock in locks:
-            lock.release()
+        channel.busy.release()
         parameter.updated = True
         self.residency.free((parameter.number, "g"), place)
         channel.gradients.give(parameter.number)

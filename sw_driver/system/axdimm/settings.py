@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hw.narrow.formats import FP32_FORMATS, Formats
-from sw_driver.numbers import check_fields
+from sw_driver.numbers import check_fields, check_name
 
-__all__ = ["CHANNELS", "FrameworkSettings"]
+__all__ = ["CHANNELS", "MODULE", "FrameworkSettings"]
 
 CHANNELS = 2
 
@@ -20,39 +20,22 @@ class FrameworkSettings:
     """Who updates parameters: ``module`` or ``cpu``, the paper's baseline. It has the same runtime
     (6.3) and, by the paper, the same tensors in the same places, so its memory is in as many parts.
     """
-    placement: str = "round_robin"
-    """Of parameters, with their states, over the channels: in turns as they are made (5.2), or to
-    the channel with the fewest bytes."""
-    eviction: str = "updated_first"
-    """What leaves a full memory first: what was updated in this iteration (5.3), then what was not
-    used longest; or only the latter."""
     ahead_ops: int = 20
     """How many operations PyTorch queues ahead of the one that the GPU does: their parameters are
     fetched meanwhile. With 0 nothing is prefetched."""
-    one_stream: bool = True
-    """Whether parameters and gradients take turns, in one stream of transfers."""
-    overlap: bool = True
-    """Whether updates run beside transfers; if not, all of both take turns."""
-    one_transfer: bool = True
-    """Whether the runtime makes one transfer after the other, all queues together."""
     formats: Formats = FP32_FORMATS
     """Of tensors in the module, on NVMe, and as they are moved. The GPU has all in FP32; it fetches
     the copy of parameters if there is one. States have their scales with them."""
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("updater", ("module", "cpu")),
-            ("placement", ("round_robin", "by_bytes")),
-            ("eviction", ("updated_first", "lru")),
-        ):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}: expected one of "
-                    f"{', '.join(map(str, known))}"
-                )
+        check_name("updater", self.updater, ("module", "cpu"), ValueError)
         if self.formats.skip_not_finite or (self.updater == "cpu" and not self.formats.usual):
             raise ValueError(
                 f"formats is {self.formats}: expected FP32 for the updater cpu, and no "
                 "skip_not_finite, as gradients are read once here"
             )
         check_fields(self, "ahead_ops")
+
+
+MODULE = FrameworkSettings()
+"""The paper's platform."""

@@ -14,8 +14,6 @@ from hw.narrow.formats import BLOCK_PARAMETERS, Formats
 from hw.rules import PAPER_RULES, rule
 from sw_driver.workload import Trace
 
-from .settings import FrameworkSettings
-
 __all__ = ["Key", "Parameter", "kept_bytes", "least_gpu_bytes", "lifetimes", "placed"]
 
 Key = tuple[int, str]
@@ -58,9 +56,9 @@ class Parameter:
         return sum(self.sizes.values())
 
 
-def placed(trace: Trace, settings: FrameworkSettings, channels: int) -> dict[int, Parameter]:
-    """The parameters, spread over the channels in the order in which they were made."""
-    formats, state = settings.formats, next(iter(_RULE.states))
+def placed(trace: Trace, formats: Formats, channels: int) -> dict[int, Parameter]:
+    """The parameters, spread over the channels in turns, as they were made (5.2)."""
+    state = next(iter(_RULE.states))
     states: dict[int, list[int]] = {}
     for tensor in trace.tensors:
         if tensor.kind == "optimizer_state" and tensor.parameter is not None:
@@ -68,24 +66,19 @@ def placed(trace: Trace, settings: FrameworkSettings, channels: int) -> dict[int
                 kept_bytes(formats, state, tensor.nbytes)
             )
     trained = {each.parameter for each in trace.tensors if each.kind == "gradient"}
-    loads = [0] * channels
     found: dict[int, Parameter] = {}
     for tensor in trace.tensors:
         if tensor.kind != "parameter":
             continue
-        number = len(found) % channels
-        if settings.placement == "by_bytes":
-            number = loads.index(min(loads))
         names = ("p",) if formats.copy == "none" else ("p", "p_copy")
         sizes = {name: kept_bytes(formats, name, tensor.nbytes) for name in names} | {
             f"s{index}": nbytes for index, nbytes in enumerate(states.get(tensor.id, ()))
         }
-        loads[number] += sum(sizes.values())
         found[tensor.id] = Parameter(
             number=tensor.id,
             name=tensor.name,
             nbytes=tensor.nbytes,
-            channel=number,
+            channel=len(found) % channels,
             sizes=sizes,
             gradient_bytes=(kept_bytes(formats, "g", tensor.nbytes) if tensor.id in trained else 0),
         )

@@ -17,8 +17,7 @@ from sw_driver.workload import Trace
 from sw_driver.workload.summary import alive_bytes
 
 from ..axdimm.platform import PAPER_RATES, open_framework
-from ..axdimm.runs import MODULE
-from ..axdimm.settings import CHANNELS, FrameworkSettings
+from ..axdimm.settings import CHANNELS, MODULE, FrameworkSettings
 from ..axdimm.tensors import least_gpu_bytes, placed
 from .system import PLACES, CannotRunError, Need, Needs, Outcome, System
 
@@ -49,7 +48,7 @@ def _needs(settings: FrameworkSettings, trace: Trace, machine: Machine) -> Needs
     growing = min(alive_bytes(trace, "activation")[op], nbytes)
     channels: list[tuple[int, int]] = []
     kept = left = 0
-    parameters = placed(trace, settings, CHANNELS).values()
+    parameters = placed(trace, settings.formats, CHANNELS).values()
     for number, name in enumerate(PLACES["module"]):
         capacity = int(machine.memory(name).capacity_bytes.value)
         own = [each for each in parameters if each.channel == number]
@@ -78,7 +77,7 @@ def _run(
     """The third step, which those after it are like. Both channels have the rate together."""
     moved, rate = update_bytes(trace), adam_mparams_per_s()
     if settings.formats.usual:
-        parameters = placed(trace, settings, CHANNELS).values()
+        parameters = placed(trace, settings.formats, CHANNELS).values()
         updated = sum(each.count for each in parameters if each.gradient_bytes)
         rate *= BYTES_PER_PARAMETER * updated / moved
     framework = open_framework(machine, trace, settings, channel_mparams_per_s=rate / CHANNELS)

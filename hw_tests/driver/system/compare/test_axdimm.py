@@ -9,9 +9,11 @@ import pytest
 
 from hw.narrow.formats import MIXTURES
 from hw_tests.driver.system.compare.bases import both_ways
+from sw_driver.axdimm.figures import PAPER_MPARAMS_PER_S
 from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.machine.axdimm_platform import TRAINING_LIMITS
-from sw_driver.system.axdimm.runs import MODULE, Variant, run
+from sw_driver.system.axdimm.platform import machine_of, measure
+from sw_driver.system.axdimm.settings import MODULE
 from sw_driver.system.compare.axdimm import SYSTEMS
 from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.comparison import Row, compare
@@ -54,9 +56,14 @@ def module(*nbytes: int | str) -> dict[str, str]:
 
 def test_steps_are_those_of_the_reproduction() -> None:
     limits = {key: value for key, value in TRAINING_LIMITS.items() if "host" not in key}
-    variants = (Variant(), Variant(own_rate=True), Variant(own_rate=True, settings=FEWER))
-    for row, variant in zip(rows("gpt3-large", limits), variants, strict=True):
-        step, made = run(variant, lambda _: None), row.outcome
+    variants = (
+        (MODULE, PAPER_MPARAMS_PER_S),
+        (MODULE, own_mparams_per_s()),
+        (FEWER, own_mparams_per_s(FEWER.formats)),
+    )
+    for row, (settings, rate) in zip(rows("gpt3-large", limits), variants, strict=True):
+        trace, made = load_trace("gpt3-large"), row.outcome
+        step = measure(machine_of(), trace, settings, channel_mparams_per_s=rate / 2)
         assert made
         assert made.step_ns == step.total_ns
         assert made.memory_bytes["nvme"] == step.peak_nvme_bytes

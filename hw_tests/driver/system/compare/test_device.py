@@ -7,7 +7,7 @@ import pytest
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
 from sw_driver.machine.sentinel import TIERS
 from sw_driver.system.axdimm.platform import measure
-from sw_driver.system.axdimm.runs import MODULE
+from sw_driver.system.axdimm.settings import MODULE
 from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.comparison import Row, compare
 from sw_driver.system.compare.device import SYSTEMS

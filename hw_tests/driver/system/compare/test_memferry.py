@@ -9,7 +9,7 @@ from math import ceil
 import pytest
 
 from hw_tests.driver.system.compare.bases import both_ways
-from sw_driver.system.axdimm.runs import own_mparams_per_s
+from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.comparison import Row, compare
 from sw_driver.system.compare.memferry import SYSTEMS
