@@ -42,10 +42,10 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
     """Make the tables and figures of a paper's system again.
 
     Simulates the system experiments of a paper and prints each figure with the paper's and the
-    deviation from it, marked g for given, c for calibrated, unmarked if it is predicted, and e if
-    it is excluded from what is judged. Exit status 1 if a claim of the paper's is missed. With
-    --json all claims are printed. Of all papers, only how many claims each has of which verdict is
-    printed, or, with --json, the claims, each experiment as PAPER/EXPERIMENT; the status is 0.
+    deviation from it, marked g for given, c for calibrated, unmarked if it is predicted. Exit
+    status 1 if a claim of the paper's is missed. With --json all claims are printed. Of all papers,
+    only how many claims each has of which verdict is printed, or, with --json, the claims, each
+    experiment as PAPER/EXPERIMENT; the status is 0.
 
     Parameters
     ----------

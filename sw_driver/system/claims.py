@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from .reproduction import HEADING, VERDICTS, Claim, Datum, Experiment, markdown
+from .reproduction import HEADING, VERDICTS, Datum, Experiment, markdown
 
 __all__ = ["COUNTS", "claims_page", "counts"]
 
@@ -20,17 +20,16 @@ papers are described in [papers](../papers.md). This page, and those of the pape
 make reproduce ARGS="--out docs/papers"
 ```
 
-*Met* and *missed*: within the band or not. *Excluded*: not judged, as the paper's own figures, or
-the hardware that it describes, contradict it, or as the paper leaves open what decides; the reason
-is behind the link. *Given*: the paper's own, or a data sheet's. *c* is calibrated, that is fitted
-to the paper's figure, *g* given, all others are predicted."""
+*Met* and *missed*: within the band or not. *c* is calibrated, that is fitted to the paper's figure,
+*g* given, all others are predicted. [Figures that are not judged](#not-judged) follow, with the
+reason."""
 
 COUNTS = ("claims", *VERDICTS, "met as calibrated")
-"""What is counted of a paper's claims."""
+"""Names of what is counted of a paper's claims."""
 
 
 def counts(done: Mapping[str, Mapping[str, Experiment]]) -> dict[str, list[int]]:
-    """By paper, and of all, what :data:`COUNTS` name."""
+    """Return by paper, and of all papers, the numbers that :data:`COUNTS` name."""
     found = {
         paper: [claim for each in made.values() for claim in each.claims.values()]
         for paper, made in done.items()
@@ -49,50 +48,33 @@ def claims_page(
     names: Mapping[str, str],
     data: Mapping[str, Sequence[Datum]],
 ) -> str:
-    """Return the page as Markdown: counts of verdicts by paper, missed claims, then all.
+    """Return the page as Markdown: counts of verdicts, all claims, and figures not judged.
 
     ``done`` are experiments by paper and name, ``names`` the papers' own, ``data`` the figures by
     paper that are not judged.
     """
     labels = {paper: f"[{name}]({paper}.md)" for paper, name in names.items()}
-    table = [[labels.get(paper, paper), *map(str, found)] for paper, found in counts(done).items()]
-    missed = [
-        row
+    table = [[labels.get(paper, paper), *map(str, count)] for paper, count in counts(done).items()]
+    claims = [row for paper, name in names.items() for row in _rows(paper, name, done[paper])]
+    figures = [
+        [name, section, "; ".join(map(str, group)), why]
         for paper, name in names.items()
-        for row in _rows(paper, done[paper], lambda each: each.verdict == "missed", f"{name}, ")
+        for (section, why), group in groupby(data[paper], lambda datum: (datum.section, datum.why))
     ]
     parts = [_INTRODUCTION, markdown([["paper", *COUNTS], *table])]
-    parts += ["## Missed", markdown([HEADING, *missed])]
-    for paper, name in names.items():
-        rows = _rows(paper, done[paper], lambda _: True)
-        parts += [f"## {name}", markdown([HEADING, *rows])]
-        if data[paper]:
-            parts += ["Not judged:", markdown([_DATA_HEADING, *_data_rows(data[paper])])]
+    parts += ["## Judged", markdown([HEADING, *claims])]
+    if figures:
+        heading = ["paper", "section", "the paper's figures", "why they are not judged"]
+        parts += ["## Not judged", markdown([heading, *figures])]
     return "\n\n".join(parts) + "\n"
 
 
-_DATA_HEADING = ["why not", "section", "the paper's figures"]
-
-
-def _data_rows(data: Sequence[Datum]) -> Iterator[list[str]]:
-    """Yield a row for figures, side by side, of one place and one reason."""
-    for (why, section), figures in groupby(data, lambda datum: (datum.why, datum.section)):
-        yield [why, section, "; ".join(map(str, figures))]
-
-
-def _rows(
-    paper: str, made: Mapping[str, Experiment], chosen: Callable[[Claim], bool], before: str = ""
-) -> Iterator[list[str]]:
-    """Of each experiment its heading on the paper's page, and its chosen claims."""
+def _rows(paper: str, name: str, made: Mapping[str, Experiment]) -> Iterator[list[str]]:
+    """Yield a row with an experiment's heading on the paper's page, then those of its claims."""
     for experiment in made.values():
-        claims = {name: each for name, each in experiment.claims.items() if chosen(each)}
         # As GitHub and Sphinx make an anchor of a heading.
         anchor = re.sub(r"[^\w\- ]", "", experiment.title.lower()).replace(" ", "-")
-        link = f"{paper}.md#{anchor}"
-        if claims:
-            yield [f"**{before}[{experiment.title}]({link})**", *[""] * (len(HEADING) - 1)]
-        for name, claim in claims.items():
-            *cells, verdict = claim.beside
-            if claim.excluded:
-                verdict = f"[{verdict}]({link})"
-            yield [name, claim.section, *cells, verdict]
+        heading = f"**{name}, [{experiment.title}]({paper}.md#{anchor})**"
+        yield [heading, *[""] * (len(HEADING) - 1)]
+        for claim_name, claim in experiment.claims.items():
+            yield [claim_name, claim.section, *claim.beside]

@@ -99,7 +99,7 @@ def write_page(
         for name, found in files.items()
     }
     path = folder / f"{paper}.md"
-    write_whole(path, page(module.INTRODUCTION, done, shown))
+    write_whole(path, page(module.INTRODUCTION, done, shown, module.DATA))
     return [path]
 
 

@@ -38,15 +38,15 @@ MARKS = {"given": " g", "calibrated": " c", "predicted": ""}
 """By the paper or a data sheet; fitted to the paper's figure; found with nothing fitted to it. Each
 as a table shows it."""
 
-VERDICTS = ("met", "missed", "excluded", "given")
-"""On claims. Given is what is the paper's own, or a data sheet's, and has no band."""
+VERDICTS = ("met", "missed")
+"""Verdicts on claims."""
 
 HEADING = ["claim", "section", "paper", "here", "deviation", "band", "verdict"]
 """Of a table with a claim a row."""
 
 LEGEND = """\
 In brackets is the paper's figure and how far ours is from it. *c* is calibrated, *g* given, all
-others are predicted; *e* is excluded, that is not judged, for the reason below the table.
+others are predicted.
 """
 
 Changes: TypeAlias = Mapping[str, str]
@@ -61,15 +61,12 @@ Block: TypeAlias = list[list[str]] | str
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A figure of ours. With the paper's beside it, it is a claim, and judged by a band or excluded
-    for a reason.
+    """A figure of ours. With the paper's beside it, it is a claim, and judged by a band.
 
-    Raises ``ValueError`` for a claim that is neither and not given, or does not say where the paper
-    has it.
+    Raises ``ValueError`` for a claim that has no band, or does not say where the paper has it.
     """
 
-    ours: float | None
-    """None if the claim is excluded and nothing here can find it."""
+    ours: float
     mark: str
     """One of :data:`MARKS`."""
     value: float | None = None
@@ -80,16 +77,14 @@ class Claim:
     band: float | tuple[float, float] | None = None
     """The share of the paper's figure that ours may be away from it; or the least and the most that
     ours may be, infinite if there is no such end."""
-    excluded: str = ""
-    """Why it is not judged: the arithmetic, in words. It counts for more than a band."""
     digits: int = 2
 
     def __post_init__(self) -> None:
         check_name("mark", self.mark, MARKS, ValueError)
         check_integer("digits", self.digits, 0)
-        for name, number in (("ours", self.ours), ("value", self.value)):
-            if number is not None:
-                check_number(name, number, -MOST)
+        check_number("ours", self.ours, -MOST)
+        if self.value is not None:
+            check_number("value", self.value, -MOST)
         if isinstance(self.band, tuple):
             if not self.band[0] <= self.band[1] or self.band == (-inf, inf):
                 raise ValueError(
@@ -97,32 +92,26 @@ class Claim:
                 )
         elif self.band is not None:
             check_number("band", self.band)
-        judged = self.ours is not None and (self.mark == "given" or self.band is not None)
-        if not self.excluded and self.value is None:
-            if self.ours is None:
-                raise ValueError("ours is None: expected a number, or why in excluded")
-        elif not self.section.strip():
+        if self.value is not None and not self.section.strip():
             raise ValueError(f"the claim {self.value!r} has no section: say where it is")
-        elif self.excluded.isspace() or not (self.excluded or judged):
+        if self.value is not None and self.band is None:
             raise ValueError(
-                f"the claim {self.value!r} is not judged: give ours and a band, or say in excluded "
-                "why, with the arithmetic"
+                f"the claim {self.value!r} is not judged: give a band, or make it one of the "
+                "paper's data, with the reason"
             )
 
     @property
     def verdict(self) -> str:
         """One of :data:`VERDICTS`; empty if it is no claim."""
-        if self.excluded or self.value is None or self.ours is None:
-            return "excluded" if self.excluded else ""
-        if self.band is None:
-            return "given"
+        if self.value is None or self.band is None:
+            return ""
         low, high = self.band if isinstance(self.band, tuple) else _around(self.value, self.band)
         return "met" if low <= self.ours <= high else "missed"
 
     @property
     def deviation(self) -> float | None:
         """From the paper's figure, as a share of it."""
-        return self.ours / self.value - 1 if self.value and self.ours is not None else None
+        return self.ours / self.value - 1 if self.value else None
 
     def __str__(self) -> str:
         ours, value, deviation = self.texts
@@ -140,18 +129,17 @@ class Claim:
     @property
     def marks(self) -> str:
         """What follows the figure in a table."""
-        return MARKS[self.mark] + {"excluded": " e", "missed": " MISSED"}.get(self.verdict, "")
+        return MARKS[self.mark] + " MISSED" * (self.verdict == "missed")
 
     @property
     def beside(self) -> list[str]:
         """A row of a table: the paper's, ours, the deviation, the band and the verdict."""
         ours, value, deviation = self.texts
-        band = "none" if self.verdict else ""
-        if self.verdict in ("met", "missed"):
-            if isinstance(self.band, tuple):
-                band = f"{self.band[0]:g} to {self.band[1]:g}"
-            else:
-                band = f"{100 * (self.band or 0):g} %"
+        band = ""
+        if isinstance(self.band, tuple):
+            band = f"{self.band[0]:g} to {self.band[1]:g}"
+        elif self.band is not None:
+            band = f"{100 * self.band:g} %"
         paper, here = (f"{each} {self.unit * bool(each)}".strip() for each in (value, ours))
         return [paper, here + self.marks, deviation, band, self.verdict]
 
@@ -175,32 +163,35 @@ def _around(value: float, share: float) -> tuple[float, float]:
     return value - share * abs(value), value + share * abs(value)
 
 
-def predicted(ours: float | None, value: float | None = None, **how: Any) -> Claim:
+def predicted(ours: float, value: float | None = None, **how: Any) -> Claim:
     """A figure that nothing was fitted to; so for the other two marks."""
     return Claim(ours=ours, value=value, mark="predicted", **how)
 
 
-def calibrated(ours: float | None, value: float | None = None, **how: Any) -> Claim:
+def calibrated(ours: float, value: float | None = None, **how: Any) -> Claim:
     return Claim(ours=ours, value=value, mark="calibrated", **how)
 
 
-def given(ours: float | None, value: float | None = None, **how: Any) -> Claim:
+def given(ours: float, value: float | None = None, **how: Any) -> Claim:
     return Claim(ours=ours, value=value, mark="given", **how)
 
 
 def claims(
     section: str,
     unit: str,
-    judged: float | tuple[float, float] | str,
-    figures: Mapping[str, tuple[float, float | None]],
+    band: float | tuple[float, float],
+    figures: Mapping[str, tuple[float, float]],
     *,
     mark: str = "predicted",
     digits: int = 2,
 ) -> dict[str, Claim]:
-    """The paper's figures and ours by what they are, judged by a band, or excluded for a reason."""
-    how: dict[str, Any] = {"excluded" if isinstance(judged, str) else "band": judged}
-    how |= {"section": section, "unit": unit, "mark": mark, "digits": digits}
-    return {name: Claim(ours=ours, value=value, **how) for name, (value, ours) in figures.items()}
+    """Return claims by their names: the paper's figures, and ours, judged by a band."""
+    return {
+        name: Claim(
+            ours=ours, value=value, section=section, unit=unit, band=band, mark=mark, digits=digits
+        )
+        for name, (value, ours) in figures.items()
+    }
 
 
 def above(
@@ -299,8 +290,6 @@ class Experiment:
         if claims:
             sections = ", ".join(dict.fromkeys(each.section for each in claims.values()))
             yield f"Claims ({sections}): {tally(claims.values())}."
-        for why in dict.fromkeys(each.excluded for each in claims.values() if each.excluded):
-            yield f"Excluded: {'; '.join(n for n, e in claims.items() if e.excluded == why)}. {why}"
 
     def describe(self) -> dict[str, Any]:
         """All of its figures, as JSON has them."""
@@ -319,21 +308,27 @@ class Experiment:
 
 
 def _whole(claim: Claim) -> dict[str, Any]:
-    return {**claim.describe(), "deviation": claim.deviation, "excluded": claim.excluded}
+    return {**claim.describe(), "deviation": claim.deviation}
 
 
 def tally(claims: Iterable[Claim]) -> str:
-    """How many of each verdict."""
+    """Return how many claims have which verdict."""
     found = Counter(each.verdict for each in claims)
     return ", ".join(f"{found[each]} {each}" for each in VERDICTS if found[each])
 
 
 def page(
-    introduction: str, experiments: Mapping[str, Experiment], pictures: Mapping[str, Sequence[str]]
+    introduction: str,
+    experiments: Mapping[str, Experiment],
+    pictures: Mapping[str, Sequence[str]],
+    data: Sequence[Datum],
 ) -> str:
-    """A page with all experiments, as Markdown, each with its pictures, by its name."""
+    """Return a page with all experiments as Markdown, with their pictures by their names."""
     claims = [each for made in experiments.values() for each in made.claims.values()]
-    parts = [introduction.strip(), LEGEND.strip(), f"**{len(claims)} claims:** {tally(claims)}."]
+    counted = f"**{len(claims)} claims:** {tally(claims)}."
+    if data:
+        counted += f" Figures that are not judged, {len(data)}, are with [all claims](claims.md)."
+    parts = [introduction.strip(), LEGEND.strip(), counted]
     for name, made in experiments.items():
         parts.append(f"## {made.title}")
         parts += [each if isinstance(each, str) else markdown(each) for each in made.blocks]
