@@ -15,14 +15,14 @@ from operator import getitem
 
 from sw_driver.device.errors import InvalidArgumentError
 
-from .budget import Budget, parameter_bytes
+from .budget import Budget
 from .link import MODES, Link, Mode, Plan, ahead, backward_way
 from .profile import ModelProfile
 
-__all__ = ["MOST_LAYERS", "exact", "exact_shared", "exact_step"]
+__all__ = ["MOST_LAYERS", "exact", "exact_step"]
 
 MOST_LAYERS = 8
-"""Of what is enumerated: two forward passes, or six ways through a step, for each."""
+"""Of what is enumerated: six ways through a step for each."""
 
 
 def exact(
@@ -69,18 +69,17 @@ def exact(
     return tuple(reversed(modes))
 
 
-def exact_shared(profile: ModelProfile, room_bytes: int) -> tuple[Mode, ...]:
-    """The same on a shared link. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for more than :data:`MOST_LAYERS`."""
-    link = _few(profile)
-    plans = product(MODES[:2], repeat=len(profile.layers))
-    fitting = (modes for modes in plans if parameter_bytes(profile, modes) <= room_bytes)
-    return min(fitting, key=link.forward_ns)
-
-
 def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
-    """The plan with the shortest step on a shared link. Raises as :func:`exact_shared` does."""
-    link, layers = _few(profile), profile.layers
+    """Return the plan with the shortest step on a shared link.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for more than :data:`MOST_LAYERS`.
+    """
+    link, layers = Link(profile, shared=True), profile.layers
+    if len(layers) > MOST_LAYERS:
+        raise InvalidArgumentError(
+            f"the number of layers is {len(layers)}: expected {MOST_LAYERS} or fewer, whose plans "
+            "can all be tried; the planner 'ours' takes any number"
+        )
     best, shortest = Plan(modes=(), gradients_on_gpu=()), inf
     every = product(MODES, repeat=len(layers))
     for forward_ns, modes in sorted((link.forward_ns(modes), modes) for modes in every):
@@ -96,12 +95,3 @@ def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
             if budget.fits(profile, plan) and (step_ns := link.step_ns(plan)) < shortest:
                 best, shortest = plan, step_ns
     return best
-
-
-def _few(profile: ModelProfile) -> Link:
-    if len(profile.layers) > MOST_LAYERS:
-        raise InvalidArgumentError(
-            f"the number of layers is {len(profile.layers)}: expected {MOST_LAYERS} or fewer, "
-            "whose plans can all be tried; the planner 'ours' takes any number"
-        )
-    return Link(profile, shared=True)

@@ -12,14 +12,14 @@ from itertools import product
 from math import inf
 from typing import TypeVar
 
-from .budget import Budget, completed, fitted, parameter_bytes
+from .budget import Budget, completed, fitted
 from .exact import exact
 from .link import MODES, WAYS, Link, Mode, Plan
 from .printed import printed
 from .profile import ModelProfile
 from .repaired import repaired
 
-__all__ = ["ours", "ours_forward"]
+__all__ = ["ours"]
 
 Way = TypeVar("Way")
 
@@ -46,16 +46,6 @@ def ours(profile: ModelProfile, budget: Budget) -> Plan:
             for stays in (plan.gradients_on_gpu, (False,) * len(way), (True,) * len(way)):
                 starts.append(tuple(zip(way, stays, strict=True)))
     return plan_of(_improved(starts, WAYS, step_ns))
-
-
-def ours_forward(profile: ModelProfile, room_bytes: int) -> tuple[Mode, ...]:
-    """GFGB or DHA for each layer: the shortest forward pass that is found."""
-    link = Link(profile, shared=True)
-
-    def forward_ns(modes: tuple[Mode, ...]) -> float:
-        return link.forward_ns(modes) if parameter_bytes(profile, modes) <= room_bytes else inf
-
-    return _improved(_starts(profile, room_bytes), MODES[:2], forward_ns)
 
 
 def _starts(profile: ModelProfile, room_bytes: int) -> list[tuple[Mode, ...]]:

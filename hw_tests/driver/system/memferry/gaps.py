@@ -8,15 +8,17 @@ minutes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import product
+from math import inf
 from random import Random
 from typing import Any
 
 from sw_driver.machine.presets import PRESETS
-from sw_driver.system.memferry.budget import budget_of
+from sw_driver.system.memferry.budget import budget_of, parameter_bytes
 from sw_driver.system.memferry.costs import profile_of
-from sw_driver.system.memferry.exact import exact, exact_shared
-from sw_driver.system.memferry.link import Link, Mode, Plan, every
-from sw_driver.system.memferry.ours import ours_forward
+from sw_driver.system.memferry.exact import exact
+from sw_driver.system.memferry.link import MODES, Link, Mode, Plan, every
+from sw_driver.system.memferry.ours import _improved, _starts
 from sw_driver.system.memferry.planners import PLANNERS
 from sw_driver.system.memferry.printed import printed
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
@@ -24,7 +26,15 @@ from sw_driver.system.memferry.repaired import repaired
 from sw_driver.workload import load_trace
 from sw_driver.workload.networks import MEMFERRY
 
-__all__ = ["KINDS", "forward_gaps", "network_gaps", "random_profile", "step_gaps"]
+__all__ = [
+    "KINDS",
+    "exact_shared",
+    "forward_gaps",
+    "network_gaps",
+    "ours_forward",
+    "random_profile",
+    "step_gaps",
+]
 
 KINDS = ("transformer", "uniform", "heavy")
 EVERY: dict[str, Mode] = {"all on the GPU": "GFGB", "all by DHA": "DHA"}
@@ -73,6 +83,23 @@ def random_profile(kind: str, layers: int, seed: int) -> ModelProfile:
     made = tuple(map(layer, range(layers)))
     update = sum(each.transfer_ns for each in made) * random.random()
     return ModelProfile(device=kind, link_bytes_per_s=12e9, update_ns=int(update), layers=made)
+
+
+def ours_forward(profile: ModelProfile, room_bytes: int) -> tuple[Mode, ...]:
+    """Return GFGB or DHA for each layer: the shortest forward pass that our search finds."""
+    link = Link(profile, shared=True)
+
+    def forward_ns(modes: tuple[Mode, ...]) -> float:
+        return link.forward_ns(modes) if parameter_bytes(profile, modes) <= room_bytes else inf
+
+    return _improved(_starts(profile, room_bytes), MODES[:2], forward_ns)
+
+
+def exact_shared(profile: ModelProfile, room_bytes: int) -> tuple[Mode, ...]:
+    """Return the shortest forward pass of all on a shared link."""
+    plans = product(MODES[:2], repeat=len(profile.layers))
+    fitting = (modes for modes in plans if parameter_bytes(profile, modes) <= room_bytes)
+    return min(fitting, key=Link(profile, shared=True).forward_ns)
 
 
 def forward_gaps(profile: ModelProfile) -> Gaps:

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from hw_tests.driver.system.memferry.gaps import KINDS, random_profile
+from hw_tests.driver.system.memferry.gaps import KINDS, exact_shared, ours_forward, random_profile
 from hw_tests.driver.system.memferry.profiles import (
     FIGURE_4,
     FIGURE_6,
@@ -20,10 +20,10 @@ from hw_tests.driver.system.memferry.profiles import (
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.system.memferry.budget import Budget, budget_of, fitted, gpu_bytes, parameter_bytes
 from sw_driver.system.memferry.dfgb import dfgb
-from sw_driver.system.memferry.exact import exact, exact_shared, exact_step
+from sw_driver.system.memferry.exact import exact, exact_step
 from sw_driver.system.memferry.gradients import gradients
 from sw_driver.system.memferry.link import MODES, Link, Mode, Plan, backward_way
-from sw_driver.system.memferry.ours import ours, ours_forward
+from sw_driver.system.memferry.ours import ours
 from sw_driver.system.memferry.planners import PLANNERS, planned, told
 from sw_driver.system.memferry.printed import printed
 from sw_driver.system.memferry.profile import ModelProfile
@@ -148,14 +148,9 @@ def test_the_exact_forward_pass_is_the_best_of_all() -> None:
         plans = [
             modes for modes in product(forward, repeat=7) if parameter_bytes(profile, modes) <= room
         ]
-        for link, planner in (
-            (Link(profile, shared=False), exact),
-            (Link(profile, shared=True), exact_shared),
-        ):
-            best = min(map(link.forward_ns, plans))
-            modes = planner(profile, room)
-            assert link.forward_ns(modes) == best
-            assert parameter_bytes(profile, modes) <= room
+        link, modes = Link(profile, shared=False), exact(profile, room)
+        assert link.forward_ns(modes) == min(map(link.forward_ns, plans))
+        assert parameter_bytes(profile, modes) <= room
         assert ours_forward(profile, room) in plans
         assert exact(profile, room, width=2) in plans
 
@@ -216,9 +211,8 @@ def test_ours_changes_two_layers_where_one_does_not_help() -> None:
 def test_many_layers() -> None:
     """More than can be enumerated, which says so; the others plan them, ours best."""
     profile = random_profile("transformer", 40, 0)
-    for planner in (exact_step, lambda profile, _: exact_shared(profile, ANY_ROOM)):
-        with pytest.raises(InvalidArgumentError, match="of layers is 40: expected 8 or fewer"):
-            planner(profile, budget_of(profile))
+    with pytest.raises(InvalidArgumentError, match="of layers is 40: expected 8 or fewer"):
+        exact_step(profile, budget_of(profile))
     link = Link(profile, shared=True)
     steps = {name: link.step_ns(planned(profile, name)) for name in ("printed", "repaired", "ours")}
     assert steps["ours"] < min(steps["printed"], steps["repaired"])
