@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from golden.dram_account import account_trace
 from golden.dram_timing import check_trace
 from hw.axdimm.config import configure
 from hw.dram.timing import DramTiming
 from hw_tests.driver.adam import ADAM
+from hw_tests.driver.axdimm.dram_account import account_trace
 from hw_tests.soak import for_soak
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
