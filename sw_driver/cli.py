@@ -42,8 +42,9 @@ _LEAST_FREE_BYTES = 1 << 20
 """Bytes that are free where temporary files have room."""
 
 
-def application() -> App:
-    """The command line."""
+def application(line: Sequence[str] = ()) -> App:
+    """Return the command line; if ``line`` names a command, only that one is imported."""
+    named = any(" ".join(line[:words]) in COMMANDS for words in (1, 2))
     app = App(
         name="nearmem",
         help="Near-memory training hardware, simulated.",
@@ -56,14 +57,15 @@ def application() -> App:
         suppress_keyboard_interrupt=False,
     )
     for number, name in enumerate(COMMANDS):
-        module = import_module(f"sw_driver.commands.{name.replace(' ', '_').replace('-', '_')}")
+        module = f"sw_driver.commands.{name.replace(' ', '_').replace('-', '_')}"
         *groups, own = name.split()
         parent = app
         for group in groups:
             if group not in app:
                 app.command(App(name=group, help=GROUPS[group], sort_key=number))
             parent = app[group]
-        parent.command(module.run, name=own, sort_key=number)
+        command = f"{module}:run" if named else import_module(module).run
+        parent.command(command, name=own, sort_key=number)
 
     @app.command(name="--print-completion")
     def _(shell: Annotated[Literal["bash", "zsh"], Parameter(show=False)], /) -> int:
@@ -177,7 +179,7 @@ def _run(argv: Sequence[str] | None) -> int:
     # Amaranth warns of what it has not come to when a command is interrupted.
     warnings.filterwarnings("ignore", ".* created but never used")
     words = sys.argv[1:] if argv is None else argv
-    status = application()(words or ["--help"])
+    status = application(words)(words or ["--help"])
     sys.stdout.flush()  # what cannot be written is an error here, not at the program's end
     return status or 0  # None of --help
 
