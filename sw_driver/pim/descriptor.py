@@ -70,6 +70,11 @@ class Plan:
     first_across: int = 0
     second_across: int = 0
 
+    @property
+    def across(self) -> tuple[int, int]:
+        """Whether neighbouring first, and second, vectors are loaded together."""
+        return self.first_across, self.second_across
+
 
 @dataclass(frozen=True, kw_only=True)
 class Work:

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from golden.pim.descriptor import ELEMENT_BYTES, ELEMENTWISE, Descriptor, Opcode, Plan, Tensor
+from hw.pim.work.descriptor import ELEMENTWISE_OPCODES, Opcode
 from hw.pim.work.layouts import INTERLEAVE, Second
 
 from .walks import NO_LINE
 
 __all__ = ["Chunk", "Form", "Nest", "Tile", "Tiles", "form_of"]
 
+_ELEMENT_BYTES = 4
 _LEAST_CHUNKS = 4
 """Of a tile that are followed."""
 _FEW_CHUNKS = 16
@@ -75,7 +76,8 @@ class Form:
     """A work: result (o1, o2, p, s) is the sum over channels and taps of ``first`` of vector p
     times ``second`` of vector s."""
 
-    work: Descriptor
+    work: Any
+    """With the fields of a descriptor (docs/pim-spec.md)."""
     extents: tuple[int, int, int, int]
     """outer1, outer2, first vectors, second vectors."""
     operands: tuple[Nest, ...]
@@ -93,14 +95,14 @@ class Form:
     end; None: all."""
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> Any:
         """How the work is cut."""
         return self.work.plan
 
     @property
     def elementwise(self) -> bool:
         """Whether there is no reduction."""
-        return self.work.opcode in ELEMENTWISE
+        return self.work.opcode in ELEMENTWISE_OPCODES
 
     @property
     def padded(self) -> int | None:
@@ -180,20 +182,20 @@ _INDICES = {
     Opcode.MATVEC: ("pov", "ov", "po"),
     Opcode.MATMUL: ("pv", "vp", "pv"),
     Opcode.CONV2D: ("Ocop", "pcuv", "Ovop"),
-} | dict.fromkeys(ELEMENTWISE, ("op", "op", "op"))
+} | dict.fromkeys(ELEMENTWISE_OPCODES, ("op", "op", "op"))
 """Over which loop each index of a, of b (and c) and of the result runs; the result's p and v are
 first and second vectors."""
 
 
-def form_of(work: Descriptor) -> Form:
-    """The form of a good work."""
+def form_of(work: Any) -> Form:
+    """Return the form of a good work, the driver's or a decoded descriptor, with its plan."""
     opcode = Opcode(work.opcode)
     loops = _INDICES[opcode]
 
     def nest(name: str, loops: str) -> Nest:
-        tensor: Tensor = getattr(work, name)
+        tensor = getattr(work, name)
         strides = {_LOOPS[each]: step for each, step in zip(loops, tensor.strides, strict=False)}
-        return Nest(address=tensor.address_bytes // ELEMENT_BYTES, **strides)
+        return Nest(address=tensor.address_bytes // _ELEMENT_BYTES, **strides)
 
     nests = [nest(name, loops[name != "a"]) for name in work.operands]
     result = nest("result", loops[2])

@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import lru_cache
 from math import ceil, prod
 
-from golden.pim import Descriptor
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import Second
 from sw_driver.pim.descriptor import Work
@@ -72,7 +71,7 @@ def pass_cycles(layer: Layer, pass_name: str, config: PimConfig, banks: int) -> 
 def _cycles(work: Work, config: PimConfig, banks: int, share: float) -> float:
     if banks < config.banks:
         work = replace(work, banks=(1 << banks) - 1, units=sum(config.placement.units[:banks]))
-    form = form_of(Descriptor.decode(planned(work, config).encode_bytes()))
+    form = form_of(planned(work, config))
     outer1, outer2, first, _ = form.extents
     if form.elementwise:
         tiles = outer1 * ceil(first / (1 << form.plan.chunk))
