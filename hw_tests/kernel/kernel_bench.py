@@ -289,9 +289,9 @@ class Bench:
 
     async def run_into_errors(
         self, channel: str, at: int, count: int, addresses: dict[str, int]
-    ) -> None:
+    ) -> int:
         """A run in which the beat, or the burst, number ``at`` fails, and one soon after; it ends
-        cleanly."""
+        cleanly. Return the cycles from the error to the end."""
         memory = self.memory
         self.fill(count, addresses)
         before = self.contents.copy()
@@ -302,6 +302,7 @@ class Bench:
         await self.settings(count, addresses)
         await self.start()
         await self.finish()
+        end = memory.cycle
         what = f"{channel} error at {at}, {self.said(count, addresses)}"
         assert self.errors, f"{what}: was never given"
         assert await self.status() == Status(0, 1, 1, f"{channel}_error"), what
@@ -314,6 +315,7 @@ class Bench:
             late = [burst for burst in (*memory.reads, *memory.writes) if burst.cycle > limit]
             assert not late, f"{what}: a burst at cycle {late[0].cycle}, the error at {limit - 4}"
         self.failing[channel] = set()
+        return end - self.errors[0]
 
 
 async def make_bench(dut: Any, **options: Any) -> Bench:

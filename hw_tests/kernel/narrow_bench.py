@@ -520,6 +520,12 @@ async def memory_errors(dut: Any, stalls: str, channel: str) -> None:
             if channel == "scan":
                 assert len(bench.memory.writes) == written
         await bench.run_in(bench.rng.choice(MIXTURES), 9 * BLOCK, skip=bench.rng.random() < 0.5)
+    if channel == "scan" and stalls == "none":
+        # The last beat of the only round fails: no lane has begun, and nothing else begins.
+        bench.choose(NARROWEST, skip=True, finite=True)
+        addresses, last = bench.place(BLOCK, in_place=True), bench.tensors.lines("g", BLOCK) - 1
+        cycles = await bench.run_into_errors("read", last, BLOCK, addresses)
+        assert cycles <= 3, f"a scan goes on for {cycles} cycles after an error"
 
 
 @cocotb.test(timeout_time=20, timeout_unit="ms")
