@@ -188,7 +188,7 @@ def observed(program: Program, backend: str, folder: Path, pauses: random.Random
     return [each.tobytes() if isinstance(each, np.ndarray) else each for each in stamps]
 
 
-@pytest.mark.parametrize("backend", ["cycles", *for_soak("golden", "rtl")])
+@pytest.mark.parametrize("backend", for_soak("cycles", "golden", "rtl"))
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_pauses_change_nothing(program: Program, backend: str, tmp_path: Path) -> None:
     plain = observed(program, backend, tmp_path / "plain", None)

@@ -63,6 +63,7 @@ def run_rtl(principle: Literal["literal", "earliest"], **options: int) -> Schedu
         return train(pim, batches(3), principle=principle, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.soak
 def test_cpu_cores_and_pools_at_once_in_rtl() -> None:
     """Also a recursive kernel on a core."""
     run = run_rtl("literal")
@@ -82,8 +83,7 @@ def test_cpu_cores_and_pools_at_once_in_rtl() -> None:
 
 def test_pipeline_and_principles_in_rtl() -> None:
     """A CPU that takes 5 us for each call: literally a product is a core's, and the next step
-    begins meanwhile if it may; where each ends first the pools have it, and all is sooner. A CPU
-    that takes next to no time has everything then."""
+    begins meanwhile if it may; where each ends first the pools have it, and all is sooner."""
     literal = run_rtl("literal", launch_ns=5000)
     alone = run_rtl("literal", launch_ns=5000, pipeline=False)
     earliest = run_rtl("earliest", launch_ns=5000)
@@ -95,7 +95,6 @@ def test_pipeline_and_principles_in_rtl() -> None:
     assert took[1] > 5 * took[2]
     places = [each.place for each in scheduled(earliest)]
     assert places.count("pools") > len(places) / 4
-    assert {each.place for each in scheduled(run_rtl("earliest")) if each.step == 1} == {"cpu"}
     assert not any(each.wrong_tensors for each in (literal, alone, earliest))
 
 
