@@ -408,12 +408,24 @@ def test_ipxact_and_svd_follow_their_schemas(name: str, schema: etree.XMLSchema)
         svd_schema = etree.XMLSchema(etree.parse(path))
         assert svd_schema.validate(svd), svd_schema.error_log
         in_svd = {
-            (int(block.findtext("baseAddress"), 16), register.findtext("name"))
+            (
+                int(block.findtext("baseAddress"), 16),
+                register.findtext("name"),
+                int(register.findtext("resetValue"), 16),
+            )
             for block in svd.iter("peripheral")
             for register in block.iter("register")
         }
         in_ipxact = {
-            (int(block.findtext("{*}baseAddress")[2:], 16), register.findtext("{*}name"))
+            (
+                int(block.findtext("{*}baseAddress")[2:], 16),
+                register.findtext("{*}name"),
+                sum(
+                    int(field.findtext("{*}resets/{*}reset/{*}value")[2:], 16)
+                    << int(field.findtext("{*}bitOffset"))
+                    for field in register.iterfind("{*}field[{*}resets]")
+                ),
+            )
             for block in document.iter("{*}addressBlock")
             for register in block.iter("{*}register")
         }
