@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from torch import nn
 from hw_tests.driver.torch.policies import POLICIES, Begin
 from sw_driver.torch import ModuleOptimizer
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the tools
+pytestmark = [pytest.mark.soak, pytest.mark.filterwarnings("ignore")]  # of the tools
 
 WORDS = 64
 
@@ -96,17 +95,9 @@ def by_accelerate(begin: Begin, make: Any, folder: Path) -> dict[str, Any]:
         return {name: each.clone() for name, each in accelerator.get_state_dict(model).items()}
 
 
-SHORT = {("sentinel", by_trainer, gpt2), ("offloading", by_accelerate, bert)}
-"""Cases that `make test` tries; the others are for `make soak`."""
-
-
-@pytest.mark.parametrize(
-    ("name", "train", "make"),
-    [
-        pytest.param(*case, marks=[pytest.mark.soak] * (case not in SHORT))
-        for case in product(POLICIES, (by_trainer, by_accelerate), (gpt2, bert))
-    ],
-)
+@pytest.mark.parametrize("make", [gpt2, bert])
+@pytest.mark.parametrize("train", [by_trainer, by_accelerate])
+@pytest.mark.parametrize("name", POLICIES)
 def test_bits_are_those_of_training_without(
     name: str, train: Any, make: Any, tmp_path: Path
 ) -> None:
@@ -117,7 +108,6 @@ def test_bits_are_those_of_training_without(
     assert all(torch.equal(found[each], wanted[each]) for each in wanted)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("name", POLICIES)
 def test_accelerates_checkpoints_are_those_of_plain_training(name: str, tmp_path: Path) -> None:
     """Which has what tensors share once."""
