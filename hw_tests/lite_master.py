@@ -99,7 +99,7 @@ class LiteMaster:
         rng = random.Random(f"{self._prefix} {seed}")
         alone = [await self.read(address) for address in reads]
         for share in (1.0, 0.3, 0.04):
-            order = rng.choices(range(len(reads)), k=60)
+            order = rng.choices(range(len(reads)), k=24)
             stores = [(rng.choice(list(writes)), rng.getrandbits(64)) for _ in order]
             offers = {
                 "ar": deque({"addr": reads[which]} for which in order),

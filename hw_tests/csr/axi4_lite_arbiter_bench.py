@@ -50,7 +50,7 @@ async def all_at_once(dut: Any, stalls: str) -> None:
     async def use(number: int) -> None:
         rng, manager = random.Random(number), managers[number]
         contents = bytearray(BYTES)
-        for _ in range(40):
+        for _ in range(10):
             size = rng.choice((4, 8, 8, 24))
             place = rng.randrange(0, BYTES - size, 4 if size == 4 else 8)
             data = rng.randbytes(size)
