@@ -27,7 +27,7 @@ def _refreshed_sooner(config: MemoryNodeConfig) -> MemoryNodeConfig:
 
 
 def test_node() -> None:
-    run_node(_refreshed_sooner(MEMORY_NODE_PRESETS["tiny"]), packets=320)
+    run_node(_refreshed_sooner(MEMORY_NODE_PRESETS["tiny"]), packets=160)
 
 
 def run_node(config: MemoryNodeConfig, *, packets: int) -> None:
