@@ -239,8 +239,9 @@ async def modes_are_exclusive(dut: Any) -> None:
 @cocotb.test(timeout_time=1, timeout_unit="ms")
 @cocotb.parametrize(memory=["foreign", *HABITS])
 async def a_switch_drains_what_is_in_flight(dut: Any, memory: str) -> None:
-    # So short that a burst is on offer at most of the switches.
-    tb = TB(dut, memory, kernel_burst_lines=4)
+    tb = TB(dut, memory)
+    # Reads are so short that one is on offer at most of the switches.
+    tb.kernel.read_if.max_burst_len = 4
     await tb.start()
     tb.stall()
     await tb.set_mode(1)
