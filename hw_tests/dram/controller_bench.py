@@ -285,7 +285,7 @@ async def copies_with_a_small_buffer(
     for write in filled:
         await write.ended.wait()
     # In pages, of which a burst is a part; some more than once.
-    pairs = [(4096 * (n % 16), half + 4096 * (n % 16)) for n in range(40)]
+    pairs = [(4096 * (n % 16), half + 4096 * (n % 16)) for n in range(20)]
     await manager.copy(pairs, length=length, outstanding=outstanding, buffer=buffer)
     content = await _read_all(manager)
     for (_, target), lines in zip(pairs[:16], data, strict=True):
@@ -354,7 +354,7 @@ async def refresh_under_load(dut: Any, prompt: int) -> None:
     await tb.reset()
     tb.port("prompt").value = prompt
     refi = PARTS[TINY].t_refi
-    await tb.manager.run(Burst(False, 4096 * (count % 32), 64) for count in range(400))
+    await tb.manager.run(Burst(False, 4096 * (count % 32), 64) for count in range(200))
     report, lines = await tb.check_record()
     times = [int(line.split(",")[0]) for line in lines[2:] if ",REF," in line]
     assert len(times) >= report.last_tck // refi - 8
