@@ -321,7 +321,10 @@ async def gradients_that_are_not_finite(dut: Any) -> None:
     for index, formats in enumerate([*NAMED, bench.rng.choice(MIXTURES)]):
         bench.choose(formats, skip=True, finite=True)
         count = bench.tensors.round + (5 * BLOCK if bench.tensors.narrow else 37)
-        for place in (None, 0, bench.rng.randrange(count), count - 1):
+        places = (None, 0, bench.rng.randrange(count), count - 1)
+        if formats not in (FP32, NARROWEST):
+            places = (bench.rng.choice(places),)
+        for place in places:
             addresses = bench.place(count, in_place=index % 2 == 0)
             bench.fill(count, addresses)
             gradients = bench.array("g", count, addresses)
@@ -404,7 +407,7 @@ async def wrong_settings_touch_nothing(dut: Any) -> None:
     """Each is refused with the first cause that it has and without a transaction."""
     bench = await make_bench(dut)
     seen: list[str] = []
-    for formats in bench.rng.sample(MIXTURES, 6):
+    for formats in bench.rng.sample(MIXTURES, 4):
         bench.choose(formats, skip=bench.rng.random() < 0.5)
         count = bench.rng.randrange(1, 4) * BLOCK
         good = bench.place(count, in_place=bench.rng.random() < 0.5)
@@ -501,7 +504,7 @@ async def start_while_busy(dut: Any, wait: int) -> None:
 async def memory_errors(dut: Any, stalls: str, channel: str) -> None:
     """An error response ends the run cleanly, wherever it comes; the next works, in any format."""
     bench = await make_bench(dut, stalls=stalls)
-    for formats in NAMED[2:]:
+    for formats in NAMED[2:] if stalls == "none" else [bench.rng.choice(NAMED[2:])]:
         bench.choose(formats, skip=channel == "scan" or bench.rng.random() < 0.5, finite=True)
         tensors = bench.tensors
         count = tensors.round + 3 * BLOCK
