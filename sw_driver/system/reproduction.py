@@ -327,7 +327,9 @@ def page(
     claims = [each for made in experiments.values() for each in made.claims.values()]
     counted = f"**{len(claims)} claims:** {tally(claims)}."
     if data:
-        counted += f" Figures that are not judged, {len(data)}, are with [all claims](claims.md)."
+        counted += (
+            f" Not judged are {len(data)} figures, [each with the reason](claims.md#not-judged)."
+        )
     parts = [introduction.strip(), LEGEND.strip(), counted]
     for name, made in experiments.items():
         parts.append(f"## {made.title}")

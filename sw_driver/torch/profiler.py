@@ -89,7 +89,7 @@ class Cuda:
             "version": 3,
         }
         mapped = SimpleNamespace(block=block, __cuda_array_interface__=interface)
-        return block, torch.as_tensor(mapped, device=self.device)
+        return block, torch.as_tensor(mapped, dtype=torch.uint8, device=self.device)
 
     def host(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
         """A copy in the host's memory, as :meth:`pinned` has it twice."""

@@ -249,7 +249,7 @@ class Sentinel(Policy):
         """
         from matplotlib.figure import Figure
 
-        from ..plotting import save
+        from sw_driver.system.plotting import save
 
         if self._last is None:
             raise ValueError("no step has ended yet: train for one, then plot")

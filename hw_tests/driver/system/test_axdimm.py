@@ -478,7 +478,7 @@ def test_the_page_has_the_figures_of_the_command(table_6: Experiment) -> None:
     path = Path(__file__).parents[3] / "docs" / "papers" / "axdimm.md"
     kept = path.read_text().splitlines()
     tables = {"table5": table5({}, lambda _: None), "table6": table_6}
-    made = page("", tables, {}).splitlines()
+    made = page("", tables, {}, ()).splitlines()
     rows = [line for line in made if line.startswith("|")]
     assert len(rows) == 4 + 3 + 7
     for row in rows:

@@ -519,7 +519,7 @@ def test_what_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_the_page_is_that_of_the_command(speeds: Experiment) -> None:
     kept = (Path(__file__).parents[3] / "docs" / "papers" / "mc-dla.md").read_text()
-    made = page(INTRODUCTION, {"figure13": speeds}, {})
+    made = page(INTRODUCTION, {"figure13": speeds}, {}, ())
     assert kept.startswith(INTRODUCTION.strip())
     assert made[made.index("## Figure 13") :] in kept, "run `nearmem reproduce mc-dla` again"
     assert [line for line in kept.splitlines() if line.startswith("## ")][

@@ -124,8 +124,8 @@ def test_a_page_has_all_rows_claims_reasons_and_pictures() -> None:
     figures = data("1", "GB", "It is an input.", {"host": 32})
     made = page("# Page\n", {"one": _experiment(), "two": two}, {"two": ["p/two.svg"]}, figures)
     assert made == (
-        f"# Page\n\n{LEGEND}\n**2 claims:** 2 met. Figures that are not judged, 1, are with [all "
-        "claims](claims.md).\n\n## One\n\n"
+        f"# Page\n\n{LEGEND}\n**2 claims:** 2 met. Not judged are 1 figures, [each "
+        "with the reason](claims.md#not-judged).\n\n## One\n\n"
         "|a|b|c|\n|---|--:|--:|\n|x|||\n|y|1.00 g|2.00 (4.00, -50.0%) c|\n\nNote.\n\n"
         "|claim|section|paper|here|deviation|band|verdict|\n|---|--:|--:|--:|--:|--:|--:|\n"
         "|at most 3|2.2|3.00 x|2.00 x|-33.3%|-inf to 3|met|\n"
@@ -305,7 +305,8 @@ def test_the_pages_of_the_papers_have_as_many_claims_as_that_of_all() -> None:
     for paper in reproduce.PAPERS:
         row = text.partition(f"]({paper}.md)|")[2].partition("|\n")[0]
         counts = dict(zip(COUNTS[:-1], map(int, row.split("|")), strict=False))
-        (line,) = re.findall(r"^\*\*(.* claims:.*)\.$", (folder / f"{paper}.md").read_text(), re.M)
+        page_text = (folder / f"{paper}.md").read_text()
+        (line,) = re.findall(r"^\*\*(.* claims:[^.]*)\.", page_text, re.M)
         found = [part.split() for part in line.replace(":** ", ", ").split(", ")]
         assert {name: int(count) for count, name in found} == {
             name: count for name, count in counts.items() if count

@@ -30,7 +30,7 @@ how steps are simulated. This page is written by
 
 **Met:** all claims. Times, throughputs and peaks of NVMe are within 10 %, speed-ups within 5 %,
 sizes within 4 %. The paper has no figures of GPUDirect Storage (4.4) and of pinned pages (4.3).
-What cannot be judged is with [all claims](claims.md#axdimm).
+What cannot be judged is with [all claims](claims.md#not-judged).
 
 **Four rates are calibrated,** on the forward and backward passes of two models in Table 6. The
 others are predicted with them.

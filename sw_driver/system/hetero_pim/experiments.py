@@ -25,7 +25,7 @@ adders, and with programmable cores. See its [runtime](../hetero-pim.md) and its
 *Predicted* is this project's RTL. *Calibrated* has one fitted number, operations of a unit a cycle:
 with it [VGG-19](#figure-8-a-step-in-each-configuration) takes as long as on the GPU. 444 units of
 312.5 MHz do 139 GFLOP/s and the GPU does 6.8 TFLOP/s with VGG-19, so a unit has to do 49 at least.
-What is not judged is in [all claims](claims.md#heterogeneous-pim).
+What is not judged is in [all claims](claims.md#not-judged).
 
 Hetero PIM is faster than CPU, Progr PIM and Fixed PIM, and takes less energy. **Missed are:**
 

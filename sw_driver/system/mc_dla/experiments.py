@@ -33,7 +33,7 @@ how steps are simulated. This page is written by
 **Met:** the paper's order of the designs and nearly all of its means, within 10 %.
 
 **Missed:** both figures with PCIe 4. Figures that contradict others of the paper are not judged;
-they are with [all claims](claims.md#mc-dla).
+they are with [all claims](claims.md#not-judged).
 
 **Two rates are calibrated.** The device-node's arithmetic is a quarter of what its PEs could do, by
 MC-DLA(S) at worst 24 % behind (B). A PCIe uplink carries 14.2 GB/s, by (B)'s two means; copies

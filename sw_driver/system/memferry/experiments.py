@@ -29,7 +29,7 @@ Computation*. Parameters are in the host's memory while a GPU trains:
 ```
 
 Layers' times are a cost model's. Most of the paper's figures depend on samples and tokens that it
-does not say; they are with [all claims](claims.md#memferry). Orders and trends are judged.
+does not say; they are with [all claims](claims.md#not-judged). Orders and trends are judged.
 
 **Met:** MemFerry is faster than both baselines, with less memory than DeepSpeed; GO-MemFerry takes
 the least.

@@ -21,7 +21,7 @@ stay in a pool in fast memory. Others move there before an interval of layers ne
 
 Nothing is measured: an operation takes what its bytes and arithmetic take. The paper leaves open
 whether moves take from the memories' rates. *Shared* they do, *apart* they do not; where neither is
-named, it is *apart*. Figures 1 to 4 and Tables 1 and 3 to 5 are [not judged](claims.md#sentinel).
+named, it is *apart*. Figures 1 to 4 and Tables 1 and 3 to 5 are [not judged](claims.md#not-judged).
 
 **Met.** With a fifth of the peak as fast memory ResNets lose nothing *apart*, and 6 % at most
 *shared*. IAL, which moves pages by a kernel's lists, at its best loses what it does in the paper.
