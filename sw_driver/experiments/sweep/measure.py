@@ -15,7 +15,8 @@ __all__ = ["failed", "measure_point"]
 def measure_point(point: Point) -> dict[str, Any]:
     """The figures of a point, on a device opened for it.
 
-    A point that fails has all :data:`FIGURES` None but ``error``, which says why.
+    A point that fails has all :data:`~sw_driver.axdimm.measure.FIGURES` None but ``error``, which
+    says why.
     """
     try:
         config = point.config()
