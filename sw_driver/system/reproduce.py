@@ -89,13 +89,7 @@ def write_page(
     if list(done) != list(module.EXPERIMENTS):
         return []
     shown = {
-        name: [
-            each.relative_to(folder).as_posix()
-            for each in found
-            if each.suffix == ".png"
-            # A timeline is there as both, and its SVG is large.
-            or (each.suffix == ".svg" and each.with_suffix(".png") not in found)
-        ]
+        name: [each.relative_to(folder).as_posix() for each in found if each.suffix == ".svg"]
         for name, found in files.items()
     }
     path = folder / f"{paper}.md"
