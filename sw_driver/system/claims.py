@@ -13,7 +13,7 @@ __all__ = ["COUNTS", "claims_page", "counts"]
 _INTRODUCTION = """\
 # All claims
 
-Each number that a paper says of its system is a claim, and stands beside what comes out here. The
+A claim is a number that a paper says of its system; it stands beside what comes out here. The
 papers are described in [papers](../papers.md). This page, and those of the papers, are written by
 
 ```

@@ -33,7 +33,7 @@ sizes within 4 %. The paper has no figures of GPUDirect Storage (4.4) and of pin
 What cannot be judged is with [all claims](claims.md#not-judged).
 
 **Four rates are calibrated,** on the forward and backward passes of two models in Table 6. The
-others are predicted with them.
+other three models are predicted with them.
 
 The paper leaves open what follows. It was chosen with Table 6 in sight:
 

@@ -168,7 +168,10 @@ def figure9(changes: Changes, progress: Progress) -> Experiment:
             },
         )
         | claims(where, "x", _MORE, gains),
-        notes=["Missed; with a table of words apart from the output's weight it would be met."],
+        notes=[
+            "The least gain is missed; with a table of words apart from the output's weight it "
+            "would be met."
+        ],
         draw=partial(draw_bars, rows, _TIMES),
     )
 
