@@ -43,7 +43,6 @@ GOLDEN_USERS = {
     "pim/backends/cycles.py",
     "pim/backends/golden.py",
     "predict",
-    "system/hetero_pim/pools.py",
     "torch/formats.py",
 }
 
