@@ -138,7 +138,7 @@ async def every_kind_of_burst_reaches_its_bytes(dut: Any) -> None:
     counts = {"write": 0, "read": 0}
 
     async def program(pages: range) -> None:
-        for _ in range(2):
+        for _ in range(5):
             bursts = [tb.random_burst(tb.rng.choice(pages)) for _ in range(6)]
             for write in [tb.random_write(burst, expected) for burst in bursts]:
                 await write.ended.wait()
@@ -176,7 +176,7 @@ async def another_manager(dut: Any) -> None:
 
     async def program(part: int) -> None:
         base = part * 0x8000
-        for turn in range(3):
+        for turn in range(6):
             size = tb.rng.choice((6, 6, tb.rng.randrange(7)))
             address = base + tb.rng.randrange(0x4000)
             data = tb.rng.randbytes(tb.rng.randint(1, 60 << size))
@@ -340,7 +340,7 @@ async def modes_change_under_traffic(dut: Any) -> None:
             assert found == (expected if response == OKAY else 0)
 
     programs = [cocotb.start_soon(traffic(base)) for base in (0x1000, 0x3000, 0x5000)]
-    for _ in range(4):
+    for _ in range(8):
         await ClockCycles(dut.clk, tb.rng.randrange(10, 300))
         await tb.set_mode(ACCELERATION)
         await ClockCycles(dut.clk, tb.rng.randrange(10, 300))

@@ -36,7 +36,7 @@ def test_narrow_kernel() -> None:
 
 def test_few_lanes_without_subnormal_numbers() -> None:
     config = replace(CONFIG, lanes=2, subnormals="flushed")
-    tests = ["mixtures/stalls=heavy", "gradients_that_are_not_finite"]
+    tests = ["mixtures/stalls=none", "mixtures/stalls=heavy", "gradients_that_are_not_finite"]
     run(Kernel(config), config, module=MODULE, testcase=tests)
 
 
