@@ -36,7 +36,12 @@ def test_narrow_kernel() -> None:
 
 def test_few_lanes_without_subnormal_numbers() -> None:
     config = replace(CONFIG, lanes=2, subnormals="flushed")
-    tests = ["mixtures/stalls=none", "mixtures/stalls=heavy", "gradients_that_are_not_finite"]
+    tests = [
+        "gradients_that_are_not_finite",
+        "mixtures/stalls=none",
+        "mixtures/stalls=heavy",
+        *(f"steady_state/number={number}" for number in range(5)),
+    ]
     run(Kernel(config), config, module=MODULE, testcase=tests)
 
 
