@@ -49,12 +49,13 @@ def random_step(random: Random, tensors: int, ops: int) -> Trace:
     )
 
 
-def with_fast(nbytes: int, transfers: str = "shared") -> Machine:
+def with_fast(nbytes: int, transfers: str = "shared", **changes: str) -> Machine:
     """Sentinel's machine with so much fast memory; ``transfers`` is of both memories."""
     return SENTINEL.override(
         {
             "fast.capacity_bytes": str(nbytes),
             "fast.transfers": transfers,
             "slow.transfers": transfers,
+            **{key.replace("__", "."): value for key, value in changes.items()},
         }
     )
