@@ -54,7 +54,7 @@ def measure_step(
     check: bool = True,
     formats: Formats = FP32_FORMATS,
 ) -> dict[str, Any]:
-    """The figures of one step of the kernel's first rule on ``count`` parameters of each channel.
+    """Return figures of a step of the kernel's first rule on ``count`` parameters a channel.
 
     All channels are at work at once, from START to DONE. The device, of configuration ``config``,
     is left as it was found.
@@ -113,7 +113,7 @@ COUNT = 1 << 22
 """Parameters of each channel for the kernel's own rate: what refresh leaves in the long run."""
 
 _CAPACITY_BYTES = 32 * COUNT
-"""Of a channel, enough for all tensors."""
+"""Memory of a channel that holds all tensors."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What links carry in practice, and Adam moves, for machines and the driver's own transfers."""
+"""Rates that links reach in practice, and the memory traffic of Adam."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from .parts import Figure, assumed, given
 __all__ = ["ADAM_BYTES", "FIRECUDA_520", "V100_PCIE"]
 
 ADAM_BYTES = 28
-"""Of memory that an update of a parameter by Adam in FP32 moves: p, g, m and v are read, p, m and v
-written (AXDIMM paper, section 6.2)."""
+"""Bytes that Adam in FP32 moves for a parameter: p, g, m and v are read, p, m and v are written
+(AXDIMM paper, section 6.2)."""
 
 _V100_RATE = given(
     12.0,

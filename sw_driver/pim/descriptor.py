@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def across(self) -> tuple[int, int]:
-        """Whether neighbouring first, and second, vectors are loaded together."""
+        """Flags of first and second vectors: 1 if neighbouring ones are loaded together."""
         return self.first_across, self.second_across
 
 

@@ -256,6 +256,8 @@ class Experiment:
     """By what they claim, those that are in no row: what the paper says in words."""
     notes: Sequence[str] = ()
     """What a reader has to know to judge the figures."""
+    why_missed: str = ""
+    """Reasons of missed claims, a note that is shown while one is missed."""
     draw: Callable[[Path], Sequence[Path]] | None = None
     """Draws its pictures, to a path without an ending, and returns their files."""
 
@@ -277,12 +279,17 @@ class Experiment:
         return found
 
     @property
+    def _notes(self) -> list[str]:
+        missed = any(claim.verdict == "missed" for claim in self.claims.values())
+        return [*self.notes, *[f"Missed: {self.why_missed}"] * (missed and bool(self.why_missed))]
+
+    @property
     def blocks(self) -> Iterator[Block]:
         """What a page and a terminal show of it."""
         if self.rows:
             columns = list(dict.fromkeys(column for row in self.rows for column in row))
             yield [columns, *([str(row.get(each, "")) for each in columns] for row in self.rows)]
-        yield from self.notes
+        yield from self._notes
         if self.quoted:
             rows = ([name, each.section, *each.beside] for name, each in self.quoted.items())
             yield [HEADING, *rows]
@@ -303,7 +310,7 @@ class Experiment:
                 for row in self.rows
             ],
             "quoted": {name: _whole(each) for name, each in self.quoted.items()},
-            "notes": list(self.notes),
+            "notes": self._notes,
         }
 
 

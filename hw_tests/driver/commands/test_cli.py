@@ -218,6 +218,17 @@ assert not {"amaranth", "matplotlib", "numpy", "scipy", "torch"} & sys.modules.k
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
 
 
+def test_a_command_imports_no_other() -> None:
+    program = """
+import sys
+from sw_driver.cli import main
+assert main(["plan", "memferry", "--help"]) == 0
+commands = {name for name in sys.modules if name.startswith("sw_driver.commands.")}
+assert commands == {f"sw_driver.commands.{name}" for name in ("plan_memferry", "screen")}, commands
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr() == (f"nearmem {version('nearmem')}\n", "")

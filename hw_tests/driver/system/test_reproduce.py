@@ -23,6 +23,7 @@ from sw_driver.system.claims import COUNTS
 from sw_driver.system.once import once
 from sw_driver.system.reproduction import (
     LEGEND,
+    Block,
     Changes,
     Claim,
     Datum,
@@ -133,6 +134,15 @@ def test_a_page_has_all_rows_claims_reasons_and_pictures() -> None:
         "Claims (2.1, 2.2): 2 met.\n\n"
         "## Two\n\n|c|\n|---|\n|z|\n\n![Two](p/two.svg)\n"
     )
+
+
+def test_why_claims_are_missed_is_shown_while_one_is() -> None:
+    def blocks(ours: float) -> list[Block]:
+        claim = predicted(ours, 4, section="1", band=0)
+        return [*_experiment(quoted={"q": claim}, why_missed="2 + 2 is 4.").blocks]
+
+    assert "Missed: 2 + 2 is 4." in blocks(5)
+    assert not any("Missed" in block for block in blocks(4) if isinstance(block, str))
 
 
 def test_no_claim_hides_behind_another() -> None:

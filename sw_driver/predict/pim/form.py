@@ -17,7 +17,7 @@ __all__ = ["Chunk", "Form", "Nest", "Tile", "Tiles", "form_of"]
 
 _ELEMENT_BYTES = 4
 _LEAST_CHUNKS = 4
-"""Of a tile that are followed."""
+"""Fewest chunks of a tile that are followed."""
 _FEW_CHUNKS = 16
 """Of a channel, so that whole channels are followed."""
 
@@ -77,7 +77,7 @@ class Form:
     times ``second`` of vector s."""
 
     work: Any
-    """With the fields of a descriptor (docs/pim-spec.md)."""
+    """Anything with the fields of a descriptor (docs/pim-spec.md)."""
     extents: tuple[int, int, int, int]
     """outer1, outer2, first vectors, second vectors."""
     operands: tuple[Nest, ...]

@@ -48,4 +48,4 @@ The paper leaves open what follows. It was chosen with Table 6 in sight:
 EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
     each.__name__: each for each in (table4, table5, table6)
 }
-"""By name, in the order of the page."""
+"""Experiments by name, in the order of the page."""

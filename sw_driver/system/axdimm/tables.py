@@ -41,7 +41,7 @@ _TABLE_6 = {
     "speedup, total": (1.63, 1.39, 1.36, 1.26, 1.28),
     _PEAK: (0.9, 9.8, 26.1, 78.4, 153.1),
 }
-"""Of the models in this order."""
+"""Figures of the paper, of the models in this order."""
 
 
 def table4(changes: Changes, progress: Progress) -> Experiment:

@@ -50,10 +50,10 @@ EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
     name: getattr(figures, name)
     for name in ("table1", *(f"figure{number}" for number in (8, 9, *range(11, 18))))
 }
-"""By their names."""
+"""Experiments by name, in the order of the page."""
 
 REFUSED = {
     "figure10": "it compares with Neurocube, whose simulator is not public, and the paper gives no "
     "figures of it but that it is 3 times slower at least: make the others"
 }
-"""What is in the paper and not here, and why."""
+"""Experiments of the paper that are not here, and why."""

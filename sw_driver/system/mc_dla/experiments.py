@@ -61,4 +61,4 @@ EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
     each.__name__: partial(_of, each)
     for each in (figure2, figure11, figure13, figure14, table4, sensitivity, scaling)
 }
-"""By name, in the order of the page."""
+"""Experiments by name, in the order of the page."""

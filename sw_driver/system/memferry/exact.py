@@ -22,7 +22,7 @@ from .profile import ModelProfile
 __all__ = ["MOST_LAYERS", "exact", "exact_step"]
 
 MOST_LAYERS = 8
-"""Of what is enumerated: six ways through a step for each."""
+"""Most layers whose plans are enumerated: six ways through a step for each."""
 
 
 def exact(

@@ -52,4 +52,4 @@ EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
     each.__name__: each
     for each in (figure3, figure9, figure10, figure11, figure12, figure13, figure14)
 }
-"""By name, in the order of the page."""
+"""Experiments by name, in the order of the page."""

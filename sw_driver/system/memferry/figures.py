@@ -93,11 +93,9 @@ def figure3(changes: Changes, progress: Progress) -> Experiment:
         title="Figure 3: layers of BERT-base",
         rows=rows,
         quoted=quoted,
-        notes=[
-            "On the GPU a forward pass includes the copy of the parameters. Missed: the backward "
-            "pass of an embedding reads no parameters here, and a norm computes for longer than "
-            "its bytes take on the link."
-        ],
+        notes=["On the GPU a forward pass includes the copy of the parameters."],
+        why_missed="the backward pass of an embedding reads no parameters here, and a norm "
+        "computes for longer than its bytes take on the link.",
         draw=partial(
             draw_bars, rows, {"us": [column for column in rows[0] if column != "layer"]}
         ),
@@ -168,10 +166,7 @@ def figure9(changes: Changes, progress: Progress) -> Experiment:
             },
         )
         | claims(where, "x", _MORE, gains),
-        notes=[
-            "The least gain is missed; with a table of words apart from the output's weight it "
-            "would be met."
-        ],
+        why_missed="with a table of words apart from the output's weight the least gain is met.",
         draw=partial(draw_bars, rows, _TIMES),
     )
 
@@ -210,10 +205,9 @@ def figure10(changes: Changes, progress: Progress) -> Experiment:
             for n, name in enumerate(NETWORKS)
         ],
         quoted=claims("Figure 10a", "points", (0, inf), over) | above("Figure 10b", 0, falls),
-        notes=[
-            "A GPU that waits for DHA counts as used. Missed: a gradient on the GPU also has to be "
-            "copied, which the paper's D(i, j) leaves out."
-        ],
+        notes=["A GPU that waits for DHA counts as used."],
+        why_missed="a gradient on the GPU also has to be copied, which the paper's D(i, j) leaves "
+        "out.",
         draw=partial(
             draw_lines, relative[1:], {name: name for name in NETWORKS}, "a step, of that at 0"
         ),
@@ -255,12 +249,12 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
         | claims(where, "B", 0, fits, mark="calibrated", digits=1)
         | claims(where, "x", 0.1, {"MemFerry over DeepSpeed": (1.12, fmean(gains))}),
         notes=[
-            "Missed: what GO-MemFerry writes is hidden behind the updates of the host's 12 cores.",
             f"The largest networks are with {TOKENS:g} times the table's 378 tokens, *calibrated*: "
-            "3.5 to 3.9 give all four sizes. But with it MemFerry is "
-            f"{min(gains):.2f} to {max(gains):.2f} times as fast as DeepSpeed, which is missed: "
-            "longer backward passes hide its updates.",
+            "3.5 to 3.9 give all four sizes. With it MemFerry is "
+            f"{min(gains):.2f} to {max(gains):.2f} times as fast as DeepSpeed.",
         ],
+        why_missed="what GO-MemFerry writes is hidden behind the updates of the host's 12 cores, "
+        "and longer backward passes hide DeepSpeed's.",
         draw=partial(draw_bars, rows, _TIMES | _PEAKS),
     )
 
@@ -304,10 +298,10 @@ def figure13(changes: Changes, progress: Progress) -> Experiment:
         | claims(where, "x", 0.1, {"over DeepSpeed, 6.7 B": (1.26, over[-1])})
         | claims(where, "x", _MORE, falls),
         notes=[
-            "Missed: all that takes time grows with the parameters, and the gain does not fall. In "
-            "the paper 6.7 B fit in 80 GB; here they are too large for "
+            "In the paper 6.7 B fit in 80 GB; here they are too large for "
             f"{', '.join(too_large) or 'none'}.",
         ],
+        why_missed="all that takes time grows with the parameters, and the gain does not fall.",
         draw=partial(draw_bars, rows, _TIMES),
     )
 
