@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from math import log
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -26,6 +27,8 @@ from sw_driver.system.errors import EngineError
 from sw_driver.system.mc_dla.designs import (
     DESIGNS,
     DEVICES,
+    B,
+    S,
     catalogue,
     lanes,
     machine_of,
@@ -533,3 +536,26 @@ def test_results_add_up() -> None:
     rate = PARTS.link("pcie").read_gb_per_s.value / 2
     latency_ns = 2 * 8 * PARTS.link("pcie").latency_ns.value
     assert result.overlay_ns == pytest.approx(result.overlay_bytes / rate + latency_ns, abs=100)
+
+
+@pytest.mark.parametrize("key", ["node.tflop_per_s", "pcie"])
+def test_the_rates_are_where_the_fit_ends(key: str) -> None:
+    """5 % more or less of one takes what it was fitted to further away from the paper's.
+
+    The device-node's rate is by the largest loss of (S), PCIe's by the means of (B).
+    """
+    base = Runs(progress=lambda _: None)
+    keys = [key] if key != "pcie" else ["pcie.read_gb_per_s", "pcie.write_gb_per_s"]
+    part, _, field = keys[0].partition(".")
+    parts = catalogue(base.case.changes)
+    of = parts.link(part) if part == "pcie" else parts.device(part)
+
+    def distance(factor: float) -> float:
+        value = str(factor * float(getattr(of, field).value))
+        runs = base.of(dict.fromkeys(keys, value))
+        if key == "pcie":
+            paper = {"data": 3.5, "model": 2.1}
+            return abs(sum(log(runs.speedup(B, mode) / mean) for mode, mean in paper.items()))
+        return abs(min(runs.shares(S, B)) - (1 - 0.24))
+
+    assert distance(1) < min(distance(0.95), distance(1.05))
