@@ -1,4 +1,4 @@
-"""What a stretch of DRAM commands was spent on, as far as the commands alone tell.
+"""Account of a stretch of DRAM commands: what it was spent on, as far as commands alone tell.
 
 Commands and data are known exactly. For the time lost to refreshes and to turning the bus a trace
 gives bounds: a refresh certainly closes the channel from its precharge to tRFC after the last
@@ -60,8 +60,8 @@ def account_trace(
     t_rfc: int,
     longest_spacing_tck: int,
 ) -> TraceAccount:
-    """The account of a channel's commands in a stretch of a trace (its lines, see the trace format
-    of :mod:`golden.dram_timing`). ``t_rfc`` is the part's; ``longest_spacing_tck`` is the longest
+    """Return the account of a channel's commands in a stretch of a trace (its lines, see the trace
+    format of :mod:`golden.dram_timing`). ``t_rfc`` is the part's; ``longest_spacing_tck`` is the longest
     distance that it asks of two columns, a write and a read of one bank group."""
     account = TraceAccount(begin_tck, end_tck)
     direction = "RD"
