@@ -61,8 +61,11 @@ def account_trace(
     longest_spacing_tck: int,
 ) -> TraceAccount:
     """Return the account of a channel's commands in a stretch of a trace (its lines, see the trace
-    format of :mod:`golden.dram_timing`). ``t_rfc`` is the part's; ``longest_spacing_tck`` is the longest
-    distance that it asks of two columns, a write and a read of one bank group."""
+    format of :mod:`golden.dram_timing`).
+
+    ``t_rfc`` is the part's; ``longest_spacing_tck`` is the longest distance that it asks of two
+    columns, a write and a read of one bank group.
+    """
     account = TraceAccount(begin_tck, end_tck)
     direction = "RD"
     group_before = ""
