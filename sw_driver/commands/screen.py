@@ -1,21 +1,108 @@
-"""What a terminal shows: numbers and names whole, prose broken between words."""
+"""What a terminal shows: reports and progress, numbers and names whole, prose between words."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from textwrap import fill
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
+
+from sw_driver.report import Report, Table, Watch
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Column, Table
+    from rich.progress import Progress, TaskID
+    from rich.table import Column
+    from rich.table import Table as Shown
 
-__all__ = ["engineering", "in_lines", "print_prose", "print_rows", "print_table"]
+    from . import OutputOptions
+
+__all__ = ["Screen", "in_lines", "print_prose", "print_table", "show"]
+
+_T = TypeVar("_T")
 
 _WIDE = 10_000
 """Columns of a screen on which everything fits."""
+
+
+def show(report: Report, options: OutputOptions) -> int:
+    """Print a report as the options say, its complaints on stderr, and return the exit status."""
+    if options.json:
+        print(json.dumps(report.describe(), indent=2))
+    elif not options.quiet:
+        for part in report.lines:
+            if isinstance(part, str):
+                print_prose(part)
+            else:
+                print_table(part)
+        if report.files:
+            print("\n".join(["Written:", *(f"  {file}" for file in report.files)]))
+    for complaint in report.complaints:
+        print(in_lines(f"nearmem: {complaint}", sys.stderr), file=sys.stderr)
+    return 0 if report.is_good else 1
+
+
+class Screen(Watch):
+    """Progress on stderr, which is gone at the end of the ``with`` block."""
+
+    def __init__(self, options: OutputOptions) -> None:
+        self.quiet = options.json or options.quiet
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Screen:
+        if not self.quiet:
+            from rich.console import Console
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+            )
+
+            console = Console(stderr=True, highlight=False)
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
+            self._bar = Progress(
+                *columns, console=console, transient=True, disable=not console.is_terminal
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, text: str) -> None:
+        if self._bar is None:
+            return
+        if self._task is None:
+            self._task = self._bar.add_task(text, total=None)
+        else:
+            self._bar.update(self._task, description=text)
+
+    def log(self, line: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False)
+
+    def track(self, items: Iterable[_T], text: str = "", total: int | None = None) -> Iterator[_T]:
+        if self._bar is None:
+            yield from items
+            return
+        before, length = self._task, getattr(items, "__len__", lambda: total)()
+        self._task = task = self._bar.add_task(text, total=length)
+        for item in items:
+            yield item
+            self._bar.advance(task)
+        self._bar.remove_task(task)
+        self._task = before
 
 
 def in_lines(text: str, stream: TextIO) -> str:
@@ -31,31 +118,6 @@ def print_prose(text: str) -> None:
     print(in_lines(text, sys.stdout))
 
 
-def engineering(value: float, unit: str = "") -> str:
-    """With a prefix of its unit: ``"1.5 GB"``."""
-    from matplotlib.ticker import EngFormatter
-
-    return EngFormatter(unit, places=1)(value)
-
-
-def print_rows(
-    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], words: int | Sequence[int]
-) -> None:
-    """Prints a table on stdout, whose first columns, as many as ``words``, or the columns of these
-    places, are no numbers."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
-
-    left = range(words) if isinstance(words, int) else words
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number in left else "right")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    print_table(table)
-
-
 def print_table(table: Table) -> None:
     """Prints a table on stdout.
 
@@ -63,6 +125,32 @@ def print_table(table: Table) -> None:
     that is not enough, the table becomes lists of names and values. What goes into a file is not
     squeezed.
     """
+    _print(_shown(table))
+
+
+def _shown(table: Table) -> Shown:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table as Shown
+
+    shown = Shown(
+        title=escape(table.title) or None,
+        caption=escape(table.caption) or None,
+        box=box.SQUARE if table.is_grid else box.SIMPLE_HEAD,
+        show_header=not table.is_grid,
+        show_lines=table.is_grid,
+    )
+    for place, heading in enumerate(table.headings):
+        shown.add_column(escape(heading), justify="left" if place in table.words else "right")
+    for row in table.rows:
+        if row:
+            shown.add_row(*map(escape, row))
+        else:
+            shown.add_section()
+    return shown
+
+
+def _print(table: Shown) -> None:
     from rich.console import Console
 
     console, wide = Console(), Console(width=_WIDE)
@@ -98,10 +186,10 @@ def _widths(console: Console, column: Column) -> tuple[int, int]:
     return max(least, heading.minimum), max(most, heading.maximum)
 
 
-def _print_list(console: Console, table: Table) -> None:
+def _print_list(console: Console, table: Shown) -> None:
     """A list for each row, or, where the first column names the rows, for each other column."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Shown
 
     for text in (table.title, table.caption):
         if text is not None:
@@ -117,7 +205,7 @@ def _print_list(console: Console, table: Table) -> None:
             for heading, column in zip(headings[1:], cells[1:], strict=True)
         ]
     for entries in lists:
-        grid = Table.grid(padding=(0, 2))
+        grid = Shown.grid(padding=(0, 2))
         for entry in entries:
             if entry[1]:
                 grid.add_row(*entry)

@@ -130,6 +130,14 @@ class Machine:
             for name in settings(part)
         }
 
+    def describe(self) -> dict[str, Any]:
+        """Return the name and all :attr:`keys` with their values, ready for JSON."""
+        values = {
+            key: figure if isinstance(figure, str) else figure.value
+            for key, figure in self.keys.items()
+        }
+        return {"name": self.name, "settings": values}
+
     @cached_property
     def _neighbours(self) -> dict[str, list[tuple[Link, str, bool]]]:
         found: dict[str, list[tuple[Link, str, bool]]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 from .trace import KINDS, PHASES, Op, Tensor, Trace, TraceError
 
-__all__ = ["alive_bytes", "parameters_of", "peak_bytes", "summary"]
+__all__ = ["alive_bytes", "described", "parameters_of", "peak_bytes", "summary"]
 
 _LIMITS = (1, 4, 16, 64)
 _LIFETIMES = ("1", "2 to 4", "5 to 16", "17 to 64", "65 or more", "outlives the step")
@@ -41,8 +41,20 @@ def parameters_of(trace: Trace) -> int:
     )
 
 
+def described(trace: Trace) -> dict[str, Any]:
+    """Return what identifies a step, ready for JSON."""
+    return {
+        "name": trace.name,
+        "origin": dict(trace.origin),
+        "steps": trace.steps,
+        "layers": sum(stage.phase == "forward" for stage in trace.stages),
+        "parameters": parameters_of(trace),
+        "operations": len(trace.ops),
+    }
+
+
 def summary(trace: Trace, cost_ns: Callable[[Op], int]) -> dict[str, Any]:
-    """What ``nearmem workload --json`` prints. ``cost_ns`` says which operations are expensive.
+    """Return the figures of a step. ``cost_ns`` says which operations are expensive.
 
     A tensor lives in each stage that runs between its allocation and its end; one that runs again
     counts again. Raises :class:`~sw_driver.workload.trace.TraceError` for a trace of nothing.
@@ -65,11 +77,6 @@ def summary(trace: Trace, cost_ns: Callable[[Op], int]) -> dict[str, Any]:
             name = _LIFETIMES[bisect_left(_LIMITS, stages)]
         classes[name].append(each)
     return {
-        "name": trace.name,
-        "origin": dict(trace.origin),
-        "steps": trace.steps,
-        "layers": sum(stage.phase == "forward" for stage in trace.stages),
-        "parameters": parameters_of(trace),
         "peak": {**_place(trace, peak), "nbytes": alive[peak.id]},
         "stages": [
             {"stage": stage.name, "phase": stage.phase, **_sums(ops)}

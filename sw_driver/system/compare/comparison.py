@@ -20,7 +20,7 @@ from ..errors import EngineError
 from ..reproduction import Progress
 from .bases import WATTS
 from .device import RECOMPUTED, alone
-from .system import ALWAYS, PLACES, CannotRunError, Needs, Outcome, System
+from .system import PLACES, CannotRunError, Needs, Outcome, System
 
 __all__ = ["Row", "capacity_bytes", "compare", "size"]
 
@@ -56,7 +56,6 @@ class Row:
             "energy_j": self.energy_j,
             "largest_parameters": self.largest_parameters,
             "mark": self.system.mark,
-            "assumptions": [*ALWAYS, *self.system.assumptions],
             "reason": self.reason,
         }
 

@@ -1,19 +1,31 @@
-"""A comparison in words: a table of rows, why some cannot run, what they assume, and a page."""
+"""Report of a comparison: tables, why some systems cannot run, what they assume, and a page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from shlex import join
 
 from matplotlib.ticker import EngFormatter
 
-from ..reproduction import MARKS, markdown
-from .comparison import Row, size
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.files import write_whole
+from sw_driver.numbers import check_name
+from sw_driver.report import Report, Table, Watch
+from sw_driver.workload import Trace
+from sw_driver.workload.recomputation import recomputed
+from sw_driver.workload.summary import described
+from sw_driver.workload.what import load_workload
+
+from ..reproduction import MARKS
+from .bases import BASES, IDLE_KEYS
+from .comparison import Row, capacity_bytes, compare, size
+from .device import alone
 from .system import ALWAYS, Outcome
 from .systems import SYSTEMS, WITHOUT_HARDWARE
 
-__all__ = ["ASSUMPTIONS", "advice", "page", "reasons", "table"]
+__all__ = ["ASSUMPTIONS", "advice", "page", "reasons", "report", "table"]
 
 ASSUMPTIONS = tuple(dict.fromkeys((*ALWAYS, *(s for each in SYSTEMS for s in each.assumptions))))
 """All that is assumed; tables have their numbers, from 1."""
@@ -60,10 +72,101 @@ _CAPTIONS = {
 }
 
 
-def table(rows: Sequence[Row]) -> list[list[str]]:
-    """Its heading first."""
-    heading = ["", "step", "GPU memory", "elsewhere", "largest", "energy", "assumes"]
-    return [heading, *map(_cells, rows)]
+_MEMORY = "gpu.capacity_bytes"
+
+
+def report(
+    names: Sequence[str],
+    *,
+    machine: str = "v100",
+    changes: Mapping[str, str] | None = None,
+    recompute: bool = False,
+    rule: str | None = None,
+    folder: Path | None = None,
+    watch: Watch = Watch(),
+) -> Report:
+    """Return a comparison of all systems that would train models.
+
+    Parameters
+    ----------
+    names: of networks, traces or functions; see :func:`~sw_driver.workload.what.load_workload`.
+    machine: one of :data:`~sw_driver.system.compare.bases.BASES`.
+    changes: of the machine, as :meth:`~sw_driver.machine.Machine.override` takes them.
+    folder: for ``compare.md`` and, in ``compare/``, pictures of the first network.
+
+    Raises
+    ------
+    InvalidArgumentError: for a name of a machine that there is not, or a change without effect.
+    MachineError, TraceError: for changes and names that cannot be.
+    """
+    changes = dict(changes or {})
+    check_name("--machine", machine, BASES)
+    for key in changes:
+        if key in IDLE_KEYS:
+            raise InvalidArgumentError(f"--set has {key!r}, on which nothing depends: leave it out")
+    base = BASES[machine].override(changes)
+    capacity = capacity_bytes(base, "gpu")
+    where = f"{base.name} with {size(capacity)}"
+    where += "".join(f", {key}={changes[key]}" for key in changes if key != _MEMORY)
+    traces: dict[str, Trace] = {}
+    rows: dict[str, list[Row]] = {}
+    advised: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        watch.say(f"reading {name}")
+        trace = load_workload(name, rule)
+        if recompute:
+            name, trace = f"{name}, recomputed", recomputed(trace)
+        traces[name] = trace
+        rows[name] = compare(trace, base, SYSTEMS, watch.say)
+        advised[name] = advice(rows[name], alone(trace, base))
+    files: list[Path] = []
+    if folder is not None:
+        from .figures import draw
+        from .variation import varied
+
+        first, outcomes = next(iter(rows)), [row.outcome for row in next(iter(rows.values()))]
+        cases = varied(traces[first], base, outcomes, watch.say)
+        pictures = folder / "compare"
+        pictures.mkdir(exist_ok=True)
+        drawn = draw(f"{first} on {where}", rows[first], cases, capacity, pictures)
+        words = ["nearmem", "compare", *names, "--machine", machine]
+        words += [f"--set={key}={value}" for key, value in changes.items()]
+        words += ["--recompute"] * recompute
+        words += [f"--rule={rule}"] * (rule is not None)
+        shown = [file.relative_to(folder) for file in drawn]
+        text = page(f"{join(words)} --out DIR", where, rows, advised, shown)
+        files = [folder / "compare.md", *drawn]
+        write_whole(files[0], text)
+    parts: list[Table | str] = []
+    for name in rows:
+        parts += [table(rows[name], f"{name} on {where}"), *reasons(rows[name])]
+    for name, sentences in advised.items():
+        parts += [f"{name} on {where}:", *(f"- {sentence}" for sentence in sentences)]
+    parts.append(f"Of what is assumed, 1 to {len(ALWAYS)} hold for all.")
+    results = [
+        {"network": name, **row.describe(), "assumes": _assumed(row)}
+        for name in rows
+        for row in rows[name]
+    ]
+    return Report(
+        results=results,
+        parts=parts,
+        assumptions=ASSUMPTIONS,
+        machine=base.describe(),
+        workload={name: described(trace) for name, trace in traces.items()},
+        files=files,
+    )
+
+
+def table(rows: Sequence[Row], title: str = "") -> Table:
+    """Return a row for each system."""
+    headings = ["", "step", "GPU memory", "elsewhere", "largest", "energy", "assumes"]
+    return Table(title=title, headings=headings, rows=[*map(_cells, rows)], words=(0, 3, 6))
+
+
+def _assumed(row: Row) -> list[int]:
+    """Return the numbers of what holds for a system, beside what holds for all."""
+    return sorted(ASSUMPTIONS.index(text) + 1 for text in row.system.assumptions)
 
 
 def _cells(row: Row) -> list[str]:
@@ -76,7 +179,7 @@ def _cells(row: Row) -> list[str]:
         _memory({place: of for place, of in nbytes.items() if place != "gpu"}),
         "" if largest is None else f"{largest / 1e9:,.1f} bn",
         "" if energy is None else EngFormatter("J", places=1)(energy),
-        _ranges(sorted(ASSUMPTIONS.index(each) + 1 for each in row.system.assumptions)),
+        _ranges(_assumed(row)),
     ]
 
 
@@ -148,18 +251,18 @@ def page(
     steps = {name: [_cells(row)[1] for row in rows] for name, rows in found.items()}
     names = [row.system.name for row in found[first]]
     overview = [
-        [name, *(each.replace("cannot", "") for each in cells)]
+        [name, *(cell.replace("cannot", "") for cell in cells)]
         for name, *cells in zip(names, *steps.values(), strict=True)
     ]
     parts = [_INTRODUCTION.format(command=command).strip()]
     parts += ["## All networks", f"Times of a step on {where}; who has none cannot run it."]
-    parts += [markdown([["", *found], *overview])]
+    parts += [Table(headings=["", *found], rows=overview).markdown]
     for path in pictures:
         parts += [_CAPTIONS[path.stem], f"![{first}: {path.stem}]({path.as_posix()})"]
     for network, rows in found.items():
         parts += [f"## {network}", "\n".join(f"- {each}." for each in said[network])]
-        parts += [markdown(table(rows))]
+        parts += [table(rows).markdown]
         parts += ["\n".join(f"- {each}" for each in reasons(rows))]
-    parts += ["## What is assumed", f"1 to {len(ALWAYS)} by all:"]
-    parts.append("\n".join(f"{n}. {each}" for n, each in enumerate(ASSUMPTIONS, 1)))
+    parts.append(Report(results=None, assumptions=ASSUMPTIONS).markdown.strip())
+    parts.append(f"1 to {len(ALWAYS)} are assumed by all.")
     return "\n\n".join(each for each in parts if each) + "\n"

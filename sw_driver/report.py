@@ -1,0 +1,140 @@
+"""Report of a command: tables and sentences, which terminals, Markdown and JSON show alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+__all__ = ["Report", "Table", "Watch", "count", "engineering", "milliseconds", "share"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of cells as they are shown. Headings or cells have the units."""
+
+    title: str = ""
+    headings: Sequence[str]
+    """One for each column."""
+    rows: Sequence[Sequence[str]]
+    """Cells of each row. An empty row is a line between others."""
+    words: Sequence[int] = (0,)
+    """Places of columns that have words, the others have numbers."""
+    caption: str = ""
+    is_grid: bool = False
+    """True if all cells are of one kind, with lines around each and without headings."""
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        records: Iterable[_T],
+        columns: Mapping[str, Callable[[_T], str]],
+        **options: Any,
+    ) -> Table:
+        """Return a table with a row for each record; columns say by heading what it shows."""
+        rows = [[cell(record) for cell in columns.values()] for record in records]
+        return cls(title=title, headings=[*columns], rows=rows, **options)
+
+    @property
+    def markdown(self) -> str:
+        """The table in Markdown, without title and caption."""
+        ends = ("---" if place in self.words else "--:" for place in range(len(self.headings)))
+        lines = [self.headings, [*ends], *filter(None, self.rows)]
+        return "\n".join(f"|{'|'.join(line)}|" for line in lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a command has to say: figures for programs, tables and sentences for people."""
+
+    title: str = ""
+    results: Any
+    """Figures, ready for JSON, with units in their names."""
+    parts: Sequence[Table | str] = ()
+    """Tables and sentences that show the results."""
+    notes: Sequence[str] = ()
+    """Sentences that a reader of the tables needs."""
+    assumptions: Sequence[str] = ()
+    """Sentences that hold for all results, or are named by their numbers, from 1."""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    """The simulated machine: its name and settings, ready for JSON."""
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    """The work that the machine was given, ready for JSON."""
+    files: Sequence[Path] = ()
+    """Files that were written."""
+    complaints: Sequence[str] = ()
+    """Sentences about what is wrong, which a quiet command prints, too."""
+    is_good: bool = True
+    """False if the command fails, though it has results."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the report as JSON has it."""
+        return {
+            "results": self.results,
+            "assumptions": list(self.assumptions),
+            "machine": dict(self.machine),
+            "workload": dict(self.workload),
+            "files": [str(file) for file in self.files],
+        }
+
+    @property
+    def lines(self) -> Iterator[Table | str]:
+        """Tables and paragraphs in the order in which they are shown."""
+        yield from [self.title] * bool(self.title)
+        yield from self.parts
+        yield from self.notes
+        if self.assumptions:
+            yield "Assumed:"
+            yield from (f"{number}. {text}" for number, text in enumerate(self.assumptions, 1))
+
+    @property
+    def markdown(self) -> str:
+        """The report in Markdown: a section with its title, and one for what is assumed."""
+        parts = [f"## {self.title}"] * bool(self.title)
+        for part in [*self.parts, *self.notes]:
+            parts.append(part if isinstance(part, str) else part.markdown)
+        if self.assumptions:
+            parts.append("## What is assumed")
+            numbered = enumerate(self.assumptions, 1)
+            parts.append("\n".join(f"{number}. {text}" for number, text in numbered))
+        return "\n\n".join(parts) + "\n"
+
+
+class Watch:
+    """Progress of long work. This one shows nothing."""
+
+    def say(self, text: str) -> None:
+        """Say what is done now."""
+
+    def log(self, line: str) -> None:
+        """Show a line that stays."""
+
+    def track(self, items: Iterable[_T], text: str = "", total: int | None = None) -> Iterator[_T]:
+        """Yield the items, and show how many there were; ``total`` if they have no length."""
+        yield from items
+
+
+def count(value: float | None) -> str:
+    """Return a whole number with commas; empty for None."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def share(value: float | None, digits: int = 1) -> str:
+    """Return a share in per cent; empty for None."""
+    return "" if value is None else f"{value:.{digits}%}"
+
+
+def milliseconds(ns: float) -> str:
+    """Return nanoseconds as milliseconds, with the unit."""
+    return f"{ns / 1e6:,.3f} ms"
+
+
+def engineering(value: float, unit: str = "") -> str:
+    """Return a number with a prefix of its unit: ``"1.5 GB"``."""
+    from matplotlib.ticker import EngFormatter
+
+    return EngFormatter(unit, places=1)(value)
