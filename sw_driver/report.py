@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["Report", "Table", "Watch", "count", "engineering", "milliseconds", "share"]
+__all__ = [
+    "SILENT",
+    "Report",
+    "Table",
+    "Watch",
+    "count",
+    "engineering",
+    "milliseconds",
+    "share",
+]
 
 _T = TypeVar("_T")
 
@@ -116,6 +125,10 @@ class Watch:
     def track(self, items: Iterable[_T], text: str = "", total: int | None = None) -> Iterator[_T]:
         """Yield the items, and show how many there were; ``total`` if they have no length."""
         yield from items
+
+
+SILENT = Watch()
+"""Watch of those that nobody watches."""
 
 
 def count(value: float | None) -> str:
