@@ -387,7 +387,7 @@ def _draw_cores(steps: Sequence[Mapping[str, Any]], path: Path) -> Path:
     from matplotlib.figure import Figure
 
     from sw_driver.experiments.pim.report import CORE_PARTS, core_cycles
-    from sw_driver.system.plotting import save
+    from sw_driver.pictures import save
 
     means = [[cycles / len(steps) for cycles in parts] for parts in core_cycles(steps)]
     names = [f"core {core}" for core in range(len(means))]

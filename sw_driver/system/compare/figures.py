@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from ..plotting import save
+from sw_driver.pictures import save
+
 from .comparison import Row, size
 from .system import PARTS
 from .systems import DRAWN, FAMILIES

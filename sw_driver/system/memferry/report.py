@@ -1,0 +1,135 @@
+"""Report of a plan: how a GPU gets at each layer's parameters, beside other ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.machine.presets import PRESETS
+from sw_driver.report import SILENT, Report, Table, Watch, engineering
+from sw_driver.workload.what import load_workload
+
+from .advice import step_ns_of_changes
+from .costs import profile_of
+from .link import Plan, every
+from .planners import planned, told
+from .profile import MEASURED, LayerProfile, ModelProfile, read_profile, write_profile
+from .systems import System, draw, native, run
+
+__all__ = ["report"]
+
+_TIMES = {"step_ns": "step", "shared_link_forward_ns": "forward",
+          "forward_ns": "forward, link not shared"}  # fmt: skip
+
+
+def report(
+    what: str,
+    *,
+    planner: str = "ours",
+    gpu_bytes: int | None = None,
+    reserve: float = 1.0,
+    device: str | None = None,
+    rule: str | None = None,
+    folder: Path | None = None,
+    watch: Watch = SILENT,
+) -> Report:
+    """Return a plan, with its time and memory beside other ways, and what would help most.
+
+    Parameters
+    ----------
+    what: a profile's file or name, or what :func:`~sw_driver.workload.what.load_workload` takes.
+    planner: one of :data:`~sw_driver.system.memferry.planners.PLANNERS`.
+    gpu_bytes: of the GPU's memory that the plan may take; any amount if None.
+    reserve: share of all gradients that may stay in the GPU's memory.
+    device: GPU whose times a cost model finds for a network, ``v100`` (default) or ``a100``.
+    rule: update rule of a function's model.
+    folder: for the profile and the step's timeline, as trace and pictures.
+
+    Raises
+    ------
+    InvalidArgumentError: for what the planner refuses, and a profile with ``device`` or ``rule``.
+    TraceError: for a workload that there is not.
+    """
+    watch.say(f"planning {what}")
+    machine = PRESETS[f"memferry_{device or 'v100'}"]
+    file = MEASURED.get(what, Path(what) if what.endswith(".json") else None)
+    if file is None:
+        profile = profile_of(load_workload(what, rule), machine)
+    else:
+        for name, value in (("device", device), ("rule", rule)):
+            if value is not None:
+                raise InvalidArgumentError(
+                    f"--{name} is {value!r}, but a profile's times have one: leave it out"
+                )
+        profile = read_profile(file)
+    plan = planned(profile, planner, gpu_bytes, reserve)
+    figures = told(profile, planner, plan)
+    files: list[Path] = []
+    if folder is not None:
+        files = [folder / "profile.json"]
+        write_profile(files[0], profile)
+        files += draw(profile, System(plan=plan), folder / "timeline")
+    watch.say("comparing")
+    ways = _ways(profile, figures)
+    changes = step_ns_of_changes(profile, planner, gpu_bytes, reserve)
+    step_ns = figures["step_ns"]
+    gains = [f"{name} {(step_ns - ns) / max(step_ns, 1):.1%}" for name, ns in changes.items()]
+    notes = [f"A step would be shorter, with twice as much of one: {', '.join(gains)}"]
+    room = int(machine.memory("gpu").capacity_bytes.value)
+    if file is None and room < figures["gpu_bytes"]:
+        fits = ways["all by DHA"]["gpu_bytes"] <= room
+        advice = f"plan with --gpu-memory {room >> 30}GiB" if fits else "no plan fits into that"
+        notes.append(f"The GPU has {engineering(room, 'B')}: {advice}")
+    return Report(
+        title=f"{what} on {profile.device}: planned by {planner}",
+        results=figures | {"ways": ways, "step_ns_with_twice": changes},
+        parts=[_modes(profile, plan), _times(ways, gpu_bytes)],
+        notes=notes,
+        machine=machine.describe() if file is None else {"name": profile.device},
+        workload={"name": what, "planner": planner, "gpu_bytes": gpu_bytes, "reserve": reserve},
+        files=files,
+    )
+
+
+def _modes(profile: ModelProfile, plan: Plan) -> Table:
+    """Return a row for layers that differ in their number only and are treated alike."""
+    alike: dict[tuple[str, str, str], list[LayerProfile]] = {}
+    layers = zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True)
+    for layer, mode, on_gpu in layers:
+        name = re.sub(r"\b\d+\b", "*", layer.name)
+        alike.setdefault((name, mode, "GPU" if on_gpu else "host, by DHA"), []).append(layer)
+    rows = []
+    for (name, *ways), of in alike.items():
+        nbytes = engineering(sum(layer.nbytes for layer in of), "B")
+        rows.append([name if len(of) > 1 else of[0].name, *ways, str(len(of)), nbytes])
+    headings = ("layers", "mode", "gradient", "number", "bytes")
+    return Table(title="Layers", headings=headings, rows=rows, words=(0, 1, 2))
+
+
+def _ways(profile: ModelProfile, figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return times and memory of the plan and of other ways."""
+    on_gpu, by_dha = (
+        told(profile, "", every(profile, mode, mode == "GFGB")) for mode in ("GFGB", "DHA")
+    )
+    zero = run(profile, native(profile))
+    names = [*_TIMES, "gpu_bytes"]
+    planned_ways = {"this plan": figures, "all on the GPU": on_gpu, "all by DHA": by_dha}
+    return {way: {name: found[name] for name in names} for way, found in planned_ways.items()} | {
+        "native ZeRO-Offload": {
+            "step_ns": zero.total_ns,
+            "shared_link_forward_ns": zero.forward_ns,
+            "gpu_bytes": zero.peak_bytes,
+        }
+    }
+
+
+def _times(ways: Mapping[str, Mapping[str, Any]], gpu_bytes: int | None) -> Table:
+    rows = []
+    for name, way in ways.items():
+        over = gpu_bytes is not None and way["gpu_bytes"] > gpu_bytes
+        cells = [f"{way[time] / 1e6:,.2f} ms" if time in way else "" for time in _TIMES]
+        rows.append([name + ", too large" * over, *cells, engineering(way["gpu_bytes"], "B")])
+    return Table(title="A step", headings=["", *_TIMES.values(), "GPU memory"], rows=rows)

@@ -1,0 +1,100 @@
+"""Report of a training step: operations, bytes, lifetimes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from sw_driver.machine.presets import PRESETS
+from sw_driver.report import SILENT, Report, Table, Watch, engineering
+
+from .summary import alive_bytes, described, summary
+from .trace import KINDS, SUFFIX, Trace
+from .what import load_workload
+
+__all__ = ["report"]
+
+
+def report(
+    what: str, *, rule: str | None = None, folder: Path | None = None, watch: Watch = SILENT
+) -> Report:
+    """Return what a step is made of, with its operations that take longest on a V100.
+
+    ``folder`` is for a picture of the bytes that have memory in each operation and, for a function,
+    the trace. Raises as :func:`~sw_driver.workload.what.load_workload` does.
+    """
+    watch.say(f"capturing {what}")
+    gpu = PRESETS["axdimm_platform"].device("gpu")
+    trace = load_workload(what, rule)
+    results, known = summary(trace, gpu.cost), described(trace)
+    files: list[Path] = []
+    if folder is not None:
+        files.append(_draw(trace, folder / f"{trace.name}.svg"))
+        if ".py:" in what:
+            files.append(folder / f"{trace.name}{SUFFIX}")
+            trace.save(files[-1])
+    rates = f"{gpu.tflop_per_s.value} TFLOP/s, {gpu.gb_per_s.value} GB/s"
+    rates += f" and {gpu.launch_ns.value:,} ns to begin"
+    expensive = [
+        {"operation": f"{row['operation']} {row['kind']}"}
+        | {name: cell for name, cell in row.items() if name not in ("operation", "kind")}
+        for row in results["expensive"]
+    ]
+    peak = results["peak"]
+    return Report(
+        title=f"{trace.name}: {known['layers']} layers, {known['parameters']:,} parameters; at "
+        f"most {_shown('nbytes', peak['nbytes'])} at a time, in operation {peak['operation']}, "
+        f"{peak['kind']} of {peak['layer']} in the {peak['phase']} pass",
+        results=results,
+        parts=[
+            _table("Operations", results["phases"]),
+            _table("Tensors, and the most bytes of each kind", results["kinds"]),
+            _table("In how many stages tensors live", results["lifetimes"]),
+            _table(f"The most expensive operations at {rates}", expensive),
+        ],
+        machine={"name": "axdimm_platform", "device": "gpu"},
+        workload=known,
+        files=files,
+    )
+
+
+def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    headings = [
+        name.replace("nbytes", "bytes").replace("flops", "FLOP").replace("_", " ")
+        for name in rows[0]
+    ]
+    words = [place for place, cell in enumerate(rows[0].values()) if isinstance(cell, str)]
+    cells = [[_shown(name, cell) for name, cell in row.items()] for row in rows]
+    return Table(title=title, headings=headings, rows=cells, words=words)
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.1%}"
+    if name == "flops" or name.endswith("nbytes"):
+        return engineering(value, "" if name == "flops" else "B")
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+def _draw(trace: Trace, path: Path) -> Path:
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    from sw_driver.pictures import save
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    nbytes = [alive_bytes(trace, kind)[:-1] for kind in KINDS]
+    labels = [kind.replace("_", " ") for kind in KINDS]
+    axes.stackplot(range(len(trace.ops)), nbytes, labels=labels, rasterized=True)
+    axes.yaxis.set_major_formatter(EngFormatter("B"))
+    for phase, ops in groupby(trace.ops, key=lambda op: op.phase):
+        first, *others = (op.id for op in ops)
+        axes.axvline(first, color="black", linewidth=0.5)
+        if len(others) > len(trace.ops) / 10:
+            axes.text(first, 1, f" {phase}", va="top", transform=axes.get_xaxis_transform())
+    axes.set(title=trace.name, xlabel="operation", ylabel="bytes that have memory")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return save(figure, path)
