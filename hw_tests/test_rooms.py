@@ -23,6 +23,7 @@ FLOORS = [
     {"predict", "workload"},
     {"numbers"},
     {"device"},
+    {"report", "pictures"},
     {"files"},
 ]
 """The driver's rooms, from what uses others to what others use."""

@@ -38,7 +38,7 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
         a network that is shipped, such as gpt3-xl; the file of a trace; or FILE.py:FUNCTION, which
         takes nothing and returns (model, batch, step), so that step(model, *batch) is the loss
     """
-    from sw_driver.workload.report import report
+    from sw_driver.system.workload import report
     from sw_driver.workload.trace import TraceError
 
     with turning(TraceError, into=Refusal), Screen(options) as watch:

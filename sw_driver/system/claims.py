@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from .reproduction import HEADING, VERDICTS, Datum, Experiment, markdown
+from sw_driver.report import Table
+
+from .reproduction import HEADING, VERDICTS, Datum, Experiment
 
 __all__ = ["COUNTS", "claims_page", "counts"]
 
@@ -61,11 +63,11 @@ def claims_page(
         for paper, name in names.items()
         for (section, why), group in groupby(data[paper], lambda datum: (datum.section, datum.why))
     ]
-    parts = [_INTRODUCTION, markdown([["paper", *COUNTS], *table])]
-    parts += ["## Judged", markdown([HEADING, *claims])]
+    parts = [_INTRODUCTION, Table(headings=["paper", *COUNTS], rows=table).markdown]
+    parts += ["## Judged", Table(headings=HEADING, rows=claims).markdown]
     if figures:
         heading = ["paper", "section", "the paper's figures", "why they are not judged"]
-        parts += ["## Not judged", markdown([heading, *figures])]
+        parts += ["## Not judged", Table(headings=heading, rows=figures).markdown]
     return "\n\n".join(parts) + "\n"
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
 from sw_driver.numbers import check_name, split_entries
+from sw_driver.report import SILENT, Report, Table, Watch, count
 
-from .claims import claims_page
+from .claims import COUNTS, claims_page, counts
 from .reproduction import Experiment, Progress, page
 
-__all__ = ["ALL", "PAPERS", "claims", "reproduce", "write_claims", "write_files", "write_page"]
+__all__ = ["ALL", "PAPERS", "report", "reproduce", "write_claims", "write_files", "write_page"]
 
 ALL = "all"
 """In the place of a paper: each of them, with all experiments."""
@@ -31,6 +34,60 @@ PAPERS = {
 """The module of each paper, with its ``EXPERIMENTS``, the ``INTRODUCTION`` of its page and the
 ``DATA`` that are not judged, and, in ``REFUSED``, why an experiment of the paper is not among them,
 if there is one."""
+
+
+def report(
+    paper: str,
+    names: Sequence[str] = (),
+    settings: Sequence[str] = (),
+    *,
+    folder: Path | None = None,
+    watch: Watch = SILENT,
+) -> Report:
+    """Return experiments of a paper, or how many claims of :data:`ALL` papers are met.
+
+    Of one paper, the report is not good while a claim is missed. Into ``folder`` figures and
+    pictures are written, into a folder of the paper's name, and, with all experiments, its page;
+    with all papers, the page of all claims, too. Raises as :func:`reproduce` does.
+    """
+    makers = reproduce(paper, names, settings, watch.say)
+    jobs = [(of, name, make) for of, made in makers.items() for name, make in made.items()]
+    done: dict[str, dict[str, Experiment]] = {of: {} for of in makers}
+    written: dict[str, dict[str, list[Path]]] = {of: {} for of in makers}
+    took_s = dict.fromkeys(makers, 0.0)
+    results: list[dict[str, Any]] = []
+    parts: list[Table | str] = []
+    for of, name, make in watch.track(jobs):
+        began_s = time.monotonic()
+        made = done[of][name] = make()
+        if folder is not None:
+            own = folder / of
+            own.mkdir(parents=True, exist_ok=True)
+            written[of][name] = write_files(own, name, made)
+        label = f"{of}/{name}" if paper == ALL else name
+        parts += made.report.lines
+        results += [{"experiment": label, **row} for row in made.report.results]
+        took_s[of] += time.monotonic() - began_s
+        watch.log(f"{label}: {time.monotonic() - began_s:.1f} s")
+    pages: list[Path] = []
+    if folder is not None:
+        for of in done:
+            pages += write_page(of, folder, done[of], written[of])
+        pages += write_claims(folder, done)
+    if paper == ALL:
+        took_s[ALL] = sum(took_s.values())
+        rows = [[of, *map(count, n), f"{took_s[of]:.1f}"] for of, n in counts(done).items()]
+        parts = [Table(title="Claims", headings=["paper", *COUNTS, "s"], rows=rows)]
+    else:
+        pages = [*chain(*written[paper].values()), *pages]
+    return Report(
+        results=results,
+        parts=parts,
+        machine={"changes": split_entries(settings)},
+        workload={"papers": [*done]},
+        files=pages,
+        is_good=paper == ALL or all(row["verdict"] != "missed" for row in results),
+    )
 
 
 def reproduce(
@@ -62,15 +119,6 @@ def reproduce(
     changes = split_entries(settings)
     chosen = list(experiments) if not names or "all" in names else list(dict.fromkeys(names))
     return {paper: {name: partial(experiments[name], changes, progress) for name in chosen}}
-
-
-def claims(done: Mapping[str, Experiment]) -> list[dict[str, Any]]:
-    """The claims of experiments, by their names, as JSON has them."""
-    return [
-        {"experiment": experiment, "claim": name, **claim.describe()}
-        for experiment, made in done.items()
-        for name, claim in made.claims.items()
-    ]
 
 
 def write_files(folder: Path, name: str, made: Experiment) -> list[Path]:

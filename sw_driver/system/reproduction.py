@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isinf
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from sw_driver.numbers import MOST, check_integer, check_name, check_number
+from sw_driver.report import Report, Table
 
 __all__ = [
     "HEADING",
     "LEGEND",
     "MARKS",
     "VERDICTS",
-    "Block",
     "Changes",
     "Claim",
     "Datum",
@@ -28,7 +28,6 @@ __all__ = [
     "claims",
     "data",
     "given",
-    "markdown",
     "page",
     "predicted",
     "tally",
@@ -54,9 +53,6 @@ Changes: TypeAlias = Mapping[str, str]
 
 Progress: TypeAlias = Callable[[str], None]
 """Told what is being done now."""
-
-Block: TypeAlias = list[list[str]] | str
-"""A table, its heading first, or a paragraph."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,19 +280,23 @@ class Experiment:
         return [*self.notes, *[f"Missed: {self.why_missed}"] * (missed and bool(self.why_missed))]
 
     @property
-    def blocks(self) -> Iterator[Block]:
-        """What a page and a terminal show of it."""
+    def report(self) -> Report:
+        """What a page and a terminal show of it, with its claims as results."""
+        claims = self.claims
+        parts: list[Table | str] = []
         if self.rows:
             columns = list(dict.fromkeys(column for row in self.rows for column in row))
-            yield [columns, *([str(row.get(each, "")) for each in columns] for row in self.rows)]
-        yield from self._notes
+            cells = [[str(row.get(column, "")) for column in columns] for row in self.rows]
+            parts.append(Table(headings=columns, rows=cells))
+        parts += self._notes
         if self.quoted:
-            rows = ([name, each.section, *each.beside] for name, each in self.quoted.items())
-            yield [HEADING, *rows]
-        claims = self.claims
+            rows = [[name, claim.section, *claim.beside] for name, claim in self.quoted.items()]
+            parts.append(Table(headings=HEADING, rows=rows))
         if claims:
-            sections = ", ".join(dict.fromkeys(each.section for each in claims.values()))
-            yield f"Claims ({sections}): {tally(claims.values())}."
+            sections = ", ".join(dict.fromkeys(claim.section for claim in claims.values()))
+            parts.append(f"Claims ({sections}): {tally(claims.values())}.")
+        results = [{"claim": name, **claim.describe()} for name, claim in claims.items()]
+        return Report(title=self.title, parts=parts, results=results)
 
     def describe(self) -> dict[str, Any]:
         """All of its figures, as JSON has them."""
@@ -339,13 +339,6 @@ def page(
         )
     parts = [introduction.strip(), LEGEND.strip(), counted]
     for name, made in experiments.items():
-        parts.append(f"## {made.title}")
-        parts += [each if isinstance(each, str) else markdown(each) for each in made.blocks]
+        parts.append(made.report.markdown.strip())
         parts += [f"![{made.title}]({picture})" for picture in pictures.get(name, ())]
     return "\n\n".join(parts) + "\n"
-
-
-def markdown(table: list[list[str]]) -> str:
-    """A table as Markdown has it, its heading first."""
-    heading, *rows = (f"|{'|'.join(row)}|" for row in table)
-    return "\n".join([heading, "|---" + "|--:" * (len(table[0]) - 1) + "|", *rows])

@@ -9,10 +9,9 @@ from typing import Any
 
 from sw_driver.machine.presets import PRESETS
 from sw_driver.report import SILENT, Report, Table, Watch, engineering
-
-from .summary import alive_bytes, described, summary
-from .trace import KINDS, SUFFIX, Trace
-from .what import load_workload
+from sw_driver.workload.summary import alive_bytes, described, summary
+from sw_driver.workload.trace import KINDS, SUFFIX, Trace
+from sw_driver.workload.what import load_workload
 
 __all__ = ["report"]
 
