@@ -42,6 +42,7 @@ __all__ = [
     "driving",
     "exclusive",
     "integer",
+    "new_folder",
     "open_device",
     "output_folder",
     "print_files",
@@ -241,6 +242,19 @@ def output_folder(given: Path | None, name: str) -> Path:
     if not os.access(folder, os.W_OK):
         raise Refusal(f"the folder {str(folder)!r} cannot be written: give another with --out")
     return folder
+
+
+def new_folder(given: Path | None) -> Path | None:
+    """Return the folder that was given, which can be made and written to when there is a result."""
+    if given is None:
+        return None
+    there = next(path for path in (given.absolute(), *given.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise Refusal(
+            f"the folder {str(given)!r} cannot be written, as {str(there)!r} is none that can: "
+            "give another with --out"
+        )
+    return given
 
 
 def open_device(

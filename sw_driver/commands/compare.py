@@ -14,7 +14,7 @@ from . import (
     Refusal,
     Settings,
     integer,
-    output_folder,
+    new_folder,
     turning,
 )
 from .screen import Screen, show
@@ -77,7 +77,7 @@ def run(what: str, /, *others: str, options: Annotated[Options, FLAT] = Options(
             changes=changes,
             recompute=options.recompute,
             rule=options.rule,
-            folder=options.out and output_folder(options.out, "compare"),
+            folder=new_folder(options.out),
             watch=watch,
         )
     return show(made, options)

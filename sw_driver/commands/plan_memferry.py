@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, integer, output_folder, turning
+from . import FLAT, OutputFolder, OutputOptions, Refusal, integer, new_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
@@ -59,7 +59,7 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
             reserve=options.reserve,
             device=options.device,
             rule=options.rule,
-            folder=options.out and output_folder(options.out, "plan"),
+            folder=new_folder(options.out),
             watch=watch,
         )
     return show(made, options)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, output_folder, turning
+from . import FLAT, OutputFolder, OutputOptions, Refusal, new_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
@@ -51,7 +51,7 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
             fast=options.fast,
             slow=options.slow,
             rule=options.rule,
-            folder=options.out and output_folder(options.out, "plan"),
+            folder=new_folder(options.out),
             watch=watch,
         )
     return show(made, options)

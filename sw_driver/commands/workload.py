@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, output_folder, turning
+from . import FLAT, OutputFolder, OutputOptions, Refusal, new_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
@@ -42,6 +42,6 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
     from sw_driver.workload.trace import TraceError
 
     with turning(TraceError, into=Refusal), Screen(options) as watch:
-        folder = options.out and output_folder(options.out, "workload")
+        folder = new_folder(options.out)
         made = report(what, rule=options.rule, folder=folder, watch=watch)
     return show(made, options)

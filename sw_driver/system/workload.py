@@ -30,6 +30,7 @@ def report(
     results, known = summary(trace, gpu.cost), described(trace)
     files: list[Path] = []
     if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         files.append(_draw(trace, folder / f"{trace.name}.svg"))
         if ".py:" in what:
             files.append(folder / f"{trace.name}{SUFFIX}")

@@ -41,7 +41,7 @@ def test_the_plan_is_printed_as_json(chain: str, capsys: pytest.CaptureFixture[s
     for fast in ("60%", "122400000"):
         assert main(["plan", "sentinel", chain, "--fast", fast, "--json"]) == 0
         output = capsys.readouterr()
-        figures = json.loads(output.out)
+        figures = json.loads(output.out)["results"]
         assert [*figures][:8] == [
             "interval_layers", "pool_bytes", "lower_bound_bytes", "cases", "moved_bytes",
             "step_ns", "fast_only_ns", "slow_only_ns",
@@ -85,7 +85,7 @@ def test_a_person_sees_the_loss_what_moves_and_other_sizes(
 
 def test_tensors_without_names_go_by_number_and_layer(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "sentinel", "dcgan", "--fast", "40%", "--json"]) == 0
-    moving = json.loads(capsys.readouterr().out)["moving"]
+    moving = json.loads(capsys.readouterr().out)["results"]["moving"]
     assert len(moving) == 10
     moved = [each["moved_bytes"] for each in moving]
     assert moved == sorted(moved, reverse=True)
@@ -95,7 +95,7 @@ def test_tensors_without_names_go_by_number_and_layer(capsys: pytest.CaptureFixt
 def test_machines_go_by_their_slow_memory(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
     for slow, machine in TIERS.items():
         assert main(["plan", "sentinel", chain, "--fast", "60%", "--slow", slow, "--json"]) == 0
-        figures = json.loads(capsys.readouterr().out)
+        figures = json.loads(capsys.readouterr().out)["results"]
         slow_ns = 19 * 34e9 / (machine.links[0].rate(writing=False) / MB)
         slow_ns += sum(map(machine.devices[0].compute_ns, CHAIN.ops))
         if machine.keys[f"{machine.devices[0].name}.cache_bytes"].value < 34 * MB:

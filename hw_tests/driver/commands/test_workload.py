@@ -53,7 +53,7 @@ def test_a_network_of_ones_own_is_captured_and_written(
     assert (picture.name, trace.name) == ("users.net.svg", "users.net.json.gz")
     for word in ("forward", "backward", "update", "activation"):
         assert f"{word} -->" in picture.read_text()
-    assert figures["phases"][0] == {
+    assert figures["results"]["phases"][0] == {
         "phase": "forward",
         "operations": 2,
         "flops": 2 * 8 * 4 * 2 + 8 * 2,

@@ -23,7 +23,6 @@ from sw_driver.system.claims import COUNTS
 from sw_driver.system.once import once
 from sw_driver.system.reproduction import (
     LEGEND,
-    Block,
     Changes,
     Claim,
     Datum,
@@ -137,12 +136,12 @@ def test_a_page_has_all_rows_claims_reasons_and_pictures() -> None:
 
 
 def test_why_claims_are_missed_is_shown_while_one_is() -> None:
-    def blocks(ours: float) -> list[Block]:
+    def page_of(ours: float) -> str:
         claim = predicted(ours, 4, section="1", band=0)
-        return [*_experiment(quoted={"q": claim}, why_missed="2 + 2 is 4.").blocks]
+        return _experiment(quoted={"q": claim}, why_missed="2 + 2 is 4.").report.markdown
 
-    assert "Missed: 2 + 2 is 4." in blocks(5)
-    assert not any("Missed" in block for block in blocks(4) if isinstance(block, str))
+    assert "\nMissed: 2 + 2 is 4.\n" in page_of(5)
+    assert "Missed" not in page_of(4)
 
 
 def test_no_claim_hides_behind_another() -> None:
@@ -185,8 +184,8 @@ def test_json_is_the_list_of_claims(
     output = capsys.readouterr()
     assert output.err == ""
     names = ("experiment", "claim", "section", "paper", "ours", "unit", "mark", "band", "verdict")
-    assert [tuple(each) for each in json.loads(output.out)] == 2 * [names]
-    assert [tuple(each.values()) for each in json.loads(output.out)] == [
+    assert [tuple(each) for each in json.loads(output.out)["results"]] == 2 * [names]
+    assert [tuple(each.values()) for each in json.loads(output.out)["results"]] == [
         ("one", "a y, c", "2.1", 4, 2, "s", "calibrated", 0.5, "met"),
         ("one", "at most 3", "2.2", 3, 2, "x", "predicted", [None, 3], "met"),
     ]
@@ -201,7 +200,7 @@ def test_a_claim_that_is_missed_fails(
         shown = capsys.readouterr().out
         assert "6.00 (4.00, +50.0%) MISSED" in shown
     assert main(["reproduce", "toy", "two", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)[0]["verdict"] == "missed"
+    assert json.loads(capsys.readouterr().out)["results"][0]["verdict"] == "missed"
     assert main(["reproduce", "toy", "two", "--quiet"]) == 1
     assert capsys.readouterr() == ("", "")
     paper["two"] = _experiment(rows=[{"a": "y", "c": predicted(5, 4, section="3", band=0.25)}])
@@ -277,7 +276,7 @@ def test_all_papers_have_a_page_of_all_claims(
     assert ["toy", "2", "2", "0", "1"] in [line[:-1] for line in shown]
     assert ["all", "3", "2", "1", "1"] in [line[:-1] for line in shown]
     pages = [str(tmp_path / f"{name}.md") for name in ("toy", "other", "claims")]
-    assert output.out.splitlines()[-3:] == pages
+    assert output.out.split()[-3:] == pages
     assert "other/two: " in output.err
     text = (tmp_path / "claims.md").read_text()
     assert text.partition("with the\nreason.\n\n")[2] == (
@@ -304,7 +303,7 @@ def test_json_of_all_papers_names_theirs(
     two: dict[str, Experiment], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["reproduce", "all", "--json"]) == 0
-    claims = json.loads(capsys.readouterr().out)
+    claims = json.loads(capsys.readouterr().out)["results"]
     assert [each["experiment"] for each in claims] == [*2 * ["toy/one"], "other/two"]
     assert claims[-1]["verdict"] == "missed"
 
@@ -464,9 +463,8 @@ def test_a_wrong_name_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFix
         assert_refused(capsys, ["reproduce", *names, "--out", str(tmp_path / "new")], ["did you"])
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").touch()
-    assert_refused(
-        capsys, ["reproduce", "axdimm", "--out", str(tmp_path / "file")], ["cannot create"]
-    )
+    out = str(tmp_path / "file" / "new")
+    assert_refused(capsys, ["reproduce", "axdimm", "--out", out], ["cannot be written", "file'"])
 
 
 def test_the_table_is_printed_with_notes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sw_driver.workload import Op, Tensor, Trace, TraceError, load_trace, peak_bytes
-from sw_driver.workload.summary import alive_bytes, summary
+from sw_driver.workload.summary import alive_bytes, described, summary
 from sw_driver.workload.trace import Stage
 
 
@@ -68,8 +68,9 @@ def test_bytes_are_there_from_allocation_to_free() -> None:
 
 
 def test_the_summary_is_worked_by_hand() -> None:
+    known = described(TRACE)
+    assert (known["layers"], known["parameters"], known["steps"]) == (2, 25 + 100, 1)
     figures = summary(TRACE, lambda op: op.nbytes)
-    assert (figures["layers"], figures["parameters"], figures["steps"]) == (2, 25 + 100, 1)
     assert figures["peak"] == {
         "operation": 3, "kind": "kind3", "layer": "first", "phase": "backward", "nbytes": 630,
     }  # fmt: skip

@@ -63,7 +63,7 @@ def draw(
     files = []
     for figure, (name, shows) in zip(pictures, PICTURES.items(), strict=True):
         figure.suptitle(f"{shows}: {title}", fontsize="medium")
-        files.append(save(figure, folder / name))
+        files.append(save(figure, folder / f"{name}.svg"))
     return files
 
 

@@ -127,7 +127,7 @@ def report(
         first, outcomes = next(iter(rows)), [row.outcome for row in next(iter(rows.values()))]
         cases = varied(traces[first], base, outcomes, watch.say)
         pictures = folder / "compare"
-        pictures.mkdir(exist_ok=True)
+        pictures.mkdir(parents=True, exist_ok=True)
         drawn = draw(f"{first} on {where}", rows[first], cases, capacity, pictures)
         words = ["nearmem", "compare", *names, "--machine", machine]
         words += [f"--set={key}={value}" for key, value in changes.items()]

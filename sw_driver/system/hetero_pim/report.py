@@ -99,6 +99,7 @@ def report(
         ids = offered(rows, percent / 100, types=types)
         timeline = _schedule(trace, ids, Costs(config=config, gpu_use=use), cores, results)
         if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
             files = [folder / f"timeline.{ending}" for ending in ("json.gz", "svg", "png")]
             for file in files:
                 timeline.write(file)

@@ -69,6 +69,7 @@ def report(
     figures = told(profile, planner, plan)
     files: list[Path] = []
     if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         files = [folder / "profile.json"]
         write_profile(files[0], profile)
         files += draw(profile, System(plan=plan), folder / "timeline")

@@ -84,6 +84,7 @@ def report(
     ]
     files: list[Path] = []
     if timeline is not None and folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         files = [folder / f"timeline.{ending}" for ending in ("json.gz", "svg", "png")]
         for file in files:
             timeline.write(file)

@@ -69,7 +69,7 @@ def test_the_command_fails_for_what_is_missed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["reproduce", "memferry", "figure12", "--json", "--out", str(tmp_path)]) == 0
-    claims = json.loads(capsys.readouterr().out)
+    claims = json.loads(capsys.readouterr().out)["results"]
     assert [each["verdict"] for each in claims] == ["met"] * 3
     assert (tmp_path / "memferry" / "figure12.svg").exists()
     assert not (tmp_path / "memferry.md").exists()
