@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.table import Column, Table
 
 from sw_driver.cli import main
 from sw_driver.commands.screen import in_lines, print_table
+from sw_driver.report import Table
 
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
 BOXES = re.compile(r"[\s\u2500-\u257f]+")
@@ -65,8 +65,8 @@ def test_a_number_keeps_its_unit(width: int, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TERM", "xterm")
     shown = Terminal()
     monkeypatch.setattr(sys, "stdout", shown)
-    table = Table("what", Column("a", justify="right"), Column("b", justify="right"))
-    table.add_row("some words that may be broken", "861.34 MP/s", "4,467,400 (94.3%)")
+    row = ["some words that may be broken", "861.34 MP/s", "4,467,400 (94.3%)"]
+    table = Table(headings=["what", "a", "b"], rows=[row])
     print_table(table)
     assert "861.34 MP/s" in shown.getvalue()
     assert "4,467,400 (94.3%)" in shown.getvalue()
