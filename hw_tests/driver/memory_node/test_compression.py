@@ -7,8 +7,8 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from golden.memory_node.compression import compressed, expanded
 from hw.memory_node.config import MEMORY_NODE_PRESETS
+from hw_tests.driver.memory_node.compression import compressed, expanded
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.memory_node import DeviceNode, Direction, Placement
 from sw_driver.memory_node.backends.golden import GoldenNetwork

@@ -14,22 +14,17 @@ import pytest
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from golden.memory_node import (
-    Flit,
-    LinkRules,
-    Operation,
-    Packet,
-    Phit,
-    PortChecker,
-    phits_of,
-)
+from golden.memory_node.packet import Operation, Packet
 from hw.memory_node.flit import CHANNELS
 from hw.memory_node.flit import Flit as PassedFlit
 from hw.memory_node.link.config import LINK_PRESETS
 from hw_tests.bench import bench_parameters
+from hw_tests.memory_node.link.checker import LinkRules, PortChecker
+from hw_tests.memory_node.link.flit import Flit
 from hw_tests.memory_node.link.formula import fabric_cycles
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
 from hw_tests.memory_node.link.peer import Habits, LinkPeer
+from hw_tests.memory_node.link.phits import Phit, phits_of
 from hw_tests.stalls import STALLS
 from hw_tests.streams import StreamSink, StreamSource, pack, unpack, value_of
 from sw_driver.predict.memory_node import LinkCycles

@@ -6,7 +6,7 @@ import random
 from collections import deque
 from dataclasses import dataclass
 
-from golden.memory_node import Phit
+from hw_tests.memory_node.link.phits import Phit
 
 __all__ = ["NOISES", "Noise", "NoisyWire"]
 

@@ -6,8 +6,9 @@ import random
 from collections import deque
 from dataclasses import dataclass
 
-from golden.memory_node import Flit, LinkRules, Phit, PhitReader, phits_of
-from golden.memory_node.checker import CHANNELS
+from hw_tests.memory_node.link.checker import CHANNELS, LinkRules
+from hw_tests.memory_node.link.flit import Flit
+from hw_tests.memory_node.link.phits import Phit, PhitReader, phits_of
 
 __all__ = ["Habits", "LinkPeer", "Message"]
 

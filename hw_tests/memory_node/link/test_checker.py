@@ -6,19 +6,12 @@ import random
 
 import pytest
 
-from golden.memory_node import (
-    Flit,
-    LinkRules,
-    Operation,
-    Packet,
-    Phit,
-    PhitReader,
-    PortChecker,
-    crc32c,
-    phits_of,
-)
+from golden.memory_node.packet import Operation, Packet
+from hw_tests.memory_node.link.checker import LinkRules, PortChecker
+from hw_tests.memory_node.link.flit import Flit, crc32c
 from hw_tests.memory_node.link.noise import NOISES, NoisyWire
 from hw_tests.memory_node.link.peer import Habits, LinkPeer
+from hw_tests.memory_node.link.phits import Phit, PhitReader, phits_of
 
 RULES = LinkRules(
     phit_bytes=24, buffer_flits=5, replay_flits=16, retry_cycles=120, keepalive_cycles=40

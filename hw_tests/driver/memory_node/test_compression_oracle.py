@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from golden.memory_node.compression import compressed, expanded
+from hw_tests.driver.memory_node.compression import compressed, expanded
 
 
 def test_a_block_by_hand() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .packet import LINE_BYTES
+from golden.memory_node.packet import LINE_BYTES
 
 __all__ = ["compressed", "expanded"]
 
