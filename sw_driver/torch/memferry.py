@@ -181,7 +181,7 @@ class MemFerry:
     optimizer
         One of PyTorch's, of the model's parameters. Its state is in the host's memory afterwards.
     plan
-        What ``nearmem plan memferry --json`` prints, or a file of that.
+        What ``nearmem plan memferry --json`` prints, its results, or a file of either.
     device
         Where the model is computed, by default where its parameters are: the CPU, or a GPU with
         CUDA. Buffers are moved there.
@@ -441,8 +441,9 @@ def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -
     """The layers in the plan's order."""
     try:
         found = plan if isinstance(plan, Mapping) else json.loads(Path(plan).read_text("utf-8-sig"))
+        found = found.get("results", found)
         modes, stay = dict(found["modes"]), list(found["gradients_on_gpu"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"plan is {shown(plan)}: expected what `nearmem plan memferry --json` prints, with "
             "modes and gradients_on_gpu"

@@ -535,6 +535,7 @@ def test_bad_input(tmp_path: Path) -> None:
     refused("layer of the plan is 'y'", plan=SMALL | {"gradients_on_gpu": ["y"]})
     refused("mode of '1' is 'GPU': .*GFGB, DHA, DFGB", plan=SMALL | {"modes": modes | {"1": "GPU"}})
     refused("with modes and gradients_on_gpu", plan={"modes": {}})
+    refused("with modes and gradients_on_gpu", plan={"results": [SMALL]})
     refused("budget_bytes is 20991.* take 20992", budget_bytes=20991)
     refused("2 of the optimizer's 2 parameters", optimizer=adam(nn.Linear(2, 2)))
     refused("device's type is 'meta': expected one of cpu, cuda", device="meta")
@@ -547,7 +548,7 @@ def test_bad_input(tmp_path: Path) -> None:
     MemFerry(model, torch.optim.SparseAdam(model.parameters()), plan=plan)
     with pytest.raises(InvalidArgumentError, match=r"'0.weight' is torch.sparse_coo: expected a"):
         model(TOKENS[:4]).sum().backward()
-    (tmp_path / "plan.json").write_text(json.dumps(SMALL))
+    (tmp_path / "plan.json").write_text(json.dumps({"results": SMALL, "files": []}))
     model = small()
     MemFerry(model, optimizer := adam(model), plan=tmp_path / "plan.json", budget_bytes=20992)
     model[0].weight.data = torch.zeros(16, 64)
