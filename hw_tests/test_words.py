@@ -1,0 +1,99 @@
+"""Words that a reader understands at once: docstrings and names, beyond what ruff checks.
+
+``python hw_tests/test_words.py PATH...`` lists what is wrong in files and folders.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DONE = ()
+"""Rooms whose words are held to these rules."""
+
+FRAGMENT = re.compile(
+    r"(Of|What|Who|Whose|How|Whether|Where|Which|So many|So much|As|By|In which|That|Those|Its|It"
+    r"|Has|Is)\b"
+)
+VAGUE = {"each", "found", "told", "asked", "said", "how", "what", "of"}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield docstrings of modules, classes, functions and attributes, with their lines."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", ())
+        if not isinstance(body, list):
+            continue
+        for before, after in pairwise([node, *body]):
+            if not isinstance(before, (*DOCUMENTED, ast.Assign, ast.AnnAssign)):
+                continue
+            if before in body and isinstance(before, DOCUMENTED):
+                continue
+            match after:
+                case ast.Expr(value=ast.Constant(value=str() as text)):
+                    yield after.lineno, text
+
+
+def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield variables, parameters and fields, with their lines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def _undocumented(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield public methods without a docstring of classes that inherit from none."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and not node.bases and not node.name.startswith("_"):
+            for method in node.body:
+                is_method = isinstance(method, ast.FunctionDef)
+                if not is_method or method.name.startswith("_") or method.name == "elaborate":
+                    continue
+                if not ast.get_docstring(method):
+                    yield method.lineno, method.name
+
+
+def faults(path: Path) -> list[str]:
+    """Return what is wrong in a file, each with its line."""
+    tree = ast.parse(path.read_text())
+    wrong = [(n, f"begins with {m[0]!r}") for n, t in _docstrings(tree) if (m := FRAGMENT.match(t))]
+    wrong += [(n, f"is named {name!r}") for n, name in _names(tree) if name in VAGUE]
+    wrong += [(n, f"{name} has no docstring") for n, name in _undocumented(tree)]
+    return [f"{path}:{line}: {text}" for line, text in sorted(wrong)]
+
+
+def files(*places: str | Path) -> Iterator[Path]:
+    """Yield the Python files in files and folders."""
+    for place in map(Path, places):
+        yield from [place] if place.is_file() else sorted(place.rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", DONE)
+def test_words_are_plain(room: str) -> None:
+    assert not [fault for path in files(ROOT / room) for fault in faults(path)]
+
+
+def test_faults_are_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "words.py"
+    path.write_text(
+        '"""What it is."""\nlane: int = 1\n"""So many."""\nclass A:\n    "A thing."\n'
+        "    def go(self, what):\n        for each in what:\n            self.found = each\n"
+    )
+    lines = [fault.split(":")[1] for fault in faults(path)]
+    assert lines == ["1", "3", "6", "6", "7", "8"]
+
+
+if __name__ == "__main__":
+    print("\n".join(fault for path in files(*sys.argv[1:]) for fault in faults(path)))
