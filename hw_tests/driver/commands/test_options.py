@@ -198,7 +198,7 @@ def test_files_of_other_editors_are_read(
     file = tmp_path / "module.toml"
     file.write_bytes(f'preset = "axdimm"{end}lanes = 4{end}'.encode(encoding))
     assert main(["config", str(file), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["lanes"] == 4
+    assert json.loads(capsys.readouterr().out)["results"]["lanes"] == 4
     profile = tmp_path / "profile.csv"
     profile.write_bytes(f"operation,time,accesses{end}a,1e+3,5{end}".encode(encoding))
     assert main(["plan", "hetero-pim", str(profile), "--json"]) == 0
@@ -300,5 +300,5 @@ def test_builds_are_listed_removed_and_limited(
     assert main(["cache"]) == 0
     assert "build two" in capsys.readouterr().out
     assert main(["cache", "--clear", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["builds"]) == 2
+    assert len(json.loads(capsys.readouterr().out)["results"]["builds"]) == 2
     assert buildcache.cached_builds() == []
