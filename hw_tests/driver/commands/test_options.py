@@ -122,7 +122,7 @@ def test_a_list_in_a_sweeps_file_is_an_axis(
     file.write_text('preset = "tiny"\nlanes = [1, 2]\ncount = 1_000\nblock_bytes = 512\n')
     command = ["sweep", "--backend", "cycles", "--config", str(file), "--out", str(tmp_path)]
     assert main([*command, "--set", "block_bytes=1KiB", "--jobs", "1", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["results"]
     assert [(row["lanes"], row["block_bytes"], row["count"]) for row in rows] == [
         (1, 1024, 1000),
         (2, 1024, 1000),
