@@ -109,10 +109,10 @@ def test_a_job_takes_file_settings_and_options(
     options = ["--set", "block_bytes=8KiB", "--capacity-mib", "32", "--steps", "1", "--json"]
     command = ["sim", "--backend", "cycles", "--config", str(file), "--out", str(tmp_path)]
     assert main([*command, *options]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert (figures["lanes"], figures["block_bytes"]) == (4, 8192)
-    assert figures["capacity_bytes"] == 32 << 20
-    assert figures["configuration"]["controller"]["refresh"] is False
+    machine = json.loads(capsys.readouterr().out)["machine"]
+    assert (machine["lanes"], machine["block_bytes"]) == (4, 8192)
+    assert machine["capacity_bytes"] == 32 << 20
+    assert machine["controller"]["refresh"] is False
 
 
 def test_a_list_in_a_sweeps_file_is_an_axis(
