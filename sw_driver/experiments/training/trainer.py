@@ -148,9 +148,9 @@ def training_rule(device: Axdimm) -> UpdateRule:
     if rule.name not in TRAINING_RULES:
         raise InvalidArgumentError(
             f"rules is {','.join(device.rules(0))!r}: {rule.name} loads "
-            f"{', '.join(rule.inputs) or 'nothing'} and stores {', '.join(rule.outputs) or 'nothing'}: "
-            "training takes a rule that updates p, and its own state, by g: one of "
-            f"{', '.join(TRAINING_RULES)}",
+            f"{', '.join(rule.inputs) or 'nothing'} and stores "
+            f"{', '.join(rule.outputs) or 'nothing'}: training takes a rule that updates p, and "
+            f"its own state, by g: one of {', '.join(TRAINING_RULES)}",
             rule=rule.name,
         )
     return rule
