@@ -13,7 +13,7 @@ from hw_tests.driver.pim.pim_doubles import RacingPim, StuckPim, TimedPim
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.commands import pim as command
-from sw_driver.experiments.pim import measure, networks
+from sw_driver.experiments.pim import measure, networks, validation
 from sw_driver.experiments.pim.measure import Job
 from sw_driver.experiments.pim.networks import named_layer
 from sw_driver.experiments.pim.validation import starts
@@ -121,7 +121,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pim", *OWN, *sides, "--pass", "backward-filter", "--json"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
-    figures = json.loads(output.out)
+    document = json.loads(output.out)
+    figures, workload = document["results"], document["workload"]
+    assert document["machine"]["bank_bytes"] == figures["bank_bytes"]
+    assert workload["layers"] == [f"convolution, {figures['layers'][0]['sizes']}"]
+    assert (workload["pass"], workload["seed"]) == ("backward-filter", 1)
     assert figures["backend"] == "golden"
     assert (figures["cycles"], figures["busy"], figures["wrong_results"]) == (None, None, None)
     (layer,) = figures["layers"]
@@ -136,7 +140,7 @@ def test_whole_groups(capsys: pytest.CaptureFixture[str]) -> None:
     """As in the paper (III-C): 241 units, of which 18 banks have 249."""
     for options, banks in ((["--whole-groups"], 18), ([], 32)):
         assert main(["pim", "--layer", "conv1", *SMALL, *options, "--json"]) == 0
-        (record,) = json.loads(capsys.readouterr().out)["layers"][0]["records"]
+        (record,) = json.loads(capsys.readouterr().out)["results"]["layers"][0]["records"]
         assert record["banks"] == list(range(banks))
 
 
@@ -153,7 +157,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def figures_of(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     assert main(["pim", "--backend", "timed", "--json", *options]) == 0
-    return json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)["results"]
 
 
 @pytest.mark.usefixtures("timed")
@@ -212,7 +216,7 @@ def test_works_that_complete_while_others_are_offered(
     monkeypatch.setitem(backends.PIM_BACKENDS, "racing", lambda config, _: RacingPim(config))
     options = ["--backend", "racing", "--pass", "backward-input", "--stride", "2", "--json"]
     assert main(["pim", *OWN, *options]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    figures = json.loads(capsys.readouterr().out)["results"]
     (layer,) = figures["layers"]
     assert len(layer["records"]) == layer["works"] > 8
     assert figures["wrong_results"] == 0
@@ -257,7 +261,7 @@ def test_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     # Not all banks, so that what is held is not the share of the banks.
     run = ["pim", "--backend", "timed", "--pairs", "--whole-groups", *SMALL]
     assert main([*run, "--json"]) == 0
-    measured = json.loads(capsys.readouterr().out)
+    measured = json.loads(capsys.readouterr().out)["results"]
     for figures, (network, *names, pass_name) in zip(measured, pairs, strict=True):
         said = [(layer["layer"], layer["pass"]) for layer in figures["layers"]]
         assert said == [(f"{network} {name}", pass_name) for name in names]
@@ -273,7 +277,7 @@ def test_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     printed = " ".join(capsys.readouterr().out.split())
     for figures in measured:
         shares = ("held_together", "held", "utilisation_together", "utilisation")
-        assert " │ ".join(f"{figures[name]:.1%}" for name in shares) in printed
+        assert " ".join(f"{figures[name]:.1%}" for name in shares) in printed
 
 
 def test_a_wrong_result_of_a_pair_fails(
@@ -328,7 +332,7 @@ def test_a_layer_too_large_for_the_simulated_stack(
     for inputs, bank_bytes in ((10, 1 << 10), (300, 1 << 14)):
         options = ["--config", "tiny", "--fully-connected", f"2,{inputs},20", "--json"]
         assert main(["pim", *options]) == 0
-        assert json.loads(capsys.readouterr().out)["bank_bytes"] == bank_bytes
+        assert json.loads(capsys.readouterr().out)["results"]["bank_bytes"] == bank_bytes
 
 
 def test_a_wrong_result_fails(
@@ -371,7 +375,7 @@ def test_the_seed_changes_a_validation(
     def cycles(seed: int, *more: str) -> list[int]:
         options = ["--config", "tiny", "--most-products", "20000", "--seed", str(seed), "--json"]
         assert main(["pim", "--validate", "1", *options, *more]) == 0
-        report = json.loads(capsys.readouterr().out)
+        report = json.loads(capsys.readouterr().out)["results"]
         return [each["rtl"]["cycles"] for each in report["compared"]]
 
     assert cycles(1) == cycles(1) != cycles(2)
@@ -382,13 +386,13 @@ def test_presets(capsys: pytest.CaptureFixture[str]) -> None:
     for preset, config in PIM_PRESETS.items():
         options = ["--fully-connected", "2,30,20", "--config", preset, "--json"]
         assert main(["pim", *options]) == 0
-        figures = json.loads(capsys.readouterr().out)
+        figures = json.loads(capsys.readouterr().out)["results"]
         assert (figures["units"], figures["banks"]) == (config.units, config.banks)
 
 
 def test_a_layer_in_the_cycle_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pim", "--backend", "cycles", *SMALL, "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    figures = json.loads(capsys.readouterr().out)["results"]
     (layer,) = figures["layers"]
     assert figures["wrong_results"] is None
     assert figures["simulated_cycles_per_host_second"] is None
@@ -403,9 +407,9 @@ def test_the_cycle_model_against_rtl(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], limit: str | None
 ) -> None:
     if limit is not None:
-        monkeypatch.setattr(command, limit, -1.0)
+        monkeypatch.setattr(validation, limit, -1.0)
     status = main(["pim", "--config", "tiny", "--validate", "2", "--json"])
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)["results"]
     assert status == (0 if limit is None else 1)
     assert len(report["compared"]) == 2
     for each in report["compared"]:
