@@ -185,7 +185,7 @@ def _running(
 def _refuse_others(options: Options, why: str, *names: str) -> None:
     """Raise :class:`Refusal`, which says ``why``, for the options of other jobs."""
     for name in (*_OWN_SIZES, "network", "layer", "pass_name", *names):
-        if getattr(options, name) is not None:
+        if getattr(options, name) != getattr(Options, name):
             option = name.removesuffix("_name").replace("_", "-")
             raise Refusal(f"{why}: leave --{option} out")
 
@@ -211,13 +211,8 @@ def _train(options: Options) -> Report:
     from sw_driver.pim.backends import open_pim
     from sw_driver.pim.device import Pim
 
-    alone = "validate", *_OWN_SIZES, "network", "layer", "images", "most_products", "pass_name"
-    others = options.pairs, options.whole_groups, options.seed != Options.seed
-    if any(others) or any(getattr(options, name) is not None for name in alone):
-        raise Refusal(
-            "--train has a network of its own, and nothing random: leave layers, --pairs, "
-            "--validate, --whole-groups and --seed out"
-        )
+    others = "images", "most_products", "pairs", "validate", "whole_groups", "seed"
+    _refuse_others(options, "--train has a network of its own, and nothing random", *others)
     if options.backend not in (None, "rtl"):
         raise Refusal(
             f"--train is in RTL, since {options.backend} has no cores: leave --backend "
@@ -300,15 +295,8 @@ def _layers(options: Options) -> list[Scaled]:
 def _validate(options: Options, runs: int) -> Report:
     from sw_driver.experiments.pim.validation import report
 
-    if options.dram_trace is not None:
-        raise Refusal("--validate runs many devices, --dram-trace is of one: give either")
-    if options.pairs:
-        raise Refusal("--validate has passes of its own, --pairs too: give either")
-    if options.backend is not None:
-        raise Refusal("--validate compares RTL and the cycle model: leave --backend out")
-    _refuse_others(options, "--validate has layers and passes of its own", "images")
-    if options.whole_groups:
-        raise Refusal("--validate offers all units, --whole-groups does not: give either")
+    others = "images", "backend", "pairs", "dram_trace", "whole_groups"
+    _refuse_others(options, "--validate has runs of its own, of all units", *others)
     with _running(options) as watch:
         return report(
             options.pim(),

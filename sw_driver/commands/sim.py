@@ -94,7 +94,6 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     from sw_driver.experiments.training.report import report, trainer_of
 
     folder = output_folder(options.out, "sim")
-    options = _with_rule(options)
     steps = options.steps or DEFAULT_STEPS[options.model]
     make = trainer_of(options.model, steps=steps, seed=options.seed)
     module = _module(options)
@@ -117,51 +116,31 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     return show(made, options)
 
 
-def _with_rule(options: Options) -> Options:
-    """``options`` with a ``--set rules=`` for ``--optimizer``."""
-    if options.optimizer is None:
-        return options
-    from sw_driver.experiments.settings import check_rule
-    from sw_driver.experiments.training.trainer import TRAINING_RULES
-    from sw_driver.numbers import split_entry
-
-    check_rule("--optimizer", options.optimizer, TRAINING_RULES)
-    if given := [entry for entry in options.set if split_entry(entry)[0] == "rules"]:
-        raise Refusal(
-            f"--optimizer is {options.optimizer!r} and --set is {given[0]!r}, which is the same "
-            "setting: give one of them"
-        )
-    return replace(options, set=(*options.set, f"rules={options.optimizer}"))
-
-
 def _module(options: Options) -> BackendOptions:
     """Return the module with the options' own settings and files."""
-    module = backend_options(options)
-    block_kib, capacity_mib = options.block_kib, options.capacity_mib
-    wanted = {
-        "lanes": options.lanes,
-        "block_bytes": options.block_bytes if block_kib is None else block_kib * KIB,
-        "capacity_bytes": None if capacity_mib is None else capacity_mib * MIB,
-    }
-    own = {name: value for name, value in wanted.items() if value is not None}
-    names = {
-        "lanes": "--lanes",
-        "block_bytes": "--block-bytes" if block_kib is None else "--block-kib",
-        "capacity_bytes": "--capacity-mib",
-    }
-    names["rows"] = names["capacity_bytes"]
-    given = own if capacity_mib is None else [*own, "rows"]
-    refuse_both(options.set, {name: names[name] for name in given})
+    from sw_driver.experiments.settings import check_rule
+    from sw_driver.experiments.training.trainer import TRAINING_RULES
+
+    if options.optimizer is not None:
+        check_rule("--optimizer", options.optimizer, TRAINING_RULES)
+    capacity_bytes = options.capacity_mib and options.capacity_mib * MIB
+    wanted = [
+        ("rules", "--optimizer", options.optimizer),
+        ("lanes", "--lanes", options.lanes),
+        ("block_bytes", "--block-bytes", options.block_bytes),
+        ("block_bytes", "--block-kib", options.block_kib and options.block_kib * KIB),
+        ("capacity_bytes", "--capacity-mib", capacity_bytes),
+    ]
+    own = {name: value for name, _, value in wanted if value is not None}
+    given = {name: option for name, option, value in wanted if value is not None}
+    if capacity_bytes is not None:
+        given["rows"] = given["capacity_bytes"]
+    refuse_both(options.set, given)
     window = None
     if options.wave_from is not None or options.wave_cycles is not None:
         if options.wave is None:
             raise Refusal("--wave-from and --wave-cycles are of a waveform: give --wave FILE, too")
         begin = options.wave_from or 0
         window = (begin, begin + (options.wave_cycles or 2**62))
-    return replace(
-        module,
-        settings={**module.settings, **own},
-        wave=options.wave,
-        wave_window=window,
-        dram_trace=options.dram_trace,
-    )
+    module = backend_options(options, **own)
+    return replace(module, wave=options.wave, wave_window=window, dram_trace=options.dram_trace)

@@ -45,7 +45,7 @@ def run(name: Literal["fcfs", "parallel"], /, options: Annotated[Options, FLAT] 
         experiment
     """
     from sw_driver.axdimm.backends import module_config
-    from sw_driver.experiments.study.report import report
+    from sw_driver.experiments.study import report
 
     with turning(ValueError, into=Refusal):
         config = module_config(backend_options(options, channels=1 if name == "fcfs" else 2))

@@ -295,21 +295,10 @@ def report(configurations: int, seed: int, watch: Watch = Watch()) -> Report:
     )
 
 
-def _described(comparison: Comparison) -> dict[str, Any]:
-    group, trial = comparison.group, comparison.trial
-    return {
-        "preset": group.preset,
-        **group.settings,
-        "placement": trial.placement,
-        "formats": asdict(trial.formats),
-        "addresses": trial.addresses,
-        "count": trial.count,
-        "rest_fabric_cycles": trial.rest_fabric_cycles,
-        "rtl": comparison.rtl,
-        "model": comparison.model,
-        "error": comparison.error,
-        "account_error": comparison.account_error,
-    }
+def _described(each: Comparison) -> dict[str, Any]:
+    said = {"preset": each.group.preset, **each.group.settings, **asdict(each.trial)}
+    said |= {"rtl": each.rtl, "model": each.model}
+    return said | {"error": each.error, "account_error": each.account_error}
 
 
 def _settings(comparison: Comparison) -> str:

@@ -79,7 +79,7 @@ def sim_arguments(folder: Path, *options: str) -> list[str]:
         (["--set", "rules=copy"], ["rules is 'copy'", "stores y", "by g", "adamw, "]),
         (["--optimizer", "adamm"], ["--optimizer is 'adamm'", "did you mean", "adamw, "]),
         (["--optimizer", "copy"], ["--optimizer is 'copy'", "expected one of", "rmsprop, sgd"]),
-        (["--optimizer", "sgd", "--set", "rules=sgd"], ["--optimizer", "'rules=sgd'", "one"]),
+        (["--optimizer", "sgd", "--set", "rules=sgd"], ["--optimizer and --set rules= say"]),
         (["--model", "llama"], ["llama", "digits", "gpt"]),
         (["--speed", "11"], ["--speed", "--help"]),
         (["surplus"], ["surplus"]),
