@@ -28,7 +28,7 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import drop_unfinished, give_up_unfinished
 from sw_driver.simulator.processes import children, kill_children
 
-from .commands import COMMANDS, GROUPS, OPTIONS, Failure, Refusal, rule_mistake
+from .commands import COMMANDS, GROUPS, OPTIONS, Failure, Refusal
 from .commands.screen import in_lines
 
 __all__ = ["application", "interruptible", "main"]
@@ -220,9 +220,12 @@ def _explained(error: BaseException) -> int:
                 return 1
             _complain(Refusal(f"standard output: {error.strerror}"))
             return 2
-        case Exception() if (mistake := rule_mistake(error)) is not None:
-            _complain(Refusal(mistake))
-            return 2
+        case Exception():
+            from sw_driver.experiments.settings import rule_mistake
+
+            if (mistake := rule_mistake(error)) is not None:
+                _complain(Refusal(mistake))
+                return 2
     raise error
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from hw.narrow.formats import MIXTURES
 from sw_driver.axdimm.figures import PAPER_CPU_MPARAMS_PER_S, PAPER_MPARAMS_PER_S
+from sw_driver.commands import OutputOptions
+from sw_driver.commands.screen import Screen
 from sw_driver.experiments.sweep import plots
 from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.run import run_sweep
@@ -69,8 +70,8 @@ def _sweep(
 ) -> Any:
     grid = Grid.parse(backend=backend, config=config, counts=None, fixed=[fixed], axes=axes)
     folder = build_root() / "figures"
-    progress = Console(stderr=True, highlight=False)
-    return grid, run_sweep(grid, folder, resources=resources, progress=progress)
+    with Screen(OutputOptions()) as watch:
+        return grid, run_sweep(grid, folder, resources=resources, watch=watch)
 
 
 def _sustained() -> dict[str, Any]:

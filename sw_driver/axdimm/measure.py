@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from .runs import DRAM_TIMES, DramActivity
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
 
-__all__ = ["COUNT", "FIGURES", "measure_step", "own_mparams_per_s"]
+__all__ = ["COUNT", "FIGURES", "measure_step", "own_mparams_per_s", "refresh_note"]
 
 FIGURES = (
     "rule",
@@ -107,6 +108,18 @@ def measure_step(
         total = DramActivity.total(activities)
         figures |= {**asdict(total), "row_hits": total.row_hits}
     return figures
+
+
+def refresh_note(figures: Mapping[str, Any]) -> str | None:
+    """Return why a step's ``efficiency`` is more than its ``refresh_limit``; None if it is not."""
+    efficiency, limit = figures["efficiency"], figures["refresh_limit"]
+    if efficiency is None or limit is None or efficiency <= limit:
+        return None
+    return (
+        f"More than the {100 * limit:.2f} % that refresh leaves in the long run: a step is so "
+        "short that the DRAM controller gives most of its refreshes before or after it, as the "
+        "standard allows. 'nearmem sweep' without --count shows a sustained figure."
+    )
 
 
 COUNT = 1 << 22

@@ -8,8 +8,7 @@ the work and returns the exit status. What several have of ``Options`` is here.
 
 import json
 import os
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,8 @@ from cyclopts.validators import mutually_exclusive
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from hw.axdimm.config import ModuleConfig
+    from hw.pim.config import PimConfig
     from sw_driver.axdimm import Axdimm
     from sw_driver.axdimm.backends import BackendOptions
 
@@ -38,7 +39,6 @@ __all__ = [
     "Refusal",
     "Settings",
     "backend_options",
-    "build_console",
     "driving",
     "exclusive",
     "integer",
@@ -47,9 +47,7 @@ __all__ = [
     "output_folder",
     "print_files",
     "progress_console",
-    "refresh_note",
     "refuse_both",
-    "rule_mistake",
     "turning",
 ]
 
@@ -154,8 +152,8 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineOptions:
-    """The configuration of the module, or of the PIM."""
+class MachineOptions(OutputOptions):
+    """The configuration of the module, or of the PIM, and what is printed."""
 
     config: Annotated[str | None, Parameter(metavar="PRESET|FILE")] = None
     """configuration that 'nearmem config' lists, or a TOML file (default: the paper's)"""
@@ -168,6 +166,20 @@ class MachineOptions:
         from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS, read_settings
 
         return dict(read_settings(self.config, self.set, PIM_KEYS if pim else MODULE_KEYS))
+
+    def module(self, **own: Any) -> "ModuleConfig":
+        """Return the module, with ``own`` settings; raise :class:`Refusal` if there is none."""
+        from hw.axdimm.config import configure
+
+        with turning(ValueError, into=Refusal):
+            return configure(**self.settings() | own)
+
+    def pim(self) -> "PimConfig":
+        """Return the PIM; raise :class:`Refusal` if there is none."""
+        from hw.pim.config import configure
+
+        with turning(ValueError, into=Refusal):
+            return configure(**self.settings(pim=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,13 +230,16 @@ def refuse_both(entries: Iterable[str], options: Mapping[str, str]) -> None:
         raise Refusal(f"{options[name]} and --set {name}= say the same thing: leave one out")
 
 
-def backend_options(options: MachineOptions, progress: "Console") -> "BackendOptions":
-    """The module that ``options`` describe, its builds shown by ``progress``."""
+def backend_options(options: MachineOptions, **own: Any) -> "BackendOptions":
+    """Return the module that ``options`` describe, with ``own`` settings.
+
+    Its builds are shown unless nothing is.
+    """
     from sw_driver.axdimm.backends import BackendOptions
 
-    settings = options.settings()
+    settings = options.settings() | own
     preset = settings.pop("preset", None)
-    announce = build_console(progress)
+    announce = (lambda _: None) if options.json or options.quiet else None
     return BackendOptions(preset=preset, settings=settings, announce=announce)
 
 
@@ -288,50 +303,22 @@ def turning(*errors: type[Exception], into: type[Refusal] | type[Failure]) -> It
 
 @contextmanager
 def driving(*, out_of_memory: str) -> Iterator[None]:
-    """Raises what the driver and its device raise as :class:`Refusal` and :class:`Failure`.
+    """Raise what the driver and its device raise as :class:`Refusal` and :class:`Failure`.
 
-    ``out_of_memory`` says what to do when the channels are too small for what was asked for.
+    An ``InvalidArgumentError`` stays one. ``out_of_memory`` says what to do when the channels are
+    too small for what was asked for.
     """
-    from sw_driver.device.errors import AxdimmError, OutOfMemoryError
+    from sw_driver.device.errors import AxdimmError, InvalidArgumentError, OutOfMemoryError
     from sw_driver.device.transport import DeviceFault, DeviceTimeout
 
     try:
         yield
+    except InvalidArgumentError:
+        raise
     except OutOfMemoryError as error:
         raise Refusal(f"{error}: {out_of_memory}") from error
     except (AxdimmError, DeviceFault, DeviceTimeout) as error:
         raise Failure(f"the device failed: {error}") from error
-
-
-def rule_mistake(error: Exception) -> str | None:
-    """What is wrong with an update rule, with file and line, if that is what raised ``error``."""
-    import golden.rules
-    import hw.rules
-
-    if isinstance(error, (golden.rules.UnknownRuleError, hw.rules.RuleFileError)):
-        return str(error)
-    folders = {Path(package.__file__ or "").parent for package in (hw.rules, golden.rules)}
-    places = [(place.filename, place.lineno) for place in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, SyntaxError):
-        places.append((error.filename or "", error.lineno))
-    for file, line in reversed(places):
-        path = Path(file)
-        if path.parent in folders and path.stem not in ("__init__", "update_rule"):
-            said = error.msg if isinstance(error, SyntaxError) else error
-            return f"{file}:{line}: {type(error).__name__}: {said}"
-    return None
-
-
-def refresh_note(figures: Mapping[str, Any]) -> str | None:
-    """Why a step's ``efficiency`` is more than its ``refresh_limit``; None if it is not."""
-    efficiency, limit = figures["efficiency"], figures["refresh_limit"]
-    if efficiency is None or limit is None or efficiency <= limit:
-        return None
-    return (
-        f"More than the {100 * limit:.2f} % that refresh leaves in the long run: a step is so "
-        "short that the DRAM controller gives most of its refreshes before or after it, as the "
-        "standard allows. 'nearmem sweep' without --count shows a sustained figure."
-    )
 
 
 def progress_console(options: OutputOptions) -> "Console":
@@ -340,11 +327,6 @@ def progress_console(options: OutputOptions) -> "Console":
     from rich.console import Console
 
     return Console(stderr=True, quiet=options.json or options.quiet, highlight=False)
-
-
-def build_console(progress: "Console") -> Callable[[str], None] | None:
-    """Who is told of a simulator's build: stderr, which shows it, unless nothing is to be shown."""
-    return (lambda _: None) if progress.quiet else None
 
 
 def print_files(options: OutputOptions, files: Iterable[Path]) -> None:

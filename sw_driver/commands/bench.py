@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
-from . import (
-    FLAT,
-    MachineOptions,
-    OutputOptions,
-    backend_options,
-    driving,
-    integer,
-    open_device,
-    progress_console,
-)
+from . import FLAT, MachineOptions, backend_options, driving, integer, open_device
+from .screen import Screen, show
 
 __all__ = ["Options", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(MachineOptions, OutputOptions):
+class Options(MachineOptions):
     """Options of the command."""
 
     parameters: Annotated[int, integer(1)] = 400_000
@@ -38,39 +28,15 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     channel in a bare loop that does nothing but clock it. Prints the simulated throughput, fabric
     cycles of all channels per host second and their ratio, medians over the repetitions.
     """
-    from rich.progress import track
+    from sw_driver.axdimm.backends import module_config
+    from sw_driver.experiments.speed import report
 
-    from sw_driver.experiments.speed import measure_driven
-
-    progress = progress_console(options)
-    tracked = partial(track, description="measuring", console=progress)
+    module = backend_options(options)
     with (
-        open_device("rtl", backend_options(options, progress)) as device,
+        open_device("rtl", module) as device,
+        Screen(options) as watch,
         driving(out_of_memory="measure fewer --parameters, 16 bytes of a channel each"),
     ):
-        figures = measure_driven(device, options.parameters, options.repetitions, track=tracked)
-        channels = device.channels
-        lanes = device.configuration(0).lanes
-    if options.json:
-        print(json.dumps(figures))
-    elif not options.quiet:
-        _print(figures, channels, lanes)
-    return 0
-
-
-def _print(figures: dict[str, Any], channels: int, lanes: int) -> None:
-    print(
-        f"Adam on {figures['parameters_per_channel']} parameters in each of {channels} channels, "
-        f"{lanes} lanes"
-    )
-    print(
-        f"{'simulated':>20}: {figures['mparams_per_s']:>12.2f} MP/s, "
-        f"{figures['efficiency']:.2%} of the ceiling"
-    )
-    for name, text, counted in (
-        ("fabric_cycles_per_host_second", "through the driver", "all channels"),
-        ("bare_loop_fabric_cycles_per_host_second", "bare loop", "all channels"),
-        ("one_channel_fabric_cycles_per_host_second", "one channel alone", "through the driver"),
-    ):
-        print(f"{text:>20}: {figures[name]:>12,.0f} fabric cycles per host second, {counted}")
-    print(f"{'ratio':>20}: {figures['ratio']:>12.2f}, through the driver to bare loop")
+        config = module_config(module)
+        made = report(device, config, options.parameters, options.repetitions, watch)
+    return show(made, options)

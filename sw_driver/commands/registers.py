@@ -14,9 +14,9 @@ from . import (
     OutputOptions,
     Refusal,
     output_folder,
-    print_files,
     turning,
 )
+from .screen import show
 
 __all__ = ["Options", "run"]
 
@@ -41,27 +41,12 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
 
     Writes registers.md and C headers, made from the SystemRDL description.
     """
-    from hw.kernel.config import KernelConfig
-    from hw.rules import PAPER_RULES
-    from hw.verilog.generate import check_module_name, usual_name
-    from sw_driver.files import write_whole
-    from sw_driver.fpga.register_pages import register_document, register_headers
+    from sw_driver.fpga.register_pages import report
 
-    with turning(ValueError, into=Refusal):
-        rules = tuple(options.rules.split(",")) if options.rules else PAPER_RULES
-        config = KernelConfig(rules=rules, narrow=options.narrow)
-        if options.name is not None:
-            check_module_name(options.name)
-    said = [] if rules == PAPER_RULES else [f"rules={','.join(rules)}"]
-    said += ["narrow"] if options.narrow else []
-    name = options.name or usual_name("nearmem", said)
+    rules = tuple(options.rules.split(",")) if options.rules else None
     folder = output_folder(options.out, "registers")
     try:
-        headers = register_headers(config.rules, config.narrow, name)
-        files = {"registers.md": register_document(config.rules, config.narrow), **headers}
+        with turning(ValueError, into=Refusal):
+            return show(report(folder, rules, narrow=options.narrow, name=options.name), options)
     except ImportError as error:
         raise Failure(f"{error.name} is needed: pip install -e '.[dev]'") from error
-    for file, content in files.items():
-        write_whole(folder / file, content)
-    print_files(options, [folder / file for file in files])
-    return 0

@@ -90,7 +90,7 @@ class Screen(Watch):
 
     def log(self, line: str) -> None:
         if self._bar is not None:
-            self._bar.console.print(line, markup=False)
+            self._bar.console.print(line, markup=False, soft_wrap=True)
 
     def track(self, items: Iterable[_T], text: str = "", total: int | None = None) -> Iterator[_T]:
         if self._bar is None:

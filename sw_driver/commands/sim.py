@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,7 +14,6 @@ from . import (
     MachineOptions,
     OutputFile,
     OutputFolder,
-    OutputOptions,
     Refusal,
     backend_options,
     driving,
@@ -26,20 +21,12 @@ from . import (
     integer,
     open_device,
     output_folder,
-    print_files,
-    progress_console,
-    refresh_note,
     refuse_both,
 )
-from .screen import print_prose, print_table
+from .screen import Screen, show
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from sw_driver.axdimm import Axdimm
     from sw_driver.axdimm.backends import BackendOptions
-    from sw_driver.experiments.training.gpt import GptTrainer
-    from sw_driver.experiments.training.trainer import Trainer, TrainingResult
 
 __all__ = ["Options", "run"]
 
@@ -52,7 +39,7 @@ _BLOCK = exclusive()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(MachineOptions, OutputOptions):
+class Options(MachineOptions):
     """Options of the command."""
 
     model: Literal["digits", "gpt"] = "digits"
@@ -102,180 +89,58 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     updates is compared with the golden model after each, bit for bit. Writes report.json and
     loss.png. The exit status is 1 if a bit differs or the device fails.
     """
-    progress = progress_console(options)
+    from sw_driver.axdimm.backends import module_config
+    from sw_driver.axdimm.backends.rtl import wave_files
+    from sw_driver.experiments.training.report import report, trainer_of
+
     folder = output_folder(options.out, "sim")
-    options = _with_rule(options)
     steps = options.steps or DEFAULT_STEPS[options.model]
-    make = _maker(options, steps)
-    module = _module(options, progress)
+    make = trainer_of(options.model, steps=steps, seed=options.seed)
+    module = _module(options)
     backend = options.backend or DEFAULT_BACKENDS[options.model]
+    files = [file for file in (options.dram_trace, options.timeline) if file is not None]
     try:
-        with open_device(backend, module, timeline=options.timeline) as device:
-            channels = device.channels
-            status = _train(options, steps, device, module, make, folder, progress)
+        with (
+            open_device(backend, module, timeline=options.timeline) as device,
+            Screen(options) as watch,
+            driving(out_of_memory="give the channels more memory with --capacity-mib"),
+        ):
+            if options.wave is not None:
+                files = wave_files(options.wave, device.channels) + files
+            config = module_config(module)
+            made = report(make(device), device, config, folder, files=files, watch=watch)
     except InvalidArgumentError as error:
         if "wave_window" not in error.details:
             raise
         raise Refusal(f"--wave-from is {options.wave_from or 0}: {error}") from error
-    if not options.json:
-        print_files(options, _files(options, folder, channels))
-    return status
+    return show(made, options)
 
 
-def _with_rule(options: Options) -> Options:
-    """``options`` with a ``--set rules=`` for ``--optimizer``."""
-    if options.optimizer is None:
-        return options
+def _module(options: Options) -> BackendOptions:
+    """Return the module with the options' own settings and files."""
     from sw_driver.experiments.settings import check_rule
     from sw_driver.experiments.training.trainer import TRAINING_RULES
-    from sw_driver.numbers import split_entry
 
-    check_rule("--optimizer", options.optimizer, TRAINING_RULES)
-    if given := [entry for entry in options.set if split_entry(entry)[0] == "rules"]:
-        raise Refusal(
-            f"--optimizer is {options.optimizer!r} and --set is {given[0]!r}, which is the same "
-            "setting: give one of them"
-        )
-    return replace(options, set=(*options.set, f"rules={options.optimizer}"))
-
-
-def _maker(options: Options, steps: int) -> Callable[[Axdimm], Trainer | GptTrainer]:
-    """What makes the trainer, when all that it needs is there."""
-    from sw_driver.experiments.training.data import load_library_text, load_split_digits
-    from sw_driver.experiments.training.trainer import Trainer, TrainingSettings
-
-    job: dict[str, Any] = {"steps": steps, "seed": options.seed}
-    if options.model == "digits":
-        return lambda device: Trainer(device, load_split_digits(), TrainingSettings(**job))
-    try:
-        import sw_driver.torch  # noqa: F401
-
-        text = load_library_text()
-    except (ImportError, FileNotFoundError) as error:
-        raise Refusal(f"--model is 'gpt': {error}") from error
-    from sw_driver.experiments.training.gpt import GptSettings, GptTrainer
-
-    return lambda device: GptTrainer(device, text, GptSettings(**job))
-
-
-def _files(options: Options, folder: Path, channels: int) -> list[Path]:
-    files = [folder / "report.json", folder / "loss.png"]
-    if options.wave is not None:
-        from sw_driver.axdimm.backends.rtl import wave_files
-
-        files += wave_files(options.wave, channels)
-    return files + [each for each in (options.dram_trace, options.timeline) if each is not None]
-
-
-def _module(options: Options, progress: Console) -> BackendOptions:
-    module = backend_options(options, progress)
-    block_kib, capacity_mib = options.block_kib, options.capacity_mib
-    wanted = {
-        "lanes": options.lanes,
-        "block_bytes": options.block_bytes if block_kib is None else block_kib * KIB,
-        "capacity_bytes": None if capacity_mib is None else capacity_mib * MIB,
-    }
-    own = {name: value for name, value in wanted.items() if value is not None}
-    names = {
-        "lanes": "--lanes",
-        "block_bytes": "--block-bytes" if block_kib is None else "--block-kib",
-        "capacity_bytes": "--capacity-mib",
-    }
-    names["rows"] = names["capacity_bytes"]
-    given = own if capacity_mib is None else [*own, "rows"]
-    refuse_both(options.set, {name: names[name] for name in given})
+    if options.optimizer is not None:
+        check_rule("--optimizer", options.optimizer, TRAINING_RULES)
+    capacity_bytes = options.capacity_mib and options.capacity_mib * MIB
+    wanted = [
+        ("rules", "--optimizer", options.optimizer),
+        ("lanes", "--lanes", options.lanes),
+        ("block_bytes", "--block-bytes", options.block_bytes),
+        ("block_bytes", "--block-kib", options.block_kib and options.block_kib * KIB),
+        ("capacity_bytes", "--capacity-mib", capacity_bytes),
+    ]
+    own = {name: value for name, _, value in wanted if value is not None}
+    given = {name: option for name, option, value in wanted if value is not None}
+    if capacity_bytes is not None:
+        given["rows"] = given["capacity_bytes"]
+    refuse_both(options.set, given)
     window = None
     if options.wave_from is not None or options.wave_cycles is not None:
         if options.wave is None:
             raise Refusal("--wave-from and --wave-cycles are of a waveform: give --wave FILE, too")
         begin = options.wave_from or 0
         window = (begin, begin + (options.wave_cycles or 2**62))
-    return replace(
-        module,
-        settings={**module.settings, **own},
-        wave=options.wave,
-        wave_window=window,
-        dram_trace=options.dram_trace,
-    )
-
-
-def _train(
-    options: Options,
-    steps: int,
-    device: Axdimm,
-    module: BackendOptions,
-    make: Callable[[Axdimm], Trainer | GptTrainer],
-    folder: Path,
-    progress: Console,
-) -> int:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from sw_driver.axdimm.backends import module_config
-    from sw_driver.experiments.training.report import (
-        activity_table,
-        report,
-        summary_table,
-        write_loss_curve,
-    )
-    from sw_driver.experiments.training.trainer import MismatchError
-    from sw_driver.files import write_whole
-
-    try:
-        trainer = make(device)
-    except InvalidArgumentError as error:
-        raise Refusal(f"rules is {','.join(device.rules(0))!r}: {error}") from None
-    mismatches = None
-    try:
-        with (
-            driving(out_of_memory="give the channels more memory with --capacity-mib"),
-            Progress(
-                TextColumn("step"),
-                MofNCompleteColumn(),
-                BarColumn(),
-                TextColumn("{task.fields[loss]}"),
-                TimeElapsedColumn(),
-                console=progress,
-            ) as bar,
-        ):
-            task = bar.add_task("", total=steps, loss="")
-            result: TrainingResult = trainer.train(
-                lambda step, loss: bar.update(task, completed=step, loss=f"loss {loss:.3f}")
-            )
-    except MismatchError as error:
-        result, mismatches = error.result, error.mismatches
-
-    configuration = device.configuration(0)
-    figures = report(
-        result,
-        fabric_mhz=device.transport.fabric_mhz,
-        refresh_limit=module_config(module).refresh_efficiency,
-        backend=device.transport.name,
-        lanes=configuration.lanes,
-        block_bytes=configuration.block_bytes,
-        capacity_bytes=configuration.capacity_bytes,
-        configuration=module_config(module).describe(),
-        seed=options.seed,
-        copied_bytes=[asdict(device.copied_bytes(channel)) for channel in range(device.channels)],
-        mismatches=[str(mismatch) for mismatch in mismatches or ()],
-        **trainer.context(),
-    )
-    text = json.dumps(figures, indent=2)
-    write_whole(folder / "report.json", text + "\n")
-    curves = figures.get("losses", {"module": result.losses})
-    write_loss_curve(folder / "loss.png", trainer.title, curves)
-    if options.json:
-        print(text)
-    elif not options.quiet:
-        print_table(summary_table(figures))
-        activity = activity_table(figures)
-        if activity is not None:
-            print_table(activity)
-        if (note := refresh_note(figures)) is not None:
-            print_prose(note)
-        print_prose(
-            "Gradients and parameters went over the host link; other state was read through the "
-            "backdoor to be compared."
-        )
-    for mismatch in mismatches or ():
-        print(f"nearmem: {mismatch}", file=sys.stderr)
-    return 1 if mismatches else 0
+    module = backend_options(options, **own)
+    return replace(module, wave=options.wave, wave_window=window, dram_trace=options.dram_trace)

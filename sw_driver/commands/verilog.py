@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -19,27 +16,22 @@ from . import (
     Failure,
     MachineOptions,
     OutputFolder,
-    OutputOptions,
     Refusal,
     integer,
     output_folder,
-    print_files,
-    progress_console,
     refuse_both,
     turning,
 )
-from .screen import print_table
+from .screen import Screen, show
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from hw.verilog.generate import Machines
 
 __all__ = ["Options", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(DepthOptions, MachineOptions, OutputOptions):
+class Options(DepthOptions, MachineOptions):
     """Options of the command."""
 
     pim: Annotated[str, Parameter(metavar="PRESET")] = "paper"
@@ -86,15 +78,9 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
     designs
         names of designs to write (default: all)
     """
-    from amaranth.hdl import UnusedElaboratable
-    from rich.progress import track
-
-    from hw.verilog.generate import DESIGNS, check_module_name, generate
-    from sw_driver.files import write_whole
-    from sw_driver.fpga.synthesis import design_resources, find_yosys
+    from hw.verilog.generate import DESIGNS, check_module_name
+    from sw_driver.fpga.designs import report
     from sw_driver.numbers import check_name
-    from sw_driver.simulator.processes import kill_started
-    from sw_driver.simulator.runtime import BuildError
 
     names = designs or tuple(DESIGNS)
     for name in names:
@@ -116,47 +102,37 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
         if len(designs) != 1:
             given = ", ".join(designs) or "none"
             raise Refusal(f"--package takes the name of one design, got {given}")
-        return _write_package(options, options.package, designs[0], machines)
-    folder = output_folder(options.out, "verilog")
-    console = progress_console(options)
-    written: list[Path] = []
-    # Of the components that are one module, all but the first are made for their ports alone.
-    warnings.simplefilter("ignore", UnusedElaboratable)
-    resources: dict[str, dict[str, int]] = {}
-    with turning(BuildError, into=Failure):
-        if options.resources:
-            find_yosys()
-        for design in track(names, description="writing Verilog", console=console):
-            with kill_started():
-                text, description = generate(design, machines, name=options.name, src=options.src)
-            name = description["name"]
-            if options.resources:
-                resources[name] = design_resources(text, top=name)
-                description["resources"] = resources[name]
-            texts = {f"{name}.v": text, f"{name}.json": json.dumps(description, indent=2) + "\n"}
-            for file, content in texts.items():
-                written.append(folder / file)
-                write_whole(written[-1], content)
-    if options.json:
-        print(json.dumps({"files": [str(file) for file in written], "resources": resources}))
-        return 0
-    if resources and not options.quiet:
-        print_table(_table(resources))
-    print_files(options, written)
-    return 0
+    folder = options.package or output_folder(options.out, "verilog")
+    try:
+        with Screen(options) as watch:
+            made = report(
+                names,
+                machines,
+                folder,
+                own_name=options.name,
+                src=options.src,
+                resources=options.resources,
+                is_package=options.package is not None,
+                watch=watch,
+            )
+    except (FileExistsError, ImportError, ValueError) as error:
+        if options.package is None:
+            raise
+        if isinstance(error, ImportError):
+            raise Failure("peakrdl-cheader is needed: pip install -e '.[dev]'") from error
+        raise Refusal(f"--package: {error}") from error
+    return show(made, options)
 
 
 def _machines(options: Options, names: Sequence[str]) -> Machines:
     """What the designs of these names are made for."""
-    from hw.axdimm.config import configure
     from hw.memory_node.config import MEMORY_NODE_PRESETS
-    from hw.pim.config import configure as configure_pim
+    from hw.pim.config import configure
     from hw.verilog.generate import Machines
     from sw_driver.numbers import check_name
 
     own = {name: getattr(options, name) for name in ("lanes", "block_bytes", "clocking")}
     own = {name: value for name, value in own.items() if value is not None}
-    settings = options.settings()
     refuse_both(options.set, {name: f"--{name.replace('_', '-')}" for name in own})
     check_name("--node", options.node, MEMORY_NODE_PRESETS)
     pim: dict[str, Any] = {"clocking": own["clocking"]} if "clocking" in own else {}
@@ -168,8 +144,8 @@ def _machines(options: Options, names: Sequence[str]) -> Machines:
         pim["core_clock_ratio"] = options.core_clock_ratio
     with turning(ValueError, into=Refusal):
         machines = Machines(
-            module=configure(**settings | own),
-            pim=configure_pim(options.pim, **pim),
+            module=options.module(**own),
+            pim=configure(options.pim, **pim),
             node=MEMORY_NODE_PRESETS[options.node],
         )
     if options.cell is not None:
@@ -180,36 +156,3 @@ def _machines(options: Options, names: Sequence[str]) -> Machines:
             )
         machines = machines._replace(clock_gate_cell=options.cell)
     return machines._replace(depths=options.depths(names))
-
-
-def _write_package(options: Options, folder: Path, design: str, machines: Machines) -> int:
-    from amaranth.hdl import UnusedElaboratable
-
-    from sw_driver.fpga.package import write_package
-    from sw_driver.simulator.processes import kill_started
-
-    warnings.simplefilter("ignore", UnusedElaboratable)
-    try:
-        with kill_started():
-            files = write_package(folder, design, machines, name=options.name, src=options.src)
-    except (FileExistsError, ValueError) as error:
-        raise Refusal(f"--package: {error}") from error
-    except ImportError as error:
-        raise Failure("peakrdl-cheader is needed: pip install -e '.[dev]'") from error
-    print_files(options, files)
-    return 0
-
-
-def _table(resources: Mapping[str, Mapping[str, int]]) -> Table:
-    from rich.table import Table
-
-    from sw_driver.fpga.synthesis import RESOURCES
-
-    table = Table(title="On an UltraScale+ FPGA (Yosys; mapped, not placed)")
-    for column in ("design", *RESOURCES):
-        table.add_column(
-            column.replace("_", " "), justify="left" if column == "design" else "right"
-        )
-    for name, counts in resources.items():
-        table.add_row(name, *(f"{counts[each]:,}" for each in RESOURCES))
-    return table

@@ -9,17 +9,28 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hw.rules import rule
-from sw_driver.axdimm.figures import BYTES_PER_PARAMETER
+from sw_driver.axdimm.figures import (
+    BYTES_PER_PARAMETER,
+    PAPER_CPU_MPARAMS_PER_S,
+    PAPER_MPARAMS_PER_S,
+)
 from sw_driver.axdimm.hyperparameters import rule_constants
+from sw_driver.axdimm.measure import measure_step
 from sw_driver.axdimm.rulejob import hyperparameters_of
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.report import Report, Table, Watch
 
-__all__ = ["cores", "measure_cpu", "needed_bytes", "numpy_adam", "torch_adam"]
+if TYPE_CHECKING:
+    from hw.axdimm.config import ModuleConfig
+    from sw_driver.axdimm import Axdimm
+
+__all__ = ["check_memory", "measure_cpu", "measure_module", "numpy_adam", "report", "torch_adam"]
 
 Floats = NDArray[np.float32]
 
@@ -31,9 +42,82 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def needed_bytes(parameters: int) -> int:
-    """Host memory of a measurement: p, g, m and v, and two arrays of scratch."""
-    return 6 * 4 * parameters
+def check_memory(parameters: int) -> None:
+    """Raise :class:`~sw_driver.device.errors.InvalidArgumentError` if this machine has no memory
+    for p, g, m and v, and two arrays of scratch."""
+    needed = 6 * 4 * parameters
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > present:
+        raise InvalidArgumentError(
+            f"{parameters} parameters take {needed:,} bytes, but this machine has {present:,}: "
+            "measure fewer --parameters"
+        )
+
+
+def report(
+    parameters: int,
+    *,
+    repetitions: int,
+    threads: int | None = None,
+    module: dict[str, Any] | None = None,
+    config: ModuleConfig | None = None,
+    watch: Watch = Watch(),
+) -> Report:
+    """Return Adam's speed on this machine's CPU, beside a module's and the paper's.
+
+    Parameters
+    ----------
+    threads: of PyTorch, beside one; None for the cores.
+    module: what :func:`measure_module` returned, of ``config``.
+    """
+    watch.say("measuring the CPU")
+    cpu = measure_cpu(parameters, repetitions=repetitions, threads=threads or cores())
+    paper = {"cpu": PAPER_CPU_MPARAMS_PER_S, "module": PAPER_MPARAMS_PER_S}
+    rows = [
+        [row["library"], str(row["threads"])]
+        + [f"{row[name]:.2f}" for name in ("mparams_per_s", "gb_per_s")]
+        for row in cpu
+    ]
+    if module is not None:
+        name = f"simulated AXDIMM ({module['backend']})"
+        rows.append([name, "", f"{module['mparams_per_s']:.2f}", ""])
+    rows.append([])
+    rows.append(["paper: CPU, one core", "1", f"{paper['cpu']:.2f}", ""])
+    rows.append(["paper: AXDIMM", "", f"{paper['module']:.2f}", ""])
+    table = Table(
+        title=f"Adam in FP32, {parameters:,} parameters on the CPU, median of {repetitions}",
+        headings=["", "threads", "MP/s", "GB/s"],
+        rows=rows,
+    )
+    without = "torch is not installed, so it was not measured: pip install -e '.[torch]'"
+    is_good = module is None or module["bit_exact"]
+    return Report(
+        results={"cpu": cpu, "module": module, "paper": paper},
+        parts=[table],
+        notes=[] if any("torch" in row["library"] for row in cpu) else [without],
+        machine=config.describe() if config else {},
+        workload={"parameters": parameters, "repetitions": repetitions},
+        complaints=[] if is_good else ["the module's p, m and v are not the golden model's"],
+        is_good=is_good,
+    )
+
+
+def measure_module(
+    device: Axdimm, config: ModuleConfig, parameters: int, watch: Watch = Watch()
+) -> dict[str, Any]:
+    """Return figures of a step with ``parameters`` in each channel, as of
+    :func:`~sw_driver.axdimm.measure.measure_step`."""
+    backend = device.transport.name
+    if not device.transport.timed:
+        raise InvalidArgumentError(
+            f"the backend {backend!r} has no clock, so the module has no speed: choose another "
+            "--backend, or --no-module"
+        )
+    watch.say("simulating the module")
+    figures = measure_step(device, config, parameters)
+    names = ("fabric_cycles", "mparams_per_s", "ceiling_mparams_per_s", "efficiency", "bit_exact")
+    own = {"backend": backend, "parameters_per_channel": parameters}
+    return own | {name: figures[name] for name in names}
 
 
 def numpy_adam(p: Floats, g: Floats, m: Floats, v: Floats) -> Callable[[int], None]:
@@ -97,7 +181,7 @@ def torch_adam(p: Floats, g: Floats, threads: int) -> Callable[[int], None]:
 
 
 def measure_cpu(parameters: int, *, repetitions: int, threads: int) -> list[dict[str, Any]]:
-    """Median speed of a step by each library, PyTorch's (if it is there) on 1 and more threads.
+    """Return the median speed of a step by each library, PyTorch's on 1 and more threads.
 
     ``library``: with its version; ``threads`` that work; ``seconds`` of each repetition, one more
     of which comes first and does not count; ``mparams_per_s``: from their median, in 10^6

@@ -7,12 +7,15 @@ import inspect
 import json
 import re
 import tomllib
+import traceback
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent, wrap
 from typing import Any, TypeAlias, cast, get_type_hints
 
+import golden.rules
+import hw.rules
 from hw.axdimm.config import HOSTS, MEMORIES, MODULE_PRESETS, OPTIONS, ModuleConfig, configure
 from hw.dram.config import ControllerConfig
 from hw.dram.geometry import DramGeometry
@@ -20,6 +23,7 @@ from hw.dram.presets import PARTS, DramPart
 from hw.dram.timing import DramTiming
 from hw.kernel.config import SUBNORMALS
 from hw.logic.clocking import CLOCKINGS
+from hw.memory_node.config import MEMORY_NODE_PRESETS
 from hw.narrow.formats import MIXTURES
 from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig, ThermalWeights
 from hw.pim.config import OPTIONS as PIM_OPTIONS
@@ -28,6 +32,7 @@ from hw.rules import MISTAKES, RULES
 
 from ..device.errors import InvalidArgumentError
 from ..numbers import NUMBER_FORMS, check_name, parse_integer, parse_number, split_entry
+from ..report import Report
 
 __all__ = [
     "KEYS",
@@ -43,6 +48,8 @@ __all__ = [
     "plain",
     "read_grid",
     "read_settings",
+    "report",
+    "rule_mistake",
     "settings_page",
     "text_of",
     "toml",
@@ -97,6 +104,22 @@ def check_rule(what: str, name: str, known: Iterable[str] = RULES) -> None:
     if name in MISTAKES:
         raise MISTAKES[name]
     check_name(what, name, known)
+
+
+def rule_mistake(error: Exception) -> str | None:
+    """Return what is wrong with an update rule, with file and line, if that raised ``error``."""
+    if isinstance(error, (golden.rules.UnknownRuleError, hw.rules.RuleFileError)):
+        return str(error)
+    folders = {Path(package.__file__ or "").parent for package in (hw.rules, golden.rules)}
+    places = [(place.filename, place.lineno) for place in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError):
+        places.append((error.filename or "", error.lineno))
+    for file, line in reversed(places):
+        path = Path(file)
+        if path.parent in folders and path.stem not in ("__init__", "update_rule"):
+            said = error.msg if isinstance(error, SyntaxError) else error
+            return f"{file}:{line}: {type(error).__name__}: {said}"
+    return None
 
 
 def parse_value(name: str, text: str, keys: Keys = KEYS) -> Value:
@@ -214,6 +237,31 @@ def pim_values(settings: Mapping[str, Value]) -> dict[str, Value]:
         name: getattr(config if hasattr(config, name) else config.weights, name)
         for name in PIM_OPTIONS
     }
+
+
+def report(preset: str | None = None, entries: Iterable[str] = ()) -> Report:
+    """Return the names of all configurations, or one with changes, as a TOML file.
+
+    Parameters
+    ----------
+    preset: of the module or of the PIM, or a file.
+    entries: changes, as :func:`read_settings` takes them.
+
+    Raises
+    ------
+    ValueError: for a configuration that there cannot be.
+    """
+    if preset is None:
+        known = {"module": MODULE_PRESETS, "pim": PIM_PRESETS, "memory-node": MEMORY_NODE_PRESETS}
+        parts = [f"{name}: {', '.join(presets)}" for name, presets in known.items()]
+        return Report(results={name: list(presets) for name, presets in known.items()}, parts=parts)
+    # `tiny` is one of each; the module's is meant.
+    pim = preset in PIM_PRESETS and preset not in MODULE_PRESETS
+    keys = PIM_KEYS if pim else MODULE_KEYS
+    settings = read_settings(preset, entries, keys)
+    values = pim_values(settings) if pim else module_values(settings)
+    parts = toml(values, meanings(keys)).splitlines()
+    return Report(results=values, parts=parts)
 
 
 def toml(values: Mapping[str, Value], meanings: Mapping[str, str] | None = None) -> str:

@@ -4,25 +4,55 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.figures import ceiling_mparams_per_s
 from sw_driver.axdimm.registers import kernel_registers
 from sw_driver.axdimm.rulejob import RuleJob
+from sw_driver.report import Report, Table, Watch, count, share
 
-__all__ = ["measure_driven"]
+if TYPE_CHECKING:
+    from hw.axdimm.config import ModuleConfig
+
+__all__ = ["measure_driven", "report"]
+
+
+def report(
+    device: Axdimm,
+    config: ModuleConfig,
+    parameters: int,
+    repetitions: int,
+    watch: Watch = Watch(),
+) -> Report:
+    """Return the speed of the simulation of ``config``; see :func:`measure_driven`."""
+    figures = measure_driven(device, parameters, repetitions, watch)
+    lanes = device.configuration(0).lanes
+    speed = f"{figures['mparams_per_s']:.2f} MP/s"
+    rows = [["simulated", speed, f"{share(figures['efficiency'], 2)} of the ceiling"]]
+    for name, text, counted in (
+        ("fabric_cycles_per_host_second", "through the driver", "all channels"),
+        ("bare_loop_fabric_cycles_per_host_second", "bare loop", "all channels"),
+        ("one_channel_fabric_cycles_per_host_second", "one channel alone", "through the driver"),
+    ):
+        unit = f"fabric cycles per host second, {counted}"
+        rows.append([text, count(figures[name]), unit])
+    rows.append(["ratio", f"{figures['ratio']:.2f}", "through the driver to bare loop"])
+    table = Table(
+        title=f"Adam on {parameters} parameters in each of {device.channels} channels, "
+        f"{lanes} lanes",
+        headings=["", "", ""],
+        rows=rows,
+        words=(0, 2),
+    )
+    workload = {"parameters_per_channel": parameters, "repetitions": repetitions}
+    return Report(results=figures, parts=[table], machine=config.describe(), workload=workload)
 
 
 def measure_driven(
-    device: Axdimm,
-    parameters: int,
-    repetitions: int,
-    *,
-    track: Callable[[range], Iterable[int]] = iter,
+    device: Axdimm, parameters: int, repetitions: int, watch: Watch = Watch()
 ) -> dict[str, Any]:
-    """Medians over the repetitions; ``device`` is on the backend ``rtl``.
+    """Return medians over the repetitions; ``device`` is on the backend ``rtl``.
 
     ``mparams_per_s``, ``efficiency``: what is simulated, see
     :func:`sw_driver.axdimm.figures.ceiling_mparams_per_s`.
@@ -39,7 +69,7 @@ def measure_driven(
     channels = range(device.channels)
     job = RuleJob(device, parameters)
     driven, bare, alone, speeds = [], [], [], []
-    for repetition in track(range(repetitions)):
+    for repetition in watch.track(range(repetitions), "measuring"):
         before = [transport.fabric_cycles(channel) for channel in channels]
         start = time.perf_counter()
         results = job.step(repetition + 1)
@@ -68,7 +98,6 @@ def measure_driven(
         device.channels, transport.fabric_mhz, job.rule.bytes_per_parameter
     )
     return {
-        "parameters_per_channel": parameters,
         "mparams_per_s": statistics.median(speeds),
         "efficiency": statistics.median(speeds) / ceiling,
         "fabric_cycles_per_host_second": statistics.median(driven),

@@ -8,6 +8,7 @@ same accesses, through the registers, because the driver would place the tensors
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -22,11 +23,15 @@ from sw_driver.axdimm.registers import arbiter_registers, kernel_registers
 from sw_driver.axdimm.runs import ACTIVITY_REGISTERS, DRAM_TIMES
 from sw_driver.axdimm.transport import LINE_BYTES, Transport, kernel_window
 from sw_driver.device.transport import DeviceTimeout
+from sw_driver.report import Report, Table, Watch, count, share
 
 if TYPE_CHECKING:
     from hw.axdimm.config import ModuleConfig
 
-__all__ = ["Comparison", "Group", "Trial", "compare", "draw", "measure"]
+__all__ = ["Comparison", "Group", "Trial", "compare", "draw", "measure", "report"]
+
+MOST_ERROR = 0.01
+"""Error of the fabric cycles that the model promises to stay below."""
 
 CAPACITY_BYTES = 64 << 20
 RUNS_PER_GROUP = 8
@@ -248,3 +253,59 @@ def compare(group: Group, announce: Callable[[str], None] | None = None) -> list
         Comparison(group=group, trial=trial, rtl=counts, model=model)
         for trial, counts, model in zip(group.trials, found, predicted, strict=True)
     ]
+
+
+def report(configurations: int, seed: int, watch: Watch = Watch()) -> Report:
+    """Return what comes of comparing so many drawn configurations; it is good if the model's error
+    is below :data:`MOST_ERROR`. Raises what :func:`compare` does."""
+    compared: list[Comparison] = []
+    for group in watch.track(draw(configurations, seed), "comparing"):
+        compared += compare(group, watch.log)
+    errors = [abs(each.error) for each in compared]
+    figures = {
+        "exact": sum(error == 0 for error in errors),
+        "median_error": statistics.median(errors),
+        "max_error": max(errors),
+        "max_account_error": max(each.account_error for each in compared),
+    }
+    columns: dict[str, Callable[[Comparison], str]] = {
+        "configuration": _settings,
+        "placement": lambda each: each.trial.placement,
+        "parameters": lambda each: count(each.trial.count),
+        "RTL": lambda each: count(each.rtl["cycles"]),
+        "model": lambda each: count(each.model["cycles"]),
+        "error": lambda each: f"{each.error:+.3%}",
+        "shares": lambda each: share(each.account_error, 3),
+    }
+    summary = (
+        f"{configurations} configurations, seed {seed}: {figures['exact']} exact, error of the "
+        f"fabric cycles: median {figures['median_error']:.3%}, largest "
+        f"{figures['max_error']:.3%}; of a share of the time: largest "
+        f"{figures['max_account_error']:.3%}"
+    )
+    is_good = figures["max_error"] < MOST_ERROR
+    off = f"the model is off by {figures['max_error']:.3%}, more than 1 %"
+    return Report(
+        results=figures | {"runs": [_described(each) for each in compared]},
+        parts=[Table.of("Fabric cycles from START to DONE", compared, columns, words=(0, 1))],
+        notes=[summary],
+        workload={"configurations": configurations, "seed": seed},
+        complaints=[] if is_good else [off],
+        is_good=is_good,
+    )
+
+
+def _described(each: Comparison) -> dict[str, Any]:
+    said = {"preset": each.group.preset, **each.group.settings, **asdict(each.trial)}
+    said |= {"rtl": each.rtl, "model": each.model}
+    return said | {"error": each.error, "account_error": each.account_error}
+
+
+def _settings(comparison: Comparison) -> str:
+    """Return the settings of the module, of the first of its trials alone."""
+    group = comparison.group
+    if comparison.trial is not group.trials[0]:
+        return ""
+    hidden = ("channels", "capacity_bytes")
+    shown = [f"{name}={value}" for name, value in group.settings.items() if name not in hidden]
+    return " ".join([group.preset, *shown])

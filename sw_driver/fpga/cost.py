@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hw.float.add import FloatAdd
@@ -12,9 +15,14 @@ from hw.float.format import FP32
 from hw.float.mul import FloatMul
 from hw.float.operator import FloatOperator
 from hw.float.sqrt import FloatSqrt
+from hw.verilog.generate import DESIGNS, Machines, generate
 from hw.verilog.writer import Port, ports_of, to_verilog
-from sw_driver.fpga.placement import DEFAULT_MHZ, place
-from sw_driver.fpga.synthesis import design_cost
+from sw_driver.files import write_whole
+from sw_driver.fpga.placement import DEFAULT_MHZ, DEVICE, ECP5_RESOURCES, find_nextpnr, place
+from sw_driver.fpga.synthesis import RESOURCES, design_cost, find_yosys
+from sw_driver.numbers import check_name
+from sw_driver.report import Report, Table, Watch, count
+from sw_driver.simulator.processes import kill_started
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,6 +36,7 @@ __all__ = [
     "cost",
     "draw_depths",
     "operator_cost",
+    "report",
 ]
 
 Row = dict[str, Any]
@@ -48,6 +57,98 @@ OPERATORS: dict[str, type[FloatOperator]] = {
     kind.operation: kind for kind in (FloatAdd, FloatMul, FloatDiv, FloatSqrt)
 }
 """The operators that have several depths."""
+
+_DEFAULT = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt", "adam_unit")
+
+
+def report(
+    names: Sequence[str],
+    machines: Machines,
+    *,
+    seeds: int = 0,
+    asked_mhz: int | None = None,
+    explore: bool = False,
+    folder: Path | None = None,
+    watch: Watch = Watch(),
+) -> Report:
+    """Return what designs cost, made for ``machines``.
+
+    Parameters
+    ----------
+    names: of designs, by default FP32's operators and Adam's unit; to ``explore`` of operations.
+    seeds: how often each is placed and routed, for a clock of ``asked_mhz``.
+    explore: operators of every depth in place of designs.
+    folder: for ``cost.json`` and, of what is explored and placed, ``depths.svg``.
+
+    Raises
+    ------
+    InvalidArgumentError: for an unknown name.
+    BuildError: if a tool is missing or fails.
+    """
+    known, what = (OPERATORS, "operation") if explore else (DESIGNS, "design")
+    names = names or ([*OPERATORS] if explore else _DEFAULT)
+    for name in names:
+        check_name(f"the {what}", name, known)
+    placing = {"seeds": seeds, "asked_mhz": asked_mhz or DEFAULT_MHZ}
+    find_yosys()
+    if seeds:
+        find_nextpnr()
+    depths = {name: OPERATORS[name].depths(FP32) if explore else [0] for name in names}
+    jobs = [(name, stages) for name in names for stages in depths[name]]
+    rows: list[Row] = []
+    for name, stages in watch.track(jobs, "measuring"):
+        with kill_started():
+            if explore:
+                rows.append(operator_cost(name, stages, **placing))
+                continue
+            text, about = generate(name, machines, name=name)
+            ports = [Port(**port) for port in about["ports"]]
+            rows.append(cost(name, text, ports, latency=about["latency"], **placing))
+    files: list[Path] = []
+    if folder:
+        files.append(folder / "cost.json")
+        write_whole(files[-1], json.dumps(rows, indent=2) + "\n")
+        if explore and seeds:
+            buffer = io.StringIO()
+            draw_depths(rows).savefig(buffer, format="svg", metadata={"Date": None})
+            files.append(folder / "depths.svg")
+            write_whole(files[-1], buffer.getvalue())
+    return Report(
+        results=rows,
+        parts=[_table(rows, explored=explore)],
+        machine={} if explore else machines.module.describe(),
+        workload={"names": list(names), "explore": explore, **placing},
+        files=files,
+    )
+
+
+def _table(rows: Sequence[Row], *, explored: bool) -> Table:
+    placed = next((row["placed"] for row in rows if row["placed"]), [])
+    used = list(ECP5_RESOURCES.values()) if placed else []
+    headings = ["design", "cycles", *RESOURCES, "levels", *(f"ECP5 {name}" for name in used)]
+    headings += [f"MHz, {len(placed)} seeds"] if placed else []
+    shown = []
+    for row in rows:
+        default = " (default)" if row.get("default") else ""
+        shown.append([f"{row['name']}{default}", count(row["latency"])])
+        shown[-1] += [*(count(row[name]) for name in RESOURCES), str(row["levels"])]
+        if placed:
+            clocks = sorted(each["clock_mhz"] for each in row["placed"])
+            shown[-1] += [count(row["placed"][0]["used"][name]) for name in used]
+            shown[-1].append(" ".join(f"{mhz:.0f}" for mhz in clocks))
+    if not explored:
+        shown.append([])
+        for name, known in (("the paper's unit", PAPER_UNIT), (f"{PART} has", PART_RESOURCES)):
+            cells = [count(known.get(column)) for column in ("latency", *RESOURCES)]
+            available = placed[0]["available"] if placed and known is PART_RESOURCES else {}
+            cells += ["", *(count(available.get(each)) for each in used)]
+            shown.append([name, *cells, *[""] * bool(placed)])
+    return Table(
+        title="On UltraScale+ (Yosys; mapped, not placed)"
+        + (f", and on {DEVICE} (nextpnr; placed and routed)" if placed else ""),
+        headings=[heading.replace("_", " ") for heading in headings],
+        rows=shown,
+    )
 
 
 def cost(

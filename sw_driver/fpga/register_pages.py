@@ -10,13 +10,17 @@ from typing import NamedTuple
 
 from hw.axdimm.registers import registers_text
 from hw.csr.register_map import RegisterMap, elaborated, parse_registers, renamed
+from hw.kernel.config import KernelConfig
 from hw.memory_node.registers.node_registers import MEMORY_NODE_RDL
 from hw.pim.registers.pool_registers import PIM_RDL
 from hw.rules import PAPER_RULES
+from hw.verilog.generate import check_module_name, usual_name
+from sw_driver.files import write_whole
+from sw_driver.report import Report
 
 from .registers import header_text
 
-__all__ = ["MAPS", "load_map", "register_document", "register_headers"]
+__all__ = ["MAPS", "load_map", "register_document", "register_headers", "report"]
 
 
 class _Chapter(NamedTuple):
@@ -114,3 +118,36 @@ def register_headers(rules: tuple[str, ...], narrow: bool, name: str) -> dict[st
         text = renamed(described(rules, narrow), {each: own}, prefix=f"{own}__")
         headers[f"{own}.h"] = header_text(elaborated(own, text))
     return headers
+
+
+def report(
+    folder: Path,
+    rules: tuple[str, ...] | None = None,
+    *,
+    narrow: bool = False,
+    name: str | None = None,
+) -> Report:
+    """Write page and headers into ``folder``; return which.
+
+    Raises what :func:`register_document` does, and ``ValueError`` for bad rules or a bad name.
+
+    Parameters
+    ----------
+    rules: of the kernel; None are the paper's.
+    narrow: whether the kernel has narrow formats.
+    name: that the headers and what is in them begin with; None is the usual one.
+    """
+    config = KernelConfig(rules=rules or PAPER_RULES, narrow=narrow)
+    if name is not None:
+        check_module_name(name)
+    changes = [] if config.rules == PAPER_RULES else [f"rules={','.join(config.rules)}"]
+    name = name or usual_name("nearmem", changes + ["narrow"] * narrow)
+    headers = register_headers(config.rules, narrow, name)
+    texts = {"registers.md": register_document(config.rules, narrow), **headers}
+    for file, text in texts.items():
+        write_whole(folder / file, text)
+    return Report(
+        results=[*MAPS],
+        machine={"rules": list(config.rules), "narrow": narrow},
+        files=[folder / file for file in texts],
+    )

@@ -11,15 +11,17 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import platformdirs
 from filelock import FileLock, Timeout
 
 from sw_driver.files import remove, write_whole
+from sw_driver.report import Report, Table
 
 __all__ = [
     "CacheError",
@@ -33,6 +35,7 @@ __all__ = [
     "plain_path",
     "remove_builds",
     "remove_remains",
+    "report",
     "verilator_env",
 ]
 
@@ -53,6 +56,7 @@ _took_s: list[float] = []
 """Processor times of the builds of this process, in seconds."""
 
 _FULL = re.compile("No space left on device|[Dd]isk quota exceeded|File too large")
+_MIB = 1 << 20
 _LEAST_FREE_MB = 4
 
 
@@ -120,6 +124,29 @@ def remove_remains() -> None:
         if folder.is_dir() and not (folder / _DONE).exists():
             with suppress(OSError), FileLock(lock, timeout=0):  # its Timeout is an OSError
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def report(*, clear: bool = False) -> Report:
+    """Return a list of the builds that are kept; with ``clear`` remove them."""
+    builds = cached_builds()
+    total_bytes = sum(build.size_bytes for build in builds)
+    if clear:
+        remove_builds(builds)
+        remove_remains()
+    columns: dict[str, Callable[[CachedBuild], str]] = {
+        "build": lambda build: build.about,
+        "MiB": lambda build: f"{build.size_bytes / _MIB:.1f}",
+        "last used": lambda build: time.strftime("%Y-%m-%d %H:%M", time.localtime(build.used_at)),
+    }
+    what = "removed from" if clear else "in"
+    return Report(
+        results={
+            "removed": clear,
+            "builds": [{**asdict(build), "folder": str(build.folder)} for build in builds],
+        },
+        parts=[Table.of("", builds, columns)] if builds else [],
+        notes=[f"{len(builds)} builds, {total_bytes / _MIB:.1f} MiB, {what} {cache_root()}"],
+    )
 
 
 def verilator_env() -> dict[str, str]:

@@ -27,10 +27,11 @@ from hw_tests.driver.refusals import assert_refused
 from hw_tests.driver.transports import SpoilingTransport
 from sw_driver.axdimm import backends
 from sw_driver.axdimm.backends.golden import GoldenTransport
+from sw_driver.axdimm.measure import refresh_note
 from sw_driver.axdimm.registers import kernel_registers
 from sw_driver.axdimm.transport import Transport
 from sw_driver.cli import application, main
-from sw_driver.commands import COMMANDS, refresh_note
+from sw_driver.commands import COMMANDS
 from sw_driver.device.transport import DeviceFault
 from sw_driver.experiments.training.trainer import TRAINING_RULES
 from sw_driver.simulator.runtime import BuildError
@@ -78,7 +79,7 @@ def sim_arguments(folder: Path, *options: str) -> list[str]:
         (["--set", "rules=copy"], ["rules is 'copy'", "stores y", "by g", "adamw, "]),
         (["--optimizer", "adamm"], ["--optimizer is 'adamm'", "did you mean", "adamw, "]),
         (["--optimizer", "copy"], ["--optimizer is 'copy'", "expected one of", "rmsprop, sgd"]),
-        (["--optimizer", "sgd", "--set", "rules=sgd"], ["--optimizer", "'rules=sgd'", "one"]),
+        (["--optimizer", "sgd", "--set", "rules=sgd"], ["--optimizer and --set rules= say"]),
         (["--model", "llama"], ["llama", "digits", "gpt"]),
         (["--speed", "11"], ["--speed", "--help"]),
         (["surplus"], ["surplus"]),
@@ -106,10 +107,11 @@ def test_every_rule_that_trains_is_an_optimizer(
     for choice in (["--optimizer", rule], ["--set", f"rules={rule}"]):
         assert main(["sim", *options, *choice, "--out", str(tmp_path)]) == 0
         reports.append(json.loads(capsys.readouterr().out))
-        del reports[-1]["host"]
+        del reports[-1]["results"]["host"]
     assert reports[0] == reports[1]
-    assert (reports[0]["rule"], reports[0]["bit_exact"]) == (rule, True)
-    assert reports[0]["loss_last"] < reports[0]["loss_first"]
+    figures = reports[0]["results"]
+    assert (figures["rule"], figures["bit_exact"]) == (rule, True)
+    assert figures["loss_last"] < figures["loss_first"]
 
 
 def test_the_gpt_needs_pytorch(
@@ -292,7 +294,7 @@ def test_output_that_nobody_reads() -> None:
 
 def test_presets_of_all_hardware_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = json.loads(capsys.readouterr().out)["results"]
     assert {"axdimm", "tiny"} <= set(listed["module"])
     assert {"paper", "tiny"} <= set(listed["pim"])
     assert {"paper", "paper_ddr4_2400", "tiny"} == set(listed["memory-node"])
@@ -308,15 +310,16 @@ def test_zsh_has_a_completion(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_report_and_curve_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sim(tmp_path, "--steps", "3", "--lanes", "4", "--block-kib", "8", "--seed", "9") == 0
-    figures = json.loads((tmp_path / "report.json").read_text())
+    document = json.loads((tmp_path / "report.json").read_text())
+    figures, machine = document["results"], document["machine"]
     assert figures.keys() >= REPORT_KEYS | {"channels"}
     assert figures["version"] == version("nearmem")
-    assert figures["configuration"]["lanes"] == 4
+    assert document["workload"] == {"model": "digits", "rule": "adam", "steps": 3, "seed": 9}
     assert figures["bit_exact"] is True
     assert figures["steps"] == 3
     assert figures["params"] >= 100_000
     assert figures["loss_last"] < figures["loss_first"]
-    assert (figures["lanes"], figures["block_bytes"], figures["seed"]) == (4, 8192, 9)
+    assert (machine["lanes"], machine["block_bytes"]) == (4, 8192)
     assert [entry["channel"] for entry in figures["channels"]] == [0, 1]
     for entry in figures["channels"]:
         assert entry.keys() >= REPORT_KEYS
@@ -356,7 +359,7 @@ def test_a_wrong_bit_is_reported_and_fails(
     line = next(line for line in capsys.readouterr().err.splitlines() if "differ" in line)
     assert "step 1, channel 1: 1 of 51045 elements of p differ" in line
     assert "index 10" in line
-    figures = json.loads((tmp_path / "report.json").read_text())
+    figures = json.loads((tmp_path / "report.json").read_text())["results"]
     assert figures["bit_exact"] is False
     assert figures["steps"] == 1
     assert [entry["bit_exact"] for entry in figures["channels"]] == [True, False]
@@ -402,7 +405,7 @@ def test_the_rtl_trains_and_traces_its_dram(tmp_path: Path, backend: Transport) 
     trace = tmp_path / "trace.csv"
     options = ["--backend", "rtl", "--config", PRESET, "--steps", "2", "--quiet"]
     assert main(["sim", *options, "--out", str(tmp_path), "--dram-trace", str(trace)]) == 0
-    figures = json.loads((tmp_path / "report.json").read_text())
+    figures = json.loads((tmp_path / "report.json").read_text())["results"]
     assert figures["bit_exact"] is True
     for entry in (figures, *figures["channels"]):
         assert 0 < entry["efficiency"] < 1
@@ -469,7 +472,7 @@ def test_the_limit_is_that_of_the_configuration(
 
     monkeypatch.setitem(backends.BACKENDS, "golden", fast)
     assert sim(tmp_path, "--steps", "1", "--config", preset) == 0
-    figures = json.loads((tmp_path / "report.json").read_text())
+    figures = json.loads((tmp_path / "report.json").read_text())["results"]
     assert figures["refresh_limit"] == configure(preset).refresh_efficiency
     assert figures["efficiency"] == pytest.approx(0.94, abs=0.001)
     printed = capsys.readouterr().out
@@ -545,8 +548,7 @@ def test_bench_measures_the_rtl(capsys: pytest.CaptureFixture[str], backend: Tra
     options = ["--config", PRESET, "--parameters", "2000", "--repetitions", "2", "--json"]
     assert main(["bench", *options]) == 0
     output = capsys.readouterr()
-    figures = json.loads(output.out)
-    assert figures["parameters_per_channel"] == 2000
+    figures = json.loads(output.out)["results"]
     assert 0 < figures["efficiency"] < 1
     assert figures["ratio"] > 0
     assert output.err == ""

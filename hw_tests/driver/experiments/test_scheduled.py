@@ -104,7 +104,9 @@ def test_the_command(
     trained = ["--train", "--cores", "4", "--runtime", "literal"]
     command = ["pim", "--steps", "1", *trained]
     assert main([*command, "--json", "--out", str(tmp_path)]) == 0
-    report = json.loads(capsys.readouterr().out)
+    document = json.loads(capsys.readouterr().out)
+    assert document["workload"] == {"steps": 1, "principle": "literal", "launch_ns": 0}
+    report = document["results"]
     assert [each["loss"] for each in report["steps"]] == pytest.approx(LOSSES[:2], abs=1e-4)
     assert sum(each["chosen"] for each in report["ranking"]) == 12
     conv = report["operations"][18]

@@ -132,8 +132,13 @@ def test_prints_a_table_and_json(
         lambda *args, **settings: iter([row]),
     )
     assert main(["study", "parallel", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == [row]
+    document = json.loads(capsys.readouterr().out)
+    assert document["results"] == [row]
+    assert document["machine"]["channels"] == 2
+    assert document["workload"]["experiment"] == "parallel"
     assert main(["study", "parallel", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    assert main(["study", "parallel"]) == 0
     table = capsys.readouterr().out
     assert "kernel" in table
     assert "423.50" in table

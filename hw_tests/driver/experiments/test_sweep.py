@@ -226,7 +226,7 @@ def test_a_point_measures_its_first_rule(
 ) -> None:
     options = ["--backend", "cycles", "--count", "1000", "--axis", "rules=sum_squares,sgd,fill"]
     assert sweep(tmp_path, *options, "--json") == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["results"]
     assert [row["rule"] for row in rows] == ["sum_squares", "sgd", "fill"]
     assert [row["bytes_per_parameter"] for row in rows] == [4, 12, 4]
     for row in rows:
@@ -258,7 +258,7 @@ def test_each_of_several_formats_has_its_own_ceiling(
     options = ["--config", "axdimm_narrow", "--axis", f"formats={','.join(MIXTURES)}"]
     arguments = ["sweep", "--out", str(tmp_path), "--backend", "cycles", *options]
     assert main([*arguments, "--count", "262144", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["results"]
     assert [row["formats"] for row in rows] == [*MIXTURES]
     assert [row["bytes_per_parameter"] for row in rows] == [28, 26, 14.0625, 10.0625]
     for row in rows:
@@ -336,7 +336,10 @@ def test_a_sweep_of_the_rtl(
     assert sweep(tmp_path, *options, "--json") == 0
     output = capsys.readouterr()
     assert output.err == ""
-    rows = json.loads(output.out)
+    document = json.loads(output.out)
+    assert document["machine"]["preset"] == "tiny"
+    assert document["workload"]["axes"] == {"stagger": [True, False], "count": [500, 4000]}
+    rows = document["results"]
     assert [(row["stagger"], row["count"]) for row in rows] == [
         (True, 500), (True, 4000), (False, 500), (False, 4000),
     ]  # fmt: skip
@@ -379,7 +382,7 @@ def test_a_sweep_of_the_rtl(
     # One more value, and a key named that was not: only what is new is measured.
     assert sweep(tmp_path, "--count", "500,600", "--set", "lanes=2", "--json") == 0
     assert [point.count for point in here.asked] == [600]
-    more = json.loads(capsys.readouterr().out)
+    more = json.loads(capsys.readouterr().out)["results"]
     assert [(row["lanes"], row["count"]) for row in more] == [(2, 500), (2, 600)]
     assert more[0].items() >= {(name, rows[0][name]) for name in FIGURES}
 
@@ -391,7 +394,7 @@ def test_a_sweep_of_the_cycle_model_is_close_to_the_rtl(
     for backend in ("rtl", "cycles"):
         folder = tmp_path / backend
         assert sweep(folder, "--backend", backend, "--count", "1000,8000", "--json") == 0
-        rows[backend] = json.loads(capsys.readouterr().out)
+        rows[backend] = json.loads(capsys.readouterr().out)["results"]
     for model, rtl in zip(rows["cycles"], rows["rtl"], strict=True):
         assert model["key"] != rtl["key"]
         assert model["bit_exact"] is None
@@ -423,7 +426,7 @@ class Here:
 
 
 def good(point: Point) -> dict[str, Any]:
-    return {**dict.fromkeys(FIGURES), "onchip_bytes": 0}
+    return {**dict.fromkeys(FIGURES), "bytes_per_parameter": 28, "onchip_bytes": 0}
 
 
 @pytest.fixture
@@ -442,7 +445,7 @@ def test_two_descriptions_of_a_machine_are_measured_once(
     folder = ["--out", str(tmp_path)]
     assert main(["sweep", *folder, "--axis", f"preset={','.join(presets)}", *options]) == 0
     assert len(here.asked) == 1
-    rows = json.loads(capsys.readouterr().out)
+    rows = json.loads(capsys.readouterr().out)["results"]
     assert [row["preset"] for row in rows] == presets
 
 
@@ -700,11 +703,11 @@ def test_a_cluster_measures_the_same(
     options = ["--count", "100,300", "--json"]
     assert sweep(tmp_path / "cluster", *options, "--dask", scheduler) == 0
     output = capsys.readouterr()
-    rows = json.loads(output.out)
+    rows = json.loads(output.out)["results"]
     assert [row["count"] for row in rows] == [100, 300]
     assert all(row["bit_exact"] for row in rows)
     assert sweep(tmp_path / "processes", *options) == 0
-    for one, other in zip(rows, json.loads(capsys.readouterr().out), strict=True):
+    for one, other in zip(rows, json.loads(capsys.readouterr().out)["results"], strict=True):
         assert one["key"] == other["key"]
         assert one["data_tck"] == other["data_tck"]
 

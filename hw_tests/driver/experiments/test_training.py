@@ -21,7 +21,7 @@ from sw_driver.experiments.training.data import CLASSES, PIXELS, load_split_digi
 from sw_driver.experiments.training.mlp import Mlp
 from sw_driver.experiments.training.report import (
     activity_table,
-    report,
+    figures,
     summary_table,
     write_loss_curve,
 )
@@ -33,6 +33,7 @@ from sw_driver.experiments.training.trainer import (
     TrainingResult,
     TrainingSettings,
 )
+from sw_driver.report import Watch
 
 
 def test_the_split_is_fixed_and_complete() -> None:
@@ -63,16 +64,26 @@ def test_the_gradient_is_the_slope_of_the_loss() -> None:
         assert gradient[number] == pytest.approx((above - below) / 2e-5, abs=2e-5)
 
 
+class Said(Watch):
+    """What was said of the progress."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.texts.append(text)
+
+
 @pytest.mark.parametrize("seed", [1, 7])
 def test_training_passes_90_percent(seed: int) -> None:
     with Axdimm(GoldenTransport(capacity_bytes=1 << 20)) as device:
         trainer = Trainer(device, load_split_digits(), TrainingSettings(seed=seed))
-        losses: list[float] = []
-        result = trainer.train(lambda step, loss: losses.append(loss))
+        watch = Said()
+        result = trainer.train(watch)
         assert trainer.params == result.params >= 100_000
         assert result.bit_exact
-        assert result.losses == tuple(losses)
-        assert len(losses) == result.steps == TrainingSettings().steps
+        assert watch.texts == [f"training, loss {loss:.3f}" for loss in result.losses]
+        assert len(watch.texts) == result.steps == TrainingSettings().steps
         assert result.test_accuracy > 0.92
         assert not result.timed
         for channel in range(device.channels):
@@ -94,13 +105,11 @@ def test_a_small_network_trains_on_every_backend(backend) -> None:
         result = Trainer(device, load_split_digits(), settings).train()
     assert result.bit_exact
     assert sum(channel.params for channel in result.channels) == result.params
-    figures = report(result, backend=backend.name)
+    found = figures(result, backend=backend.name)
     if backend.timed:
-        assert 0 < figures["efficiency"] < 1
-        assert figures["fabric_cycles"] >= max(
-            entry["fabric_cycles"] for entry in figures["channels"]
-        )
-        assert figures["host"]["fabric_cycles_per_second"] > 0
+        assert 0 < found["efficiency"] < 1
+        assert found["fabric_cycles"] >= max(entry["fabric_cycles"] for entry in found["channels"])
+        assert found["host"]["fabric_cycles_per_second"] > 0
 
 
 @pytest.mark.parametrize("kind", ["cycles", "rtl"])
@@ -173,8 +182,8 @@ def test_other_rules_train_as_well(rule: str) -> None:
     assert result.rule == rule
     assert result.bit_exact
     assert result.losses[-1] < result.losses[0]
-    figures = report(result, backend="golden")
-    assert figures["rule"] == rule
+    found = figures(result, backend="golden")
+    assert found["rule"] == rule
 
 
 def test_ceilings_are_those_of_the_paper() -> None:
@@ -222,13 +231,13 @@ def timed_result() -> TrainingResult:
 
 
 def test_figures_follow_their_definitions() -> None:
-    figures = report(timed_result(), backend="rtl")
+    found = figures(timed_result(), backend="rtl")
     # 10^6 updates in 250,000 cycles of 5 ns.
-    assert figures["mparams_per_s"] == pytest.approx(800)
-    assert figures["efficiency"] == pytest.approx(0.875)
-    assert figures["host"]["fabric_cycles_per_second"] == pytest.approx(320_000)
-    assert (figures["loss_first"], figures["loss_last"]) == (2.0, 1.0)
-    first, second = figures["channels"]
+    assert found["mparams_per_s"] == pytest.approx(800)
+    assert found["efficiency"] == pytest.approx(0.875)
+    assert found["host"]["fabric_cycles_per_second"] == pytest.approx(320_000)
+    assert (found["loss_first"], found["loss_last"]) == (2.0, 1.0)
+    first, second = found["channels"]
     assert first["mparams_per_s"] == pytest.approx(500_000 / 0.0012 / 1e6)
     assert first["efficiency"] == pytest.approx(first["mparams_per_s"] * 7 / 3200)
     assert second["fabric_cycles"] == 245_000
@@ -236,29 +245,29 @@ def test_figures_follow_their_definitions() -> None:
 
 def test_the_limit_of_refresh_needs_a_clock() -> None:
     result = timed_result()
-    assert report(result, refresh_limit=0.9)["refresh_limit"] == 0.9
-    assert report(replace(result, timed=False), refresh_limit=0.9)["refresh_limit"] is None
+    assert figures(result, refresh_limit=0.9)["refresh_limit"] == 0.9
+    assert figures(replace(result, timed=False), refresh_limit=0.9)["refresh_limit"] is None
 
 
 def test_the_table_shows_every_figure() -> None:
-    table = summary_table(report(timed_result(), backend="rtl"))
-    cells = [str(cell) for column in table.columns for cell in column.cells]
+    table = summary_table(figures(timed_result(), backend="rtl"))
+    cells = [cell for row in table.rows for cell in row]
     for expected in ("100,000", "250,000", "800.00 MP/s", "87.5%", "320,000", "50.0%", "3.0 s"):
         assert expected in cells
 
 
 def test_the_account_is_shown_channel_by_channel() -> None:
     result = timed_result()
-    table = activity_table(report(result, backend="rtl"))
+    table = activity_table(figures(result, backend="rtl"))
     assert table is not None
-    cells = [str(cell) for column in table.columns for cell in column.cells]
+    cells = [cell for row in table.rows for cell in row]
     # 960,000 clocks in each channel.
     for expected in ("875,000 (91.15%)", "60,000 (6.25%)", "88 (0.01%)", "960,000", "216,750"):
         assert cells.count(expected) == 2, expected
     untimed = replace(
         result, timed=False, channels=tuple(replace(c, activity=None) for c in result.channels)
     )
-    assert activity_table(report(untimed, backend="golden")) is None
+    assert activity_table(figures(untimed, backend="golden")) is None
 
 
 def test_the_loss_curve_counts_whole_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from hw_tests.driver.pim.pim_doubles import RacingPim, StuckPim, TimedPim
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.commands import pim as command
-from sw_driver.experiments.pim import measure, networks
+from sw_driver.experiments.pim import measure, networks, validation
 from sw_driver.experiments.pim.measure import Job
 from sw_driver.experiments.pim.networks import named_layer
 from sw_driver.experiments.pim.validation import starts
@@ -42,23 +42,26 @@ SMALL = ["--most-products", "100000"]
         (["--config", "huge"], ["'huge'", "paper"]),
         (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
         (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),
-        (["--validate", "1", "--dram-trace", "x.csv"], ["--validate", "--dram-trace", "either"]),
-        (["--validate", "1", "--whole-groups"], ["--validate", "--whole-groups", "either"]),
+        (["--validate", "1", "--dram-trace", "x.csv"], ["--validate has", "--dram-trace out"]),
+        (["--validate", "1", "--whole-groups"], ["--validate has", "leave --whole-groups out"]),
         (["--pairs"], ["--pairs", "golden", "--backend cycles"]),
         (["--pairs", "--backend", "cycles", "--layer", "fc6"], ["--pairs", "--layer out"]),
         (["--pairs", "--backend", "cycles", *OWN], ["--pairs", "--convolution out"]),
         (["--pairs", "--backend", "cycles", "--pass", "bias"], ["--pairs", "--pass out"]),
-        (["--pairs", "--validate", "1"], ["--validate", "--pairs", "either"]),
+        (["--pairs", "--validate", "1"], ["--validate has runs of its own", "--pairs out"]),
         (["--cores", "2"], ["--cores, --steps, --out and --runtime", "add --train"]),
-        (["--train", "--layer", "conv1"], ["--train has a network of its own", "leave layers"]),
-        (["--train", "--most-products", "9"], ["--train has a network of its own"]),
+        (
+            ["--train", "--layer", "conv1"],
+            ["--train has a network of its own", "leave --layer out"],
+        ),
+        (["--train", "--most-products", "9"], ["--train has a network", "--most-products out"]),
         (["--train", "--seed", "9"], ["--train has", "nothing random", "--seed out"]),
-        (["--train", "--whole-groups"], ["--train has a network", "--whole-groups"]),
+        (["--train", "--whole-groups"], ["--train has a network", "leave --whole-groups out"]),
         (["--train", "--backend", "cycles"], ["--train is in RTL", "--backend cycles"]),
         (["--train", "--backend", "golden"], ["golden has no cores", "leave --backend golden out"]),
-        (["--validate", "2", "--backend", "rtl"], ["--validate compares RTL and the cycle model"]),
-        (["--validate", "2", "--layer", "conv1"], ["--validate has layers", "leave --layer out"]),
-        (["--validate", "2", "--pass", "bias"], ["--validate has layers", "leave --pass out"]),
+        (["--validate", "2", "--backend", "rtl"], ["--validate has runs", "leave --backend out"]),
+        (["--validate", "2", "--layer", "conv1"], ["--validate has runs", "leave --layer out"]),
+        (["--validate", "2", "--pass", "bias"], ["--validate has runs", "leave --pass out"]),
         (["--train", "--set", "cores=4"], ["--train sets cores and rings", "--cores N"]),
         (["--train", "--cores", "5"], ["'5'", "from 1 to 4"]),
         (["--train", "--set", "bank_bytes=1024"], ["no room for 1 cores", "bank_bytes"]),
@@ -121,7 +124,11 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pim", *OWN, *sides, "--pass", "backward-filter", "--json"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
-    figures = json.loads(output.out)
+    document = json.loads(output.out)
+    figures, workload = document["results"], document["workload"]
+    assert document["machine"]["bank_bytes"] == figures["bank_bytes"]
+    assert workload["layers"] == [f"convolution, {figures['layers'][0]['sizes']}"]
+    assert (workload["pass"], workload["seed"]) == ("backward-filter", 1)
     assert figures["backend"] == "golden"
     assert (figures["cycles"], figures["busy"], figures["wrong_results"]) == (None, None, None)
     (layer,) = figures["layers"]
@@ -136,7 +143,7 @@ def test_whole_groups(capsys: pytest.CaptureFixture[str]) -> None:
     """As in the paper (III-C): 241 units, of which 18 banks have 249."""
     for options, banks in ((["--whole-groups"], 18), ([], 32)):
         assert main(["pim", "--layer", "conv1", *SMALL, *options, "--json"]) == 0
-        (record,) = json.loads(capsys.readouterr().out)["layers"][0]["records"]
+        (record,) = json.loads(capsys.readouterr().out)["results"]["layers"][0]["records"]
         assert record["banks"] == list(range(banks))
 
 
@@ -153,7 +160,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def figures_of(capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     assert main(["pim", "--backend", "timed", "--json", *options]) == 0
-    return json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)["results"]
 
 
 @pytest.mark.usefixtures("timed")
@@ -212,7 +219,7 @@ def test_works_that_complete_while_others_are_offered(
     monkeypatch.setitem(backends.PIM_BACKENDS, "racing", lambda config, _: RacingPim(config))
     options = ["--backend", "racing", "--pass", "backward-input", "--stride", "2", "--json"]
     assert main(["pim", *OWN, *options]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    figures = json.loads(capsys.readouterr().out)["results"]
     (layer,) = figures["layers"]
     assert len(layer["records"]) == layer["works"] > 8
     assert figures["wrong_results"] == 0
@@ -257,7 +264,7 @@ def test_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     # Not all banks, so that what is held is not the share of the banks.
     run = ["pim", "--backend", "timed", "--pairs", "--whole-groups", *SMALL]
     assert main([*run, "--json"]) == 0
-    measured = json.loads(capsys.readouterr().out)
+    measured = json.loads(capsys.readouterr().out)["results"]
     for figures, (network, *names, pass_name) in zip(measured, pairs, strict=True):
         said = [(layer["layer"], layer["pass"]) for layer in figures["layers"]]
         assert said == [(f"{network} {name}", pass_name) for name in names]
@@ -273,7 +280,7 @@ def test_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     printed = " ".join(capsys.readouterr().out.split())
     for figures in measured:
         shares = ("held_together", "held", "utilisation_together", "utilisation")
-        assert " │ ".join(f"{figures[name]:.1%}" for name in shares) in printed
+        assert " ".join(f"{figures[name]:.1%}" for name in shares) in printed
 
 
 def test_a_wrong_result_of_a_pair_fails(
@@ -328,7 +335,7 @@ def test_a_layer_too_large_for_the_simulated_stack(
     for inputs, bank_bytes in ((10, 1 << 10), (300, 1 << 14)):
         options = ["--config", "tiny", "--fully-connected", f"2,{inputs},20", "--json"]
         assert main(["pim", *options]) == 0
-        assert json.loads(capsys.readouterr().out)["bank_bytes"] == bank_bytes
+        assert json.loads(capsys.readouterr().out)["results"]["bank_bytes"] == bank_bytes
 
 
 def test_a_wrong_result_fails(
@@ -371,7 +378,7 @@ def test_the_seed_changes_a_validation(
     def cycles(seed: int, *more: str) -> list[int]:
         options = ["--config", "tiny", "--most-products", "20000", "--seed", str(seed), "--json"]
         assert main(["pim", "--validate", "1", *options, *more]) == 0
-        report = json.loads(capsys.readouterr().out)
+        report = json.loads(capsys.readouterr().out)["results"]
         return [each["rtl"]["cycles"] for each in report["compared"]]
 
     assert cycles(1) == cycles(1) != cycles(2)
@@ -382,13 +389,13 @@ def test_presets(capsys: pytest.CaptureFixture[str]) -> None:
     for preset, config in PIM_PRESETS.items():
         options = ["--fully-connected", "2,30,20", "--config", preset, "--json"]
         assert main(["pim", *options]) == 0
-        figures = json.loads(capsys.readouterr().out)
+        figures = json.loads(capsys.readouterr().out)["results"]
         assert (figures["units"], figures["banks"]) == (config.units, config.banks)
 
 
 def test_a_layer_in_the_cycle_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pim", "--backend", "cycles", *SMALL, "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    figures = json.loads(capsys.readouterr().out)["results"]
     (layer,) = figures["layers"]
     assert figures["wrong_results"] is None
     assert figures["simulated_cycles_per_host_second"] is None
@@ -403,9 +410,9 @@ def test_the_cycle_model_against_rtl(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], limit: str | None
 ) -> None:
     if limit is not None:
-        monkeypatch.setattr(command, limit, -1.0)
+        monkeypatch.setattr(validation, limit, -1.0)
     status = main(["pim", "--config", "tiny", "--validate", "2", "--json"])
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(capsys.readouterr().out)["results"]
     assert status == (0 if limit is None else 1)
     assert len(report["compared"]) == 2
     for each in report["compared"]:

@@ -119,11 +119,11 @@ def test_the_command_says_so(
     monkeypatch.setattr(shortening, "TILE_CYCLES", 500)
     options = ["pim", "--backend", "cycles", "--fully-connected", "8,20000,8"]
     assert main([*options, "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
+    figures = json.loads(capsys.readouterr().out)["results"]
     assert figures["shortened"]
     (layer,) = figures["layers"]
     assert layer["multiplications"] == 8 * 20000 * 8
     assert main(options) == 0
     assert "costs are extrapolated" in " ".join(capsys.readouterr().out.split())
     assert main([*options[:-1], "8,30,8", "--json"]) == 0
-    assert not json.loads(capsys.readouterr().out)["shortened"]
+    assert not json.loads(capsys.readouterr().out)["results"]["shortened"]

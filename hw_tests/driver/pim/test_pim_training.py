@@ -53,11 +53,12 @@ def test_the_command(
 ) -> None:
     options = ["--steps", "1", "--cores", "4", "--json", "--out", str(tmp_path)]
     assert main(["pim", "--train", *options]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["files"] == [str(tmp_path / "cores.svg")]
+    document = json.loads(capsys.readouterr().out)
+    report = document["results"]
+    assert document["files"] == [str(tmp_path / "cores.svg")]
     assert (tmp_path / "cores.svg").read_text().startswith("<?xml")
     (step,) = report["steps"]
-    assert (report["cores"], len(step["cores"]), step["wrong_tensors"]) == (4, 4, [])
+    assert (document["machine"]["cores"], len(step["cores"]), step["wrong_tensors"]) == (4, 4, [])
     assert report["compared_tensors"] == step["compared_tensors"] == 17
     assert main(["pim", "--train", *options[:4]]) == 0
     shown = " ".join(capsys.readouterr().out.split())

@@ -21,7 +21,7 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.experiments.training import gpt
 from sw_driver.experiments.training.data import MODULE_BYTES, MODULES, load_library_text
 from sw_driver.experiments.training.gpt import Gpt, GptSettings, GptTrainer
-from sw_driver.experiments.training.report import report, summary_table
+from sw_driver.experiments.training.report import figures, summary_table
 from sw_driver.experiments.training.trainer import TRAINING_RULES, MismatchError, TrainingResult
 
 SMALL = {"batch_windows": 4, "context": 16, "layers": 1, "width": 8, "heads": 2}
@@ -63,13 +63,13 @@ def test_losses_fall_as_those_of_pytorch(rule: str) -> None:
     assert list(result.losses) == context["losses"]["module"]
     # Rounding differs; where a second moment or a sign is of what is nearly 0, it shows.
     assert context["torch"]["largest_difference"] < 1e-5
-    figures = report(result, backend="cycles", **context)
-    assert 0 < figures["efficiency"] < 1
+    found = figures(result, backend="cycles", **context)
+    assert 0 < found["efficiency"] < 1
     first, later = context["step_ns"]["first"], context["step_ns"]["later"]
     assert first["copy"] > later["copy"] > 0
     cycles = (first["kernel"] + 11 * later["kernel"]) / 5
     assert cycles == pytest.approx(result.fabric_cycles)
-    assert "a later step, copies" in summary_table(figures).columns[0].cells
+    assert "a later step, copies" in [row[0] for row in summary_table(found).rows]
 
 
 def test_pytorch_trains_a_model_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,16 +127,17 @@ def test_the_command_trains_it(
     monkeypatch.setattr(gpt, "GptSettings", lambda **job: GptSettings(**job, **SMALL))
     command = ["sim", "--model", "gpt", "--optimizer", "lion", "--steps", "3"]
     assert main([*command, "--out", str(tmp_path)]) == 0
-    figures = json.loads((tmp_path / "report.json").read_text())
-    assert (figures["model"], figures["rule"], figures["backend"]) == ("gpt", "lion", "cycles")
-    assert len(figures["losses"]["torch"]) == figures["steps"] == 3
+    document = json.loads((tmp_path / "report.json").read_text())
+    found, workload = document["results"], document["workload"]
+    assert (workload["model"], found["rule"], found["backend"]) == ("gpt", "lion", "cycles")
+    assert len(found["losses"]["torch"]) == found["steps"] == 3
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     output = capsys.readouterr()
     assert "loss.png" in output.out
-    assert "3/3" in output.err
+    assert output.err == ""
     assert main([*command, "--out", str(tmp_path), "--json"]) == 0
     output = capsys.readouterr()
-    assert json.loads(output.out)["losses"] == figures["losses"]
+    assert json.loads(output.out)["results"]["losses"] == found["losses"]
     assert output.err == ""
 
 

@@ -160,7 +160,7 @@ def run_jobs(
     *,
     seed: int = 1,
     inputs: bool = True,
-    completed: Callable[[], None] | None = None,
+    completed: Callable[[], object] | None = None,
 ) -> Run:
     """Runs the works of all ``jobs``, as many at once as the pool takes, on random values, or,
     without ``inputs`` or if nothing is computed, on what is there.

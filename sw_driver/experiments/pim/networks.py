@@ -13,12 +13,19 @@ The batch of 32 is that of the PIM's paper (section V-C).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...device.errors import InvalidArgumentError
 from ...pim.layers import Convolution, FullyConnected, Layer
 
-__all__ = ["BATCH", "NETWORKS", "PAIRS", "named_layer"]
+__all__ = ["BATCH", "MOST_PRODUCTS", "NETWORKS", "PAIRS", "Scaled", "named_layer", "scaled"]
+
+Scaled = tuple[str, Layer, Layer]
+"""A layer to run: its name, as it runs, and as it was before it was scaled."""
+
+MOST_PRODUCTS = 25_000_000
+"""Multiplications of a layer's forward pass that RTL computes in some seconds."""
 
 BATCH = 32
 """Images of a batch."""
@@ -108,3 +115,15 @@ def named_layer(network: str, layer: str, *, images: int = BATCH) -> Layer:
     if isinstance(found, Convolution):
         return replace(found, images=images)
     return replace(found, samples=images)
+
+
+def scaled(
+    network: str, names: Sequence[str], images: int = BATCH, most_products: int = MOST_PRODUCTS
+) -> list[Scaled]:
+    """Return layers of a network, scaled down to at most so many multiplications in a forward pass;
+    0 leaves them as published. Raises what :func:`named_layer` does."""
+    layers = [named_layer(network, name, images=images) for name in names]
+    return [
+        (f"{network} {name}", layer.scaled(most_products) if most_products else layer, layer)
+        for name, layer in zip(names, layers, strict=True)
+    ]

@@ -1,152 +1,193 @@
-"""Tables of what a run on the PIM cost, and a map of its banks."""
+"""Reports of layers on the fixed-function PIMs: what they cost, and a map of the banks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
+from sw_driver.report import Report, Table, Watch, count, share
+
+from ...pim.backends import open_pim
+from ...pim.device import Pim
+from . import measure, networks
+from .shortening import run_shortened, worth_shortening
 
 if TYPE_CHECKING:
-    from .validation import Comparison
+    from hw.pim.config import PimConfig
 
-__all__ = [
-    "bank_map",
-    "comparison_table",
-    "core_table",
-    "layer_table",
-    "notes",
-    "pair_table",
-    "step_table",
-]
+    from .networks import Scaled
 
+__all__ = ["pairs", "report"]
 
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
+Figures = Mapping[str, Any]
 
-
-def _count(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-_UNTIMED = {
-    "works": ("works", _count),
-    "multiplications": ("multiplications", _count),
-    "additions": ("additions", _count),
-    "bytes_read": ("bytes read", _count),
-    "bytes_written": ("bytes written", _count),
+_UNTIMED: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "works": ("works", count),
+    "multiplications": ("multiplications", count),
+    "additions": ("additions", count),
+    "bytes_read": ("bytes read", count),
+    "bytes_written": ("bytes written", count),
 }
-_TIMED = {
-    "cycles": ("cycles", _count),
-    "utilisation": ("utilisation of units", _share),
+_TIMED: dict[str, tuple[str, Callable[[float | None], str]]] = {
+    "cycles": ("cycles", count),
+    "utilisation": ("utilisation of units", share),
     "gflop_per_s": ("GFLOP/s", lambda value: "" if value is None else f"{value:.2f}"),
-    "compute_bound_share": ("share of compute bound", _share),
-    "memory_bound_share": ("share of memory bound", _share),
+    "compute_bound_share": ("share of compute bound", share),
+    "memory_bound_share": ("share of memory bound", share),
 }
 
 
-def layer_table(figures: Mapping[str, Any]) -> Table:
-    """A column for each layer, and one for all together if there are several."""
+def report(
+    layers: Sequence[Scaled], pass_name: str, config: PimConfig, *, seed: int = 1, **how: Any
+) -> Report:
+    """Run a pass of layers side by side; return what it cost, by layer and by bank.
+
+    The report is not good if a result is not the golden model's.
+
+    Parameters
+    ----------
+    layers, pass_name, config: see :func:`~sw_driver.experiments.pim.measure.place_jobs`.
+    seed: of the values.
+    how: ``backend``, ``dram_trace`` and ``watch``, and options of
+        :func:`~sw_driver.pim.lowering.lower`.
+
+    Raises
+    ------
+    InvalidArgumentError, OutOfMemoryError, ValueError: for what cannot be run.
+    """
+    stack, figures = _measured(layers, pass_name, config, seed=seed, **how)
+    grid = _bank_map(figures)
+    trace = how.get("dram_trace")
+    return _checked(
+        figures["wrong_results"],
+        results=figures,
+        parts=[_layer_table(figures), *([grid] if grid else [])],
+        notes=_notes(figures),
+        machine=asdict(stack),
+        workload={
+            "layers": [f"{name}, {layer.describe()}" for name, layer, _ in layers],
+            "pass": pass_name,
+            "seed": seed,
+        },
+        files=[trace] if trace else [],
+    )
+
+
+def pairs(
+    config: PimConfig, *, images: int, most_products: int, seed: int = 1, **how: Any
+) -> Report:
+    """Run the pairs of layers of AlexNet and VGG-19; else as :func:`report`."""
+    measured = [
+        _measured(
+            networks.scaled(network, names, images, most_products),
+            pass_name,
+            config,
+            seed=seed,
+            **how,
+        )[1]
+        for network, *names, pass_name in networks.PAIRS
+    ]
+    columns: dict[str, Callable[[Figures], str]] = {
+        "layers": lambda figures: _pair_name(*figures["layers"]),
+        "cycles": lambda figures: count(figures["cycles"]),
+        "units held": lambda figures: share(figures["held_together"]),
+        "in the whole run": lambda figures: share(figures["held"]),
+        "utilisation": lambda figures: share(figures["utilisation_together"]),
+        "of the whole run": lambda figures: share(figures["utilisation"]),
+    }
+    title = "Two layers side by side: until the first is done, and the whole run"
+    return _checked(
+        sum(figures["wrong_results"] or 0 for figures in measured),
+        results=measured,
+        parts=[Table.of(title, measured, columns)],
+        machine=asdict(config),
+        workload={"pairs": [*networks.PAIRS], "images": images, "seed": seed},
+    )
+
+
+def _checked(wrong_results: int | None, **parts: Any) -> Report:
+    complaint = f"{wrong_results} results differ from the golden model's"
+    return Report(**parts, complaints=[complaint] * bool(wrong_results), is_good=not wrong_results)
+
+
+def _measured(
+    layers: Sequence[Scaled],
+    pass_name: str,
+    config: PimConfig,
+    *,
+    backend: str = "golden",
+    seed: int,
+    dram_trace: Path | None = None,
+    watch: Watch = Watch(),
+    **lowering: Any,
+) -> tuple[PimConfig, dict[str, Any]]:
+    """Return the stack and the figures of a pass of layers, on a device of its own.
+
+    Results are compared where there is something to compare.
+    """
+    stack, jobs = measure.place_jobs(layers, pass_name, config, **lowering)
+    with Pim(open_pim(backend, stack, announce=watch.log, dram_trace=dram_trace)) as device:
+        is_long = worth_shortening(device.transport, jobs)
+        works = sum(len(job.program.works) for job in jobs) << is_long
+        # The first item is the beginning, the others are works that are done.
+        ticks = watch.track(range(works), "works")
+        next(ticks, None)
+        if is_long:
+            done = run_shortened(stack, jobs[0], completed=lambda: next(ticks, None))
+        else:
+            done = measure.run_jobs(device, jobs, seed=seed, completed=lambda: next(ticks, None))
+        figures = measure.figures(device, jobs, done)
+        figures["wrong_results"] = None
+        if device.transport.timed and device.transport.computes:
+            watch.say("golden model")
+            figures["wrong_results"] = measure.check_bits(device, jobs, seed=seed)
+    return stack, figures
+
+
+def _layer_table(figures: Figures) -> Table:
+    """Return a column for each layer, and one for all together if there are several."""
     layers = figures["layers"]
-    table = Table(title=f"Fixed-function PIMs, backend {figures['backend']}")
-    table.add_column("")
-    for layer in layers:
-        table.add_column(f"{layer['layer']} {layer['pass']}", justify="right")
     several = len(layers) > 1
-    if several:
-        table.add_column("together", justify="right")
-    table.add_row("sizes", *(layer["sizes"] for layer in layers))
+    headings = ["", *(f"{layer['layer']} {layer['pass']}" for layer in layers)]
+    rows = [["sizes", *(layer["sizes"] for layer in layers)]]
     if any(layer["sizes"] != layer["published_sizes"] for layer in layers):
-        table.add_row("scaled from", *(layer["published_sizes"] for layer in layers))
+        rows.append(["scaled from", *(layer["published_sizes"] for layer in layers)])
+    rows = [[*row, *[""] * several] for row in rows]
     shown = _UNTIMED if figures["cycles"] is None else _UNTIMED | _TIMED
     for key, (heading, form) in shown.items():
-        cells = [form(layer[key]) for layer in layers]
-        if several:
-            whole = sum(layer[key] for layer in layers) if key in _UNTIMED else figures[key]
-            cells.append(form(whole))
-        table.add_row(heading, *cells)
-    return table
+        values = [layer[key] for layer in layers]
+        whole = [sum(values) if key in _UNTIMED else figures[key]] * several
+        rows.append([heading, *map(form, [*values, *whole])])
+    return Table(
+        title=f"Fixed-function PIMs, backend {figures['backend']}",
+        headings=headings + ["together"] * several,
+        rows=rows,
+    )
 
 
-def step_table(steps: Sequence[Mapping[str, Any]]) -> Table:
-    """A row for each step of training."""
-    table = Table(title="Steps of training")
-    for heading in ("step", "loss", "cycles"):
-        table.add_column(heading, justify="right")
-    for number, step in enumerate(steps):
-        table.add_row(str(number), f"{step['loss']:.4f}", _count(step["cycles"]))
-    return table
-
-
-CORE_PARTS = ("computes", "waits for pools", "for memory", "for cores")
-"""What a core does with its cycles."""
-
-
-def core_cycles(steps: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
-    """For each core its cycles of all steps, by :data:`CORE_PARTS`."""
-    for core in range(len(steps[0]["cores"])):
-        names = "cycles", "pool_cycles", "memory_cycles", "barrier_cycles"
-        whole, *waits = (sum(step["cores"][core][name] for step in steps) for name in names)
-        yield [whole - sum(waits), *waits]
-
-
-def core_table(steps: Sequence[Mapping[str, Any]]) -> Table:
-    """Where the cycles of each core went in all steps."""
-    table = Table(title="Cycles of cores, all steps")
-    for heading in ("core", "cycles", *CORE_PARTS):
-        table.add_column(heading, justify="right")
-    for core, parts in enumerate(core_cycles(steps)):
-        whole = sum(parts)
-        table.add_row(str(core), _count(whole), *(_share(each / whole) for each in parts))
-    return table
-
-
-def schedule_table(
-    ranking: Sequence[Mapping[str, Any]], operations: Sequence[Mapping[str, Any]]
-) -> Table:
-    """For each operation, those to offload first on top, its profile, and how often it ran where,
-    with the cycles that it took there the last time."""
-    table = Table(title="Operations by rank, and where they ran: times, cycles")
-    for heading in ("operation", "ns on CPU", "accesses", "chosen", "ran on"):
-        table.add_column(heading, justify="left" if heading.endswith("on") else "right")
-    for row in ranking:
-        mine = [each for each in operations if each["operation"] == row["operation"]]
-        found: dict[str, list[int]] = {}
-        for each in sorted(mine, key=lambda each: each["place"]):
-            device = "cores" if each["place"].startswith("core ") else each["place"]
-            found.setdefault(device, []).append(each["end_cycle"] - each["begin_cycle"])
-        ran = ", ".join(f"{name} {len(of)}: {_count(of[-1])}" for name, of in found.items())
-        chosen = "yes" if row["chosen"] else ""
-        numbers = _count(int(row["time_ns"])), _count(row["accesses"])
-        table.add_row(row["operation"], *numbers, chosen, ran)
-    return table
-
-
-def bank_map(figures: Mapping[str, Any]) -> Table | None:
-    """The grid of banks: the number and units of each, and the share of the time in which it was
-    busy, that is, had a work; None without a clock."""
-    busy = figures["busy"]
+def _bank_map(figures: Figures) -> Table | None:
+    """Return the grid of banks: number, units and the share of the time in which each was busy,
+    that is, had a work; None without a clock."""
+    busy, columns = figures["busy"], figures["columns"]
     if busy is None:
         return None
-    columns = figures["columns"]
-    table = Table(title="Banks: number, units, share of the time busy", show_header=False)
-    table.show_lines = True
-    for _ in range(columns):
-        table.add_column(justify="right")
-    for start in range(0, figures["banks"], columns):
-        cells = []
-        for bank in range(start, start + columns):
-            style = ("red", "yellow", "green")[min(2, int(3 * busy[bank]))]
-            cells.append(
-                f"{bank} [dim]({figures['bank_units'][bank]})[/dim]\n"
-                f"[{style}]{busy[bank]:.0%}[/{style}]"
-            )
-        table.add_row(*cells)
-    return table
+    cells = [
+        f"{bank} ({units})\n{part:.0%}"
+        for bank, (units, part) in enumerate(zip(figures["bank_units"], busy, strict=True))
+    ]
+    return Table(
+        title="Banks: number, units, share of the time busy",
+        headings=[""] * columns,
+        rows=[cells[start : start + columns] for start in range(0, len(cells), columns)],
+        words=(),
+        is_grid=True,
+    )
 
 
-def notes(figures: Mapping[str, Any]) -> list[str]:
-    """What a reader of the tables has to know."""
+def _notes(figures: Figures) -> list[str]:
+    """Return what a reader of the tables has to know."""
     found = []
     if figures["cycles"] is None:
         found.append(
@@ -172,49 +213,10 @@ def notes(figures: Mapping[str, Any]) -> list[str]:
     speed = figures["simulated_cycles_per_host_second"]
     if speed is not None:
         found.append(f"Simulated {speed:,.0f} cycles a second of this machine.")
-    if figures["wrong_results"] is not None:
-        found.append(
-            f"Compared with the golden model: {figures['wrong_results']} results differ."
-            if figures["wrong_results"]
-            else "All results are the golden model's, bit for bit."
-        )
+    if figures["wrong_results"] == 0:
+        found.append("All results are the golden model's, bit for bit.")
     return found
 
 
-def pair_table(measured: Sequence[Mapping[str, Any]]) -> Table:
-    """A row for each pair of layers, from the figures of their runs."""
-    table = Table(title="Two layers side by side: until the first is done, and the whole run")
-    table.add_column("layers")
-    for heading in ("cycles", "units held", "whole run", "utilisation", "whole run"):
-        table.add_column(heading, justify="right")
-    for figures in measured:
-        first, second = figures["layers"]
-        table.add_row(
-            f"{first['layer']} and {second['layer'].split()[-1]} {first['pass']}",
-            _count(figures["cycles"]),
-            _share(figures["held_together"]),
-            _share(figures["held"]),
-            _share(figures["utilisation_together"]),
-            _share(figures["utilisation"]),
-        )
-    return table
-
-
-def comparison_table(compared: Sequence[Comparison]) -> Table:
-    """A row for each that ran in RTL and in the cycle model."""
-    table = Table(title="Cycles in RTL and in the cycle model")
-    for heading in ("", "sizes"):
-        table.add_column(heading)
-    for heading in ("operations", "RTL", "model", "error", "error of bytes"):
-        table.add_column(heading, justify="right")
-    for each in compared:
-        table.add_row(
-            each.name,
-            each.sizes,
-            _count(each.rtl.multiplications + each.rtl.additions),
-            _count(each.rtl.cycles),
-            _count(each.model.cycles),
-            f"{each.error:+.2%}",
-            f"{each.bytes_error:+.2%}",
-        )
-    return table
+def _pair_name(first: Figures, second: Figures) -> str:
+    return f"{first['layer']} and {second['layer'].split()[-1]} {first['pass']}"

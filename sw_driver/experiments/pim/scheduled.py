@@ -3,9 +3,11 @@ are ranked and chosen, and in the steps after it each runs where the scheduler s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -16,11 +18,12 @@ from sw_driver.pim.device import Pim
 from sw_driver.pim.opencl import CommandQueue, Context, Event, Kernel, Platform, host_ns
 from sw_driver.pim.placing import PlacedTensor, work_on
 from sw_driver.pim.runtime import Scheduler
+from sw_driver.report import Report, Table, Watch, count
 from sw_driver.system.hetero_pim.ranking import Profiled, chosen, ranking
 
 from . import training as cnn
 
-__all__ = ["Ran", "ScheduledRun", "draw", "train"]
+__all__ = ["Ran", "ScheduledRun", "draw", "report", "train"]
 
 _LINE_BYTES = 64
 
@@ -226,6 +229,77 @@ def _compared(
             if name == "losses":
                 losses.append(float(found.mean()))
     return losses, wrong, compared
+
+
+def report(
+    device: Pim,
+    steps: int,
+    *,
+    principle: Literal["literal", "earliest"] = "earliest",
+    launch_ns: int = 0,
+    folder: Path | None = None,
+    watch: Watch = Watch(),
+) -> Report:
+    """Train so many steps by the runtime, behind one that is profiled; return what ran where.
+
+    ``folder``: for ``timeline.svg`` and ``timeline.json``; others are of :func:`train`. The report
+    is not good if a tensor is not the golden model's.
+    """
+    watch.say("training")
+    run = train(device, cnn.digit_batches(steps + 1), principle=principle, launch_ns=launch_ns)
+    files = [folder / name for name in ("timeline.svg", "timeline.json")] if folder else []
+    for path in files:
+        draw(run, device).write(path)
+    results = {
+        "ranking": [
+            {
+                "operation": each.operation,
+                "time_ns": each.time,
+                "accesses": each.accesses,
+                "chosen": each.operation in run.candidates,
+            }
+            for each in run.ranking
+        ],
+        "operations": [each._asdict() for each in run.ran],
+        "steps": [
+            {"loss": loss, "cycles": end - before}
+            for loss, (before, end) in zip(run.losses, pairwise(run.bounds), strict=True)
+        ],
+    }
+    columns: dict[str, Callable[[Profiled], str]] = {
+        "operation": lambda each: each.operation,
+        "ns on CPU": lambda each: count(int(each.time)),
+        "accesses": lambda each: count(each.accesses),
+        "chosen": lambda each: "yes" if each.operation in run.candidates else "",
+        "ran on": lambda each: _places(run, each.operation),
+    }
+    title = "Operations by rank, and where they ran: times, cycles"
+    return cnn.compared_report(
+        device,
+        results,
+        run.compared_tensors,
+        run.wrong_tensors,
+        tables=[Table.of(title, run.ranking, columns, words=(0, 4))],
+        notes=[
+            "A row of the first table is a step, of which step 0 is profiled on the CPU: its loss, "
+            "before it changes the parameters, and its cycles, from the end of the step before. A "
+            "row of the second is an operation of a step: what it takes on the CPU, its accesses "
+            "to memory, whether it is a candidate for the PIMs, and how often it ran on which "
+            "device behind step 0, with the cycles of the last time.",
+        ],
+        workload={"steps": steps, "principle": principle, "launch_ns": launch_ns},
+        files=files,
+    )
+
+
+def _places(run: ScheduledRun, operation: str) -> str:
+    """Return how often an operation ran where, and its cycles there the last time."""
+    mine = [each for each in run.ran if each.step and each.operation == operation]
+    cycles: dict[str, list[int]] = {}
+    for each in sorted(mine, key=lambda each: each.place):
+        device = "cores" if each.place.startswith("core ") else each.place
+        cycles.setdefault(device, []).append(each.end_cycle - each.begin_cycle)
+    return ", ".join(f"{name} {len(of)}: {count(of[-1])}" for name, of in cycles.items())
 
 
 def draw(run: ScheduledRun, pim: Pim) -> Timeline:

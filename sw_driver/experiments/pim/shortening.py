@@ -72,7 +72,7 @@ def _shortened(config: PimConfig, times: int) -> CyclesPim:
 
 
 def run_shortened(
-    config: PimConfig, job: Job, *, completed: Callable[[], None] | None = None
+    config: PimConfig, job: Job, *, completed: Callable[[], object] | None = None
 ) -> Run:
     """What :func:`~sw_driver.experiments.pim.measure.run_jobs` would return for ``job`` alone in
     the cycle model, with the sums of long tiles shortened twice and its costs extrapolated.

@@ -4,7 +4,9 @@ bias, ReLU, max pooling, a fully connected layer, softmax with cross-entropy, de
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,9 @@ from golden.pim import Descriptor, compute, kernels
 from golden.pim.arithmetic import place
 from golden.rules import reference
 from hw.pim.config import BEAT_BYTES, PimConfig, configure
+from sw_driver.experiments.training.data import load_split_digits
+from sw_driver.report import Report, Table, Watch, count, share
+from sw_driver.system.plotting import save
 
 from ...pim.cores import KernelCounters, offset_in
 from ...pim.descriptor import ELEMENT_BYTES, Opcode, Work
@@ -38,9 +43,12 @@ __all__ = [
     "Batch",
     "Step",
     "Training",
+    "compared_report",
+    "digit_batches",
     "golden_step",
     "parameters_at_first",
     "product",
+    "report",
     "seen",
     "training_config",
     "turned",
@@ -131,6 +139,117 @@ def parameters_at_first() -> dict[str, NDArray[np.float32]]:
     for name in ("filters", "weights"):
         found[name][...] = 1 / FILTER * rng.standard_normal(PARAMETERS[name])
     return found
+
+
+def digit_batches(steps: int) -> list[Batch]:
+    """Return handwritten digits for so many steps, two batches in turn."""
+    digits = load_split_digits()
+    parts = [slice(SAMPLES * (step % 2), SAMPLES * (step % 2 + 1)) for step in range(steps)]
+    return [(digits.train_images[part], digits.train_labels[part]) for part in parts]
+
+
+def report(
+    device: Pim, steps: int, *, folder: Path | None = None, watch: Watch = Watch()
+) -> Report:
+    """Train on ``device`` without the host; return losses, and where the cores' cycles went.
+
+    ``folder``: for ``cores.svg``, a picture of that. The report is not good if a tensor is not the
+    golden model's.
+    """
+    training = Training(device)
+    done: list[dict[str, Any]] = []
+    begin_s = perf_counter()
+    for batch in watch.track(digit_batches(steps), "training"):
+        step = asdict(training.step(*batch))
+        done.append(step | {"cores": [each._asdict() for each in step.pop("counters")]})
+    speed = device.transport.cycles() / (perf_counter() - begin_s)
+    wrong = sorted({name for step in done for name in step["wrong_tensors"]})
+    cycles = [*_core_cycles(done)]
+    rows = [
+        [str(core), count(sum(parts)), *(share(part / sum(parts)) for part in parts)]
+        for core, parts in enumerate(cycles)
+    ]
+    headings = ["core", "cycles", *_CORE_PARTS]
+    return compared_report(
+        device,
+        {"steps": done},
+        sum(step["compared_tensors"] for step in done),
+        wrong,
+        tables=[Table(title="Cycles of cores, all steps", headings=headings, rows=rows, words=())],
+        notes=[
+            "A row of the first table is a step: its loss, before it changes the parameters, and "
+            "its cycles, from when the first core is rung until the last one has ended. A row of "
+            "the second is a core: its cycles in all steps, and the shares in which it computed, "
+            "or waited.",
+            f"Simulated {speed:,.0f} cycles a second of this machine.",
+        ],
+        workload={"steps": steps},
+        files=[_draw_cores(cycles, steps, folder / "cores.svg")] if folder else [],
+    )
+
+
+def compared_report(
+    device: Pim,
+    results: dict[str, Any],
+    compared: int,
+    wrong: list[str],
+    *,
+    tables: Sequence[Table],
+    notes: Sequence[str],
+    **others: Any,
+) -> Report:
+    """Return the report of a training whose ``wrong`` tensors, of all ``compared`` ones, are not
+    the golden model's; steps are in the first of its tables."""
+    steps = results["steps"]
+    rows = [
+        [str(number), f"{step['loss']:.4f}", count(step["cycles"])]
+        for number, step in enumerate(steps)
+    ]
+    table = Table(
+        title="Steps of training", headings=["step", "loss", "cycles"], rows=rows, words=()
+    )
+    equal = (
+        f"All tensors of all steps were compared with the golden model's, {compared} in "
+        f"{len(steps)} steps: they are equal, bit for bit."
+    )
+    differ = f"tensors differ from the golden model's: {', '.join(wrong)}"
+    return Report(
+        results=results | {"compared_tensors": compared, "wrong_tensors": wrong},
+        parts=[table, *tables],
+        notes=[*notes, *[equal] * (not wrong)],
+        machine=asdict(device.config),
+        complaints=[differ] * bool(wrong),
+        is_good=not wrong,
+        **others,
+    )
+
+
+_CORE_PARTS = ("computes", "waits for pools", "for memory", "for cores")
+"""What a core does with its cycles."""
+
+
+def _core_cycles(steps: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
+    """Yield for each core its cycles of all steps, by :data:`_CORE_PARTS`."""
+    names = "cycles", "pool_cycles", "memory_cycles", "barrier_cycles"
+    for core in range(len(steps[0]["cores"])):
+        whole, *waits = (sum(step["cores"][core][name] for step in steps) for name in names)
+        yield [whole - sum(waits), *waits]
+
+
+def _draw_cores(cycles: Sequence[Sequence[int]], steps: int, path: Path) -> Path:
+    """Draw a bar for each core, of where its cycles went in a step, in the mean."""
+    from matplotlib.figure import Figure
+
+    names = [f"core {core}" for core in range(len(cycles))]
+    figure = Figure(figsize=(8, 1.4 + 0.4 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    for number, part in enumerate(_CORE_PARTS):
+        begins = [sum(parts[:number]) / steps for parts in cycles]
+        axes.barh(names, [parts[number] / steps for parts in cycles], left=begins, label=part)
+    axes.invert_yaxis()
+    axes.set_xlabel("cycles of a step, in the mean")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
+    return save(figure, path)
 
 
 class Training:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -15,13 +16,16 @@ from golden.pim import Descriptor as GoldenDescriptor
 from golden.pim.stack import StackMap
 from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
 from sw_driver.device.errors import OutOfMemoryError
+from sw_driver.report import Report, Table, Watch
+from sw_driver.report import count as shown
 
+from ...pim.backends import SIMULATED_BANK_BYTES
 from ...pim.backends.cycles import CyclesPim
 from ...pim.descriptor import Opcode, Tensor, Work
 from ...pim.device import Counters, Pim
 from ...pim.ring import ring_place
 from .measure import Job, run_jobs
-from .networks import named_layer
+from .networks import MOST_PRODUCTS, named_layer
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -40,6 +44,7 @@ __all__ = [
     "compare_works",
     "draw",
     "jobs",
+    "report",
     "run_at_once",
     "starts",
 ]
@@ -56,6 +61,9 @@ _SEQUENCE_WORKS = 6
 _SEQUENCE_BEGIN_CYCLES = 2000
 """When the first of them is offered: the RTL's memory is ready, which the model's is from 0 on."""
 
+
+MOST_ERROR, MOST_MEDIAN_ERROR = 0.05, 0.02
+"""Errors of the cycle model that are allowed, in cycles: of each run, and the median of all."""
 
 PASSES = (
     ("alexnet", "conv1", "forward"),
@@ -116,6 +124,59 @@ class Comparison:
         changes them a little."""
         rtl, model = (each.bytes_read + each.bytes_written for each in (self.rtl, self.model))
         return model / rtl - 1
+
+
+def report(
+    config: PimConfig,
+    runs: int,
+    *,
+    seed: int,
+    most_products: int | None = None,
+    sequences: bool = False,
+    watch: Watch = Watch(),
+) -> Report:
+    """Compare so many runs in RTL and in the cycle model, or sequences of works that overlap.
+
+    The report is not good if cycles are off by more than :data:`MOST_ERROR`, which of sequences
+    nobody asks, or by more than :data:`MOST_MEDIAN_ERROR` in the median.
+    """
+    config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))
+    most = most_products or (MOST_SEQUENCE_PRODUCTS if sequences else MOST_PRODUCTS)
+    run = compare_sequences if sequences else compare
+    comparisons = run(config, runs, seed=seed, most_products=most, announce=watch.log)
+    compared = list(watch.track(comparisons, "comparing", runs))
+    errors = [abs(each.error) for each in compared]
+    median, largest = statistics.median(errors), max(errors)
+    complaints = []
+    if largest > MOST_ERROR and not sequences:
+        complaints.append(f"the cycle model is off by {largest:.2%}, more than {MOST_ERROR:.0%}")
+    if median > MOST_MEDIAN_ERROR:
+        complaints.append(
+            f"the cycle model is off by {median:.2%} in the median, more than "
+            f"{MOST_MEDIAN_ERROR:.0%}"
+        )
+    columns: dict[str, Callable[[Comparison], str]] = {
+        "": lambda each: each.name,
+        "sizes": lambda each: each.sizes,
+        "operations": lambda each: shown(each.rtl.multiplications + each.rtl.additions),
+        "RTL": lambda each: shown(each.rtl.cycles),
+        "model": lambda each: shown(each.model.cycles),
+        "error": lambda each: f"{each.error:+.2%}",
+        "error of bytes": lambda each: f"{each.bytes_error:+.2%}",
+    }
+    return Report(
+        results={
+            "median_error": median,
+            "largest_error": largest,
+            "compared": [{**asdict(each), "error": each.error} for each in compared],
+        },
+        parts=[Table.of("Cycles in RTL and in the cycle model", compared, columns, words=(0, 1))],
+        notes=[f"Error of the cycle model: median {median:.2%}, largest {largest:.2%}."],
+        machine=asdict(config),
+        workload={"runs": runs, "sequences": sequences, "seed": seed, "most_products": most},
+        complaints=complaints,
+        is_good=not complaints,
+    )
 
 
 def compare(

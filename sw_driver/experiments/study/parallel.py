@@ -15,7 +15,7 @@ from sw_driver.axdimm.figures import gb_per_s, mparams_per_s
 from sw_driver.axdimm.rulejob import RuleJob
 from sw_driver.device.memory import AxdimmPointer
 from sw_driver.device.streams import Handle
-from sw_driver.experiments.study import check_memory
+from sw_driver.experiments.study.sharing import check_memory
 
 __all__ = ["measure_parallel"]
 

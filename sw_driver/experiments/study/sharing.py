@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from hw.axdimm.config import ModuleConfig
 from sw_driver.axdimm import Axdimm
+from sw_driver.axdimm.allocator import channel_memory
 from sw_driver.axdimm.backends.rtl import VerilatedTransport
 from sw_driver.axdimm.figures import beats_mparams_per_s, gb_per_s
 from sw_driver.axdimm.registers import ChannelRegisters, kernel_registers
 from sw_driver.axdimm.rulejob import RuleJob
+from sw_driver.axdimm.runs import PARAMETER_BYTES
 from sw_driver.axdimm.transport import LINE_BYTES
-from sw_driver.experiments.study import check_memory
 
-__all__ = ["INTERVALS_FABRIC_CYCLES", "PATTERNS", "measure_sharing"]
+__all__ = ["INTERVALS_FABRIC_CYCLES", "PATTERNS", "check_memory", "measure_sharing"]
 
 INTERVALS_FABRIC_CYCLES = (2, 16, 64, 256)
 """Fabric cycles between the host's reads: from all that the link carries to one line in 256."""
@@ -27,6 +28,14 @@ PATTERNS = ("sequential", "random")
 _MOST_BUFFER_BYTES = 4 << 20
 
 _COUNTERS = ["cycles", "beats_read", "beats_written"]
+
+
+def check_memory(config: ModuleConfig, *, buffer_bytes: int, parameters: int) -> None:
+    """Raise :class:`~sw_driver.device.errors.OutOfMemoryError` unless a channel holds the tensors
+    of a run and a buffer, before a simulator is built for nothing."""
+    memory = channel_memory(config.capacity_bytes)
+    for nbytes in (buffer_bytes, *[PARAMETER_BYTES * parameters] * 4):
+        memory.allocate(nbytes)
 
 
 def measure_sharing(

@@ -7,21 +7,19 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sw_driver.axdimm.measure import FIGURES
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.experiments.settings import plain
 from sw_driver.files import replacing
+from sw_driver.report import Watch
 from sw_driver.simulator.workers import processes
 
 from . import executors
 from .grid import Grid, Point
 from .measure import measure_point
 from .store import ResultStore
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = ["run_sweep"]
 
@@ -33,10 +31,12 @@ def run_sweep(
     jobs: int | None = None,
     cluster: str | None = None,
     resources: bool = False,
-    progress: Console,
+    watch: Watch = Watch(),
 ) -> list[dict[str, Any]]:
-    """The rows of the grid, in its order; ``results.csv`` has them, too, after an interruption
-    those that were measured. Raises ``BrokenExecutor`` after the last that came, if a process died.
+    """Return the rows of the grid, in its order; ``results.csv`` has them, too.
+
+    After an interruption it has those that were measured. Raises ``BrokenExecutor`` after the last
+    that came, if a process died.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def run_sweep(
     jobs: points at a time, None for as many as the cores can work on.
     cluster: address of a Dask scheduler, whose workers measure instead.
     resources: adds what each kernel takes on an FPGA.
-    progress: shows how it gets on.
+    watch: shows how it gets on.
 
     Raises
     ------
@@ -62,12 +62,12 @@ def run_sweep(
         missing = {key: point for key, point in points if not _is_measured(store.get(key))}
         found = sum(key not in missing for key, _ in points)
         if found:
-            progress.print(f"{found} of {len(points)} points have been measured before:")
-            progress.print(f"  {store.path}", soft_wrap=True)
+            watch.log(f"{found} of {len(points)} points have been measured before:")
+            watch.log(f"  {store.path}")
         try:
             if missing:
-                with _workers(missing, jobs, cluster, progress) as submit:
-                    _measure(submit, missing, store, progress)
+                with _workers(missing, jobs, cluster, watch) as submit:
+                    _measure(submit, missing, store, watch)
         finally:
             for key, point in points:
                 row = store.get(key)
@@ -77,7 +77,7 @@ def run_sweep(
                     rows.append({name: described[name] for name in columns})
             _write_csv(folder, columns, rows)
     if resources:
-        _add_resources(rows, [point for _, point in points], progress)
+        _add_resources(rows, [point for _, point in points], watch)
         _write_csv(folder, list(rows[0]), rows)
     return rows
 
@@ -106,47 +106,28 @@ def _default_jobs(points: Iterable[Point]) -> int:
 
 
 def _workers(
-    points: Mapping[str, Point], jobs: int | None, cluster: str | None, progress: Console
+    points: Mapping[str, Point], jobs: int | None, cluster: str | None, watch: Watch
 ) -> AbstractContextManager[executors.Submit]:
     if any(point.backend == "rtl" for point in points.values()):
-        progress.print(
+        watch.log(
             "each configuration's simulator is built when it is first measured, about a minute"
         )
     if cluster is None:
         return processes(min(jobs or _default_jobs(points.values()), len(points)), measure_point)
-    return executors.dask_cluster(cluster, progress.print)
+    return executors.dask_cluster(cluster, watch.log)
 
 
 def _measure(
-    submit: executors.Submit, points: Mapping[str, Point], store: ResultStore, progress: Console
+    submit: executors.Submit, points: Mapping[str, Point], store: ResultStore, watch: Watch
 ) -> None:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    with Progress(
-        TextColumn("point"),
-        MofNCompleteColumn(),
-        BarColumn(),
-        TextColumn("{task.fields[last]}"),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(),
-        console=progress,
-    ) as bar:
-        task = bar.add_task("", total=len(points), last="")
-        for key, figures in executors.outcomes(submit, points):
-            point = points[key]
-            asked = {"backend": point.backend, "arithmetic": point.arithmetic}
-            store.add(key, {**asked, **point.settings, **figures})
-            speed = figures["mparams_per_s"]
-            last = "failed" if figures["error"] else "untimed"
-            bar.update(task, advance=1, last=last if speed is None else f"last {speed:.1f} MP/s")
+    outcomes = executors.outcomes(submit, points)
+    for key, figures in watch.track(outcomes, "measuring points", len(points)):
+        point = points[key]
+        asked = {"backend": point.backend, "arithmetic": point.arithmetic}
+        store.add(key, {**asked, **point.settings, **figures})
+        speed = figures["mparams_per_s"]
+        last = "failed" if figures["error"] else "untimed"
+        watch.say(f"measuring points, last {last if speed is None else f'{speed:.1f} MP/s'}")
 
 
 def _write_csv(folder: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
@@ -158,13 +139,9 @@ def _write_csv(folder: Path, columns: Sequence[str], rows: Iterable[Mapping[str,
             writer.writerow(["" if row[name] is None else plain(row[name]) for name in columns])
 
 
-def _add_resources(
-    rows: Sequence[dict[str, Any]], points: Sequence[Point], progress: Console
-) -> None:
-    from rich.progress import track
-
+def _add_resources(rows: Sequence[dict[str, Any]], points: Sequence[Point], watch: Watch) -> None:
     from sw_driver.fpga.synthesis import kernel_resources
 
     work = list(zip(rows, points, strict=True))
-    for row, point in track(work, description="synthesizing", console=progress):
+    for row, point in watch.track(work, "synthesizing"):
         row |= kernel_resources(point.config().kernel)

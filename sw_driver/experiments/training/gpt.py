@@ -20,6 +20,7 @@ from golden.rules import reference
 from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.report import Watch
 from sw_driver.torch import ModuleOptimizer, StepReport
 
 from .data import MODULE_BYTES, MODULES, Text
@@ -160,15 +161,15 @@ class GptTrainer:
         """Parameters of the network."""
         return sum(parameter.numel() for parameter in self._model.parameters())
 
-    def train(self, on_step: Callable[[int, float], None] | None = None) -> TrainingResult:
-        """Trains, as :meth:`~sw_driver.experiments.training.trainer.Trainer.train` does.
+    def train(self, watch: Watch = Watch()) -> TrainingResult:
+        """Train, as :meth:`~sw_driver.experiments.training.trainer.Trainer.train` does.
 
         Losses are the same again on the same kind of CPU with the same Python and PyTorch.
         """
         with _one_thread():
-            return self._train(on_step)
+            return self._train(watch)
 
-    def _train(self, on_step: Callable[[int, float], None] | None) -> TrainingResult:
+    def _train(self, watch: Watch) -> TrainingResult:
         device = self._device
         start, device_seconds = time.perf_counter(), 0.0
         before = [device.transport.fabric_cycles(channel) for channel in range(device.channels)]
@@ -178,7 +179,7 @@ class GptTrainer:
         other = self._others_optimizer(arguments)
         kind: Callable[..., ModuleOptimizer] = getattr(sw_driver.torch, self._class)
         optimizer = kind(self._model.parameters(), device=device, **arguments)
-        for step in range(1, self._settings.steps + 1):
+        for step in watch.track(range(1, self._settings.steps + 1), "training"):
             batch = next(batches)
             loss = _gradients(self._model, batch)
             self._losses.append(loss)
@@ -192,8 +193,7 @@ class GptTrainer:
             mismatches = list(self._compare(optimizer, step))
             if mismatches:
                 break
-            if on_step is not None:
-                on_step(step, loss)
+            watch.say(f"training, loss {loss:.3f}")
         seconds = time.perf_counter() - start
         result = self._result(self._shares(optimizer), before, seconds, device_seconds)
         optimizer.state.clear()  # or it would be copied back over the link
@@ -203,18 +203,15 @@ class GptTrainer:
         return result
 
     def context(self) -> dict[str, Any]:
-        """What the report of this job has besides those of other jobs.
+        """Return what the figures of this job have besides those of other jobs.
 
         ``losses``: those of each step's batch, before the step, on the module and by PyTorch alone.
         ``torch``: those of PyTorch's own optimizer; ``largest_difference`` of a step's two losses.
-        ``text``: what was trained on; the last module is for testing.
         ``step_ns``: simulated time of the first step, which copies parameters and state, too, and
         the mean of the others, see :class:`~sw_driver.torch.step.StepReport`.
         """
         differences = np.subtract(self._losses, self._other_losses)
         return {
-            "model": "gpt",
-            "lr": self._hyperparameters(1)["lr"],
             "losses": {"module": self._losses, "torch": self._other_losses},
             "torch": {
                 "version": torch.__version__,
@@ -222,12 +219,22 @@ class GptTrainer:
                 "test_accuracy": self._accuracy(self._other),
                 "largest_difference": float(np.abs(differences).max()),
             },
+            "step_ns": {"first": _times(self._reports[:1]), "later": _times(self._reports[1:])},
+        }
+
+    def workload(self) -> dict[str, Any]:
+        """Return what is trained, and how; the last module of ``text`` is for testing."""
+        return {
+            "model": "gpt",
+            "rule": self._rule.name,
+            "lr": self._hyperparameters(1)["lr"],
+            "steps": self._settings.steps,
+            "seed": self._settings.seed,
             "text": {
                 "python": platform.python_version(),
                 "modules": MODULES,
                 "bytes_of_each": MODULE_BYTES,
             },
-            "step_ns": {"first": _times(self._reports[:1]), "later": _times(self._reports[1:])},
         }
 
     def _hyperparameters(self, t: int) -> dict[str, float]:

@@ -1,15 +1,15 @@
-"""What a training job is reported as: JSON, a table and the loss curve."""
+"""Report of a training job: figures, tables and the loss curve."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from hw.rules import rule
+from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.figures import (
     PAPER_EFFICIENCY,
     PAPER_FABRIC_MHZ,
@@ -17,17 +17,106 @@ from sw_driver.axdimm.figures import (
     ceiling_mparams_per_s,
     mparams_per_s,
 )
-from sw_driver.files import replacing
+from sw_driver.axdimm.measure import refresh_note
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.files import replacing, write_whole
+from sw_driver.report import Report, Table, Watch
 
 from ..provenance import provenance
-from .trainer import ChannelFigures, Share, TrainingResult
+from .data import load_library_text, load_split_digits
+from .trainer import (
+    ChannelFigures,
+    MismatchError,
+    Share,
+    Trainer,
+    TrainingResult,
+    TrainingSettings,
+)
+
+if TYPE_CHECKING:
+    from hw.axdimm.config import ModuleConfig
+
+    from .gpt import GptTrainer
 
 __all__ = [
     "activity_table",
+    "figures",
     "report",
     "summary_table",
+    "trainer_of",
     "write_loss_curve",
 ]
+
+
+def trainer_of(model: str, **job: Any) -> Callable[[Axdimm], Trainer | GptTrainer]:
+    """Return what makes the trainer of ``digits`` or ``gpt``, when all that it needs is there.
+
+    ``job``: see :class:`~sw_driver.experiments.training.trainer.TrainingSettings`. Raises
+    :class:`~sw_driver.device.errors.InvalidArgumentError` if PyTorch or the text is missing.
+    """
+    if model == "digits":
+        return lambda device: Trainer(device, load_split_digits(), TrainingSettings(**job))
+    try:
+        import sw_driver.torch  # noqa: F401
+
+        text = load_library_text()
+    except (ImportError, FileNotFoundError) as error:
+        raise InvalidArgumentError(f"--model is {model!r}: {error}") from error
+    from .gpt import GptSettings, GptTrainer
+
+    return lambda device: GptTrainer(device, text, GptSettings(**job))
+
+
+def report(
+    trainer: Trainer | GptTrainer,
+    device: Axdimm,
+    config: ModuleConfig,
+    folder: Path,
+    *,
+    files: Sequence[Path] = (),
+    watch: Watch = Watch(),
+) -> Report:
+    """Train on ``device``, whose configuration is ``config``, and return what came of it.
+
+    ``report.json``, which is the report, and ``loss.png`` are written into ``folder``; ``files``
+    are others that the device writes. The report is not good if a bit is wrong. Raises what the
+    driver raises.
+    """
+    mismatches = []
+    try:
+        result = trainer.train(watch)
+    except MismatchError as error:
+        result, mismatches = error.result, [*map(str, error.mismatches)]
+    made = figures(
+        result,
+        fabric_mhz=device.transport.fabric_mhz,
+        refresh_limit=config.refresh_efficiency,
+        backend=device.transport.name,
+        copied_bytes=[asdict(device.copied_bytes(channel)) for channel in range(device.channels)],
+        mismatches=mismatches,
+        **trainer.context(),
+    )
+    activity, note = activity_table(made), refresh_note(made)
+    found = device.configuration(0)
+    names = ("lanes", "block_bytes", "capacity_bytes")
+    whole = Report(
+        results=made,
+        parts=[summary_table(made), *([activity] if activity else [])],
+        notes=[
+            *([note] if note else []),
+            "Gradients and parameters went over the host link; other state was read through the "
+            "backdoor to be compared.",
+        ],
+        machine=config.describe() | {name: getattr(found, name) for name in names},
+        workload=trainer.workload(),
+        files=[folder / "report.json", folder / "loss.png", *files],
+        complaints=mismatches,
+        is_good=not mismatches,
+    )
+    write_whole(folder / "report.json", json.dumps(whole.describe(), indent=2) + "\n")
+    curves = made.get("losses", {"module": result.losses})
+    write_loss_curve(folder / "loss.png", trainer.title, curves)
+    return whole
 
 
 def _figures(
@@ -68,14 +157,14 @@ def _channel(result: TrainingResult, channel: ChannelFigures, fabric_mhz: float)
     }
 
 
-def report(
+def figures(
     result: TrainingResult,
     *,
     fabric_mhz: float = PAPER_FABRIC_MHZ,
     refresh_limit: float | None = None,
     **context: Any,
 ) -> dict[str, Any]:
-    """The job's figures, ready for JSON; ``context`` is added at the end.
+    """Return the job's figures, ready for JSON; ``context`` is added at the end.
 
     ``rule``: the update rule that took the steps.
     ``fabric_cycles``: of the kernel, from START to DONE, summed over the steps; for the module the
@@ -115,8 +204,8 @@ def report(
     }
 
 
-def summary_table(figures: dict[str, Any]) -> Table:
-    """The closing table of a report."""
+def summary_table(figures: Mapping[str, Any]) -> Table:
+    """Return the closing table of a report."""
     channels = len(figures["channels"])
     timed = figures["fabric_cycles"] is not None
     trained = rule(figures["rule"])
@@ -125,59 +214,61 @@ def summary_table(figures: dict[str, Any]) -> Table:
     def when_timed(value: float | None, form: str) -> str:
         return form.format(value) if value is not None else "untimed"
 
-    table = Table(title=f"{trained.title} on the simulated AXDIMM ({figures['backend']} backend)")
-    table.add_column("")
-    table.add_column("this run", justify="right")
-    table.add_column("paper", justify="right")
     exact = "yes" if figures["bit_exact"] else "NO"
-    table.add_row(f"{', '.join(trained.outputs)} equal to the golden model, every bit", exact, "")
-    table.add_row("parameters", f"{figures['params']:,}", "")
-    table.add_row("steps", f"{figures['steps']:,}", "")
+    rows = [
+        [f"{', '.join(trained.outputs)} equal to the golden model, every bit", exact, ""],
+        ["parameters", f"{figures['params']:,}", ""],
+        ["steps", f"{figures['steps']:,}", ""],
+    ]
     if figures["steps"]:
         losses = f"{figures['loss_first']:.3f} -> {figures['loss_last']:.3f}"
-        table.add_row("loss, first and last batch", losses, "")
-    table.add_row("test accuracy", f"{figures['test_accuracy']:.1%}", "")
-    table.add_row("fabric cycles of the kernels", when_timed(figures["fabric_cycles"], "{:,}"), "")
-    table.add_row(
-        f"throughput at {figures['fabric_mhz']:.0f} MHz",
-        when_timed(figures["mparams_per_s"], "{:.2f} MP/s"),
-        f"{PAPER_MPARAMS_PER_S} MP/s",
-    )
-    table.add_row(
-        f"share of the ceiling of {ceiling:.2f} MP/s",
-        when_timed(figures["efficiency"], "{:.1%}"),
-        f"{PAPER_EFFICIENCY:.1%}",
-    )
+        rows.append(["loss, first and last batch", losses, ""])
+    rows += [
+        ["test accuracy", f"{figures['test_accuracy']:.1%}", ""],
+        ["fabric cycles of the kernels", when_timed(figures["fabric_cycles"], "{:,}"), ""],
+        [
+            f"throughput at {figures['fabric_mhz']:.0f} MHz",
+            when_timed(figures["mparams_per_s"], "{:.2f} MP/s"),
+            f"{PAPER_MPARAMS_PER_S} MP/s",
+        ],
+        [
+            f"share of the ceiling of {ceiling:.2f} MP/s",
+            when_timed(figures["efficiency"], "{:.1%}"),
+            f"{PAPER_EFFICIENCY:.1%}",
+        ],
+    ]
     if timed and channels > 1:
         for entry in figures["channels"]:
-            table.add_row(
-                f"  channel {entry['channel']}",
-                f"{entry['mparams_per_s']:.2f} MP/s, {entry['efficiency']:.1%}",
-                "",
-            )
-    _add_torch_rows(table, figures)
-    table.add_row("host time", f"{figures['host']['seconds']:.1f} s", "")
-    table.add_row(
-        "fabric cycles simulated per host second",
-        when_timed(figures["host"]["fabric_cycles_per_second"], "{:,.0f}"),
-        "",
+            speed = f"{entry['mparams_per_s']:.2f} MP/s, {entry['efficiency']:.1%}"
+            rows.append([f"  channel {entry['channel']}", speed, ""])
+    rows += _torch_rows(figures)
+    rate = when_timed(figures["host"]["fabric_cycles_per_second"], "{:,.0f}")
+    rows.append(["host time", f"{figures['host']['seconds']:.1f} s", ""])
+    rows.append(["fabric cycles simulated per host second", rate, ""])
+    return Table(
+        title=f"{trained.title} on the simulated AXDIMM ({figures['backend']} backend)",
+        headings=["", "this run", "paper"],
+        rows=rows,
     )
-    return table
 
 
-def _add_torch_rows(table: Table, figures: dict[str, Any]) -> None:
-    """What a job beside PyTorch has in addition."""
+def _torch_rows(figures: Mapping[str, Any]) -> list[list[str]]:
+    """Return what a job beside PyTorch has in addition."""
     if "torch" not in figures:
-        return
+        return []
     other = figures["torch"]
-    table.add_row("last batch, PyTorch's own optimizer", f"{other['loss_last']:.3f}", "")
-    table.add_row("test accuracy, PyTorch's own", f"{other['test_accuracy']:.1%}", "")
-    table.add_row("losses of a step differ by at most", f"{other['largest_difference']:.1e}", "")
+    rows = [
+        ["last batch, PyTorch's own optimizer", f"{other['loss_last']:.3f}", ""],
+        ["test accuracy, PyTorch's own", f"{other['test_accuracy']:.1%}", ""],
+        ["losses of a step differ by at most", f"{other['largest_difference']:.1e}", ""],
+    ]
     for which, times in figures["step_ns"].items():
-        if times is not None:
-            for name, text in (("total", "in all"), ("copy", "copies"), ("kernel", "kernel")):
-                step = "the first step" if which == "first" else "a later step"
-                table.add_row(f"{step}, {text}", f"{times[name] / 1e6:.2f} ms", "")
+        step = "the first step" if which == "first" else "a later step"
+        names = {"total": "in all", "copy": "copies", "kernel": "kernel"} if times else {}
+        rows += [
+            [f"{step}, {text}", f"{times[name] / 1e6:.2f} ms", ""] for name, text in names.items()
+        ]
+    return rows
 
 
 _ACTIVITIES = {
@@ -190,23 +281,23 @@ _ACTIVITIES = {
 }
 
 
-def activity_table(figures: dict[str, Any]) -> Table | None:
-    """Where the DRAM clocks of the runs went, a column a channel; None if that was not counted."""
+def activity_table(figures: Mapping[str, Any]) -> Table | None:
+    """Return where the DRAM clocks of the runs went, by channel; None if that was not counted."""
     accounts = [entry["dram"] for entry in figures["channels"]]
     if not all(account and account["total_tck"] for account in accounts):
         return None
-    table = Table(title=f"Where the DRAM clocks of the runs went ({figures['backend']} backend)")
-    table.add_column("")
-    for entry in figures["channels"]:
-        table.add_column(f"channel {entry['channel']}", justify="right")
+    rows = []
     for name, text in _ACTIVITIES.items():
         counts = [(account[f"{name}_tck"], account["total_tck"]) for account in accounts]
-        table.add_row(text, *(f"{count:,} ({count / total:.2%})" for count, total in counts))
-    table.add_row("sum", *(f"{account['total_tck']:,}" for account in accounts))
+        rows.append([text, *(f"{part:,} ({part / total:.2%})" for part, total in counts)])
+    rows.append(["sum", *(f"{account['total_tck']:,}" for account in accounts)])
     for name in ("activates", "precharges", "refreshes", "row_hits", "bus_turns"):
-        text = name.replace("_", " ")
-        table.add_row(text, *(f"{account[name]:,}" for account in accounts))
-    return table
+        rows.append([name.replace("_", " "), *(f"{account[name]:,}" for account in accounts)])
+    return Table(
+        title=f"Where the DRAM clocks of the runs went ({figures['backend']} backend)",
+        headings=["", *(f"channel {entry['channel']}" for entry in figures["channels"])],
+        rows=rows,
+    )
 
 
 def write_loss_curve(path: Path, title: str, curves: Mapping[str, Sequence[float]]) -> None:

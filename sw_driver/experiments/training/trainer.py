@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.axdimm.runs import DramActivity, KernelRun, RunResult
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.report import Watch
 
 from .data import CLASSES, PIXELS, Digits
 from .mlp import Mlp
@@ -146,7 +147,8 @@ def training_rule(device: Axdimm) -> UpdateRule:
     rule = rule_of(device.rules(0)[0])
     if rule.name not in TRAINING_RULES:
         raise InvalidArgumentError(
-            f"{rule.name} loads {', '.join(rule.inputs) or 'nothing'} and stores "
+            f"rules is {','.join(device.rules(0))!r}: {rule.name} loads "
+            f"{', '.join(rule.inputs) or 'nothing'} and stores "
             f"{', '.join(rule.outputs) or 'nothing'}: training takes a rule that updates p, and "
             f"its own state, by g: one of {', '.join(TRAINING_RULES)}",
             rule=rule.name,
@@ -327,8 +329,8 @@ class Trainer:
         """Parameters of the network."""
         return self._network.parameters
 
-    def train(self, on_step: Callable[[int, float], None] | None = None) -> TrainingResult:
-        """Trains, calling ``on_step(step, loss)`` after each step.
+    def train(self, watch: Watch = Watch()) -> TrainingResult:
+        """Train, and show each step and its loss.
 
         The same settings give the same losses and the same state on every backend, and the
         same counts on the same backend.
@@ -348,7 +350,7 @@ class Trainer:
         with self._at_once(shares):
             for share in shares:
                 share.upload()
-        for step in range(1, settings.steps + 1):
+        for step in watch.track(range(1, settings.steps + 1), "training"):
             batch = next(batches)
             loss, gradient = self._network.loss_and_gradient(
                 parameters,
@@ -370,16 +372,20 @@ class Trainer:
             if mismatches:
                 seconds = time.perf_counter() - start
                 raise MismatchError(mismatches, self._result(parameters, shares, seconds))
-            if on_step is not None:
-                on_step(step, loss)
+            watch.say(f"training, loss {loss:.3f}")
         result = self._result(parameters, shares, time.perf_counter() - start)
         for share in shares:
             share.free()
         return result
 
     def context(self) -> dict[str, Any]:
-        """What the report of this job has besides those of other jobs."""
-        return {"model": "digits"}
+        """Return what the figures of this job have besides those of other jobs."""
+        return {}
+
+    def workload(self) -> dict[str, Any]:
+        """Return what is trained, and how."""
+        job = {"steps": self._settings.steps, "seed": self._settings.seed}
+        return {"model": "digits", "rule": self._rule.name, **job}
 
     @contextmanager
     def _at_once(self, shares: list[_Share]) -> Iterator[None]:
