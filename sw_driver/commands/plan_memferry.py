@@ -157,9 +157,9 @@ def _print_times(profile: ModelProfile, figures: Mapping[str, Any], options: Opt
         "all on the GPU": on_gpu,
         "all by DHA": by_dha,
         "native ZeRO-Offload": {
-            "step_ns": zero.total_ns,
-            "shared_link_forward_ns": zero.forward_ns,
-            "gpu_bytes": zero.peak_bytes,
+            "step_ns": zero.step_ns,
+            "shared_link_forward_ns": zero.marks_ns["forward"],
+            "gpu_bytes": zero.peak_bytes["gpu"],
         },
     }
     times = ("step_ns", "shared_link_forward_ns", "forward_ns")

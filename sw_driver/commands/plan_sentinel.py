@@ -155,7 +155,7 @@ def _moving(profile: StepProfile, plan: Planned) -> list[dict[str, Any]]:
     """The tensors of which most bytes move in a step."""
     step = profile.step
     found = []
-    moves = sorted(plan.outcome.moves[-1].items(), key=lambda each: -each[1])
+    moves = sorted(plan.outcome.moved_bytes.items(), key=lambda each: -each[1])
     for number, moved_bytes in moves[:_MOST]:
         tensor = step.tensors[number]
         stage = step.stages[step.ops[step.accesses[number][0]].stage]

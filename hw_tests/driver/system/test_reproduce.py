@@ -6,12 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import inf, nan
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from matplotlib.figure import Figure
@@ -20,7 +20,6 @@ from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.system import plotting, reproduce
 from sw_driver.system.claims import COUNTS
-from sw_driver.system.once import once
 from sw_driver.system.reproduction import (
     LEGEND,
     Block,
@@ -36,6 +35,7 @@ from sw_driver.system.reproduction import (
     page,
     predicted,
 )
+from sw_driver.system.runs import Case
 
 
 def _reproduce(*arguments: str) -> int:
@@ -327,36 +327,36 @@ def test_the_pages_of_the_papers_have_as_many_claims_as_that_of_all() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(Case[int]):
     """Settings of a run."""
 
+    done: ClassVar[list[Variant]] = []
+
+    network: str = "one"
     channels: int
-    changes: Changes = field(default_factory=dict)
     own_rate: bool = False
 
-
-def test_equal_settings_are_simulated_once() -> None:
-    told: list[str] = []
-    done: list[Variant] = []
-
-    @once
-    def simulate(variant: Variant) -> int:
-        done.append(variant)
-        if variant.channels == 3:
+    def simulate(self) -> int:
+        self.done.append(self)
+        if self.channels == 3:
             raise RuntimeError("three")
-        return variant.channels
+        return self.channels
 
+
+def test_equal_cases_are_simulated_once() -> None:
+    told: list[str] = []
+    done = Variant.done
     some = {"a.b": "1", "c.d": "2"}
     for changes in (some, dict(reversed(some.items())), some):
-        assert simulate(Variant(channels=2, changes=changes), told.append) == 2
+        assert Variant(channels=2, changes=changes).result(told.append) == 2
     assert len(done) == len(told) == 1
     assert told == [str(done[0])]
-    assert simulate(Variant(channels=4, changes=some), told.append) == 4
-    assert simulate(Variant(channels=2, changes={**some, "c.d": "3"}), told.append) == 2
-    assert simulate(Variant(channels=2, changes=some, own_rate=True), told.append) == 2
+    assert Variant(channels=4, changes=some).result(told.append) == 4
+    assert Variant(channels=2, changes={**some, "c.d": "3"}).result(told.append) == 2
+    assert Variant(channels=2, changes=some, own_rate=True).result(told.append) == 2
     for _ in range(2):
         with pytest.raises(RuntimeError, match="three"):
-            simulate(Variant(channels=3), told.append)
+            Variant(channels=3).result(told.append)
     assert len(done) == len(told) == 6
 
 

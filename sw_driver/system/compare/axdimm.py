@@ -19,7 +19,8 @@ from sw_driver.workload.summary import alive_bytes
 from ..axdimm.platform import PAPER_RATES, open_framework
 from ..axdimm.settings import CHANNELS, MODULE, FrameworkSettings
 from ..axdimm.tensors import least_gpu_bytes, placed
-from .system import PLACES, CannotRunError, Need, Needs, Outcome, System
+from ..outcome import Outcome
+from .system import PLACES, CannotRunError, Need, Needs, System
 
 __all__ = ["SYSTEMS", "update_bytes"]
 
@@ -85,12 +86,13 @@ def _run(
         *_, step = (framework.step() for _ in range(3))
     except DeadlockError as error:  # whose first line says what is too small
         raise CannotRunError(str(error).splitlines()[0]) from error
-    memories = framework.engine.memories
-    return Outcome(
-        step_ns=step.total_ns,
-        parts_ns={"computing": step.gpu_ns, "updating": step.total_ns - step.gradients_ns},
-        memory_bytes={
-            place: sum(memories[name].peak_bytes for name in PLACES[place])
+    updating_ns = step.step_ns - step.marks_ns["gradients"]
+    return replace(
+        step,
+        busy_ns={},
+        parts_ns={"computing": step.busy("gpu"), "updating": updating_ns},
+        peak_bytes={
+            place: sum(step.peak_bytes[name] for name in PLACES[place])
             for place in ("gpu", "module", "nvme")
         },
     )

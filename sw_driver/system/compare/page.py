@@ -8,9 +8,10 @@ from pathlib import Path
 
 from matplotlib.ticker import EngFormatter
 
+from ..outcome import Outcome
 from ..reproduction import MARKS, markdown
 from .comparison import Row, size
-from .system import ALWAYS, Outcome
+from .system import ALWAYS
 from .systems import SYSTEMS, WITHOUT_HARDWARE
 
 __all__ = ["ASSUMPTIONS", "advice", "page", "reasons", "table"]
@@ -107,14 +108,14 @@ def advice(rows: Sequence[Row], alone: Outcome) -> list[str]:
     said = []
 
     def say(words: str, name: str, made: Outcome) -> None:
-        said.append(f"{words}: {name}, {seconds(made.step_ns)}, with {_memory(made.memory_bytes)}")
+        said.append(f"{words}: {name}, {seconds(made.step_ns)}, with {_memory(made.peak_bytes)}")
 
     if done:
         say("The fastest", *min(done, key=lambda each: each[1].step_ns))
     if sold := [each for each in done if each[0] in WITHOUT_HARDWARE]:
         say("The fastest without other hardware", *min(sold, key=lambda each: each[1].step_ns))
-    if sparing := [each for each in done if "gpu" in each[1].memory_bytes]:
-        least = min(sparing, key=lambda each: (each[1].memory_bytes["gpu"], each[1].step_ns))
+    if sparing := [each for each in done if "gpu" in each[1].peak_bytes]:
+        least = min(sparing, key=lambda each: (each[1].peak_bytes["gpu"], each[1].step_ns))
         say("The least GPU memory", *least)
     if not done:
         said.append("None can run it")
@@ -124,7 +125,7 @@ def advice(rows: Sequence[Row], alone: Outcome) -> list[str]:
             said.append(f"The least that one needs: {row.system.name}, {_memory(needs)}")
     said.append(
         f"If all were in the GPU's memory: {seconds(alone.step_ns)}, "
-        f"with {_memory(alone.memory_bytes)}"
+        f"with {_memory(alone.peak_bytes)}"
     )
     return said
 

@@ -143,7 +143,7 @@ def active_lists(
         steps=_PERIODS * (every_steps or 1),
     )
 
-    last = outcome.step_ns[len(outcome.step_ns) // 2 :]
+    last = outcome.steps_ns[len(outcome.steps_ns) // 2 :]
     if not alike:
         return mean(last)
     return mean(last[::2]) / (1 + alike) + mean(last[1::2]) * alike / (1 + alike)
