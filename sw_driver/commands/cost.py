@@ -68,7 +68,8 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
     """
     from rich.progress import track
 
-    from sw_driver.files import write_whole
+    from sw_driver.files import write_picture, write_whole
+    from sw_driver.fpga.cost import draw_depths
     from sw_driver.fpga.placement import find_nextpnr
     from sw_driver.fpga.synthesis import find_yosys
     from sw_driver.simulator.processes import kill_started
@@ -94,7 +95,7 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
         write_whole(written[-1], json.dumps(rows, indent=2) + "\n")
         if options.explore and seeds:
             written.append(folder / "depths.svg")
-            _draw(written[-1], rows)
+            write_picture(written[-1], draw_depths(rows))
     if options.json:
         print(json.dumps({"rows": rows, "files": [str(file) for file in written]}, indent=2))
     elif not options.quiet:
@@ -141,17 +142,6 @@ def _measure(job: tuple[str, int | Machines], placing: Mapping[str, int]) -> Row
     text, description = generate(name, what, name=name)
     ports = [Port(**port) for port in description["ports"]]
     return cost(name, text, ports, latency=description["latency"], **placing)
-
-
-def _draw(path: Path, rows: Sequence[Row]) -> None:
-    import io
-
-    from sw_driver.files import write_whole
-    from sw_driver.fpga.cost import draw_depths
-
-    buffer = io.StringIO()
-    draw_depths(rows).savefig(buffer, format="svg", metadata={"Date": None})
-    write_whole(path, buffer.getvalue())
 
 
 def _table(rows: Sequence[Mapping[str, Any]], *, explored: bool) -> Table:

@@ -387,7 +387,7 @@ def _draw_cores(steps: Sequence[Mapping[str, Any]], path: Path) -> Path:
     from matplotlib.figure import Figure
 
     from sw_driver.experiments.pim.report import CORE_PARTS, core_cycles
-    from sw_driver.system.plotting import save
+    from sw_driver.files import write_picture
 
     means = [[cycles / len(steps) for cycles in parts] for parts in core_cycles(steps)]
     names = [f"core {core}" for core in range(len(means))]
@@ -399,7 +399,7 @@ def _draw_cores(steps: Sequence[Mapping[str, Any]], path: Path) -> Path:
     axes.invert_yaxis()
     axes.set_xlabel("cycles of a step, in the mean")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    return save(figure, path)
+    return write_picture(path, figure)
 
 
 def _run_pairs(options: Options, progress: Console) -> int:

@@ -112,10 +112,7 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
             timeline = _schedule(trace, offered(rows, share, types=types), options, figures)
             if options.out is not None:
                 folder = output_folder(options.out, "plan")
-                files = [folder / f"timeline.{ending}" for ending in ("json.gz", "svg", "png")]
-                for file in files:
-                    timeline.write(file)
-                files.insert(0, folder / "profile.csv")
+                files = [folder / "profile.csv", *timeline.write_all(folder / "timeline")]
                 write_profile(files[0], rows)
         grouped = by_type(rows) if types else rows
         picked = chosen(grouped, share)

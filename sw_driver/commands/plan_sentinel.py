@@ -110,9 +110,7 @@ def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
             _print_curve(curve, figures)
         if timeline is not None and options.out is not None:
             folder = output_folder(options.out, "plan")
-            files = [folder / f"timeline.{ending}" for ending in ("json.gz", "svg", "png")]
-            for file in files:
-                timeline.write(file)
+            files = timeline.write_all(folder / "timeline")
             files.append(_draw(curve, figures, folder / "curve.svg"))
     if options.json:
         print(json.dumps(figures | {"files": [str(file) for file in files]}, indent=2))
@@ -211,7 +209,7 @@ def _print_curve(curve: Mapping[int, Planned | None], figures: Mapping[str, Any]
 def _draw(curve: Mapping[int, Planned | None], figures: Mapping[str, Any], path: Path) -> Path:
     from matplotlib.figure import Figure
 
-    from sw_driver.system.plotting import save
+    from sw_driver.files import write_picture
 
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
@@ -225,7 +223,7 @@ def _draw(curve: Mapping[int, Planned | None], figures: Mapping[str, Any], path:
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     axes.legend()
-    return save(figure, path)
+    return write_picture(path, figure)
 
 
 def _size(nbytes: int) -> str:

@@ -123,7 +123,7 @@ def _draw(trace: Trace, path: Path) -> Path:
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
-    from sw_driver.system.plotting import save
+    from sw_driver.files import write_picture
     from sw_driver.workload.summary import alive_bytes
     from sw_driver.workload.trace import KINDS
 
@@ -140,4 +140,4 @@ def _draw(trace: Trace, path: Path) -> Path:
             axes.text(first, 1, f" {phase}", va="top", transform=axes.get_xaxis_transform())
     axes.set(title=trace.name, xlabel="operation", ylabel="bytes that have memory")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    return save(figure, path)
+    return write_picture(path, figure)

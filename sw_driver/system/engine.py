@@ -14,7 +14,6 @@ from typing import Any
 from ..device.errors import DeadlockError
 from ..device.timeline import Timeline
 from ..machine.machine import Machine
-from ..machine.parts import Link
 from ..numbers import check_integer
 from .action import Action
 from .clock import Clock, Event, Process, Steps
@@ -219,8 +218,6 @@ class Engine:
         """Those that have not returned."""
         self._pending: dict[Transfer, None] = {}
         """Transfers without a queue that have not ended."""
-        self._lanes: dict[str, list[int]] = {}
-        """Of each link the tracks of the timeline, and when the last transfer on each ended."""
         self._ended = self._ended  # one bound method for all transfers
 
     @property
@@ -305,7 +302,11 @@ class Engine:
                     Transferred(number, action.label, *of_path, *times, after_ns, action.device)
                 )
             if timeline is not None:
-                tracks += [self._track(link, writing, action) for link, writing in path.hops]
+                for link, writing in path.hops:
+                    way = "" if link.sharing == "half" else " write" if writing else " read"
+                    track = f"link {link.name}{way}"
+                    number = timeline.lane(track, *times)
+                    tracks.append(track + f" {number + 1}" * (number > 0))
         if log is not None and action.queue:
             log.ran.append(Ran(action.queue, action.label, *times, after_ns))
             if isinstance(action, _Do):
@@ -322,17 +323,6 @@ class Engine:
         transfer.end_ns = self.now_ns
         if self.recording:
             self.record(transfer)
-
-    def _track(self, link: Link, writing: bool, transfer: Transfer) -> str:
-        """Of the tracks of a link the first that has been free since the transfer began."""
-        way = "" if link.sharing == "half" else " write" if writing else " read"
-        name = f"link {link.name}{way}"
-        ends = self._lanes.setdefault(name, [])
-        number = next(
-            (n for n, end_ns in enumerate(ends) if end_ns <= transfer.begin_ns), len(ends)
-        )
-        ends[number : number + 1] = [transfer.end_ns]
-        return name + f" {number + 1}" * (number > 0)
 
     def _stuck(self) -> list[str]:
         """Who waits for what, in words."""

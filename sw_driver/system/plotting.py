@@ -7,16 +7,15 @@ from itertools import cycle
 from math import nan
 from pathlib import Path
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from sw_driver.files import replacing
+from sw_driver.files import write_picture
 
 from .reproduction import Claim, Row
 
-__all__ = ["draw_bars", "draw_lines", "save"]
+__all__ = ["draw_bars", "draw_lines"]
 
 _COLORS = ("#bab0ac", "#f58518", "#9ecae9", "#4c78a8", "#1f3f66", "#54a24b")
 
@@ -52,7 +51,7 @@ def draw_bars(
     names = [", ".join(each for each in row.values() if isinstance(each, str)) for row in rows]
     how = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     figure.axes[-1].set_xticks(range(len(rows)), names, **how)
-    return [save(figure, path)]
+    return [write_picture(path.with_suffix(".svg"), figure)]
 
 
 def draw_lines(
@@ -77,7 +76,7 @@ def draw_lines(
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     _legend(axes)
-    return [save(figure, path)]
+    return [write_picture(path.with_suffix(".svg"), figure)]
 
 
 def _axes(figure: Figure, count: int) -> list[Axes]:
@@ -107,12 +106,3 @@ def _legend(axes: Axes) -> None:
     """Of each name once, beside the picture."""
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     axes.legend(named.values(), named, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))
-
-
-def save(figure: Figure, path: Path) -> Path:
-    """As SVG, whole or not at all, the same bytes for the same picture."""
-    path = path.with_suffix(".svg")
-    # With the salt ids are the same each time.
-    with rc_context({"svg.hashsalt": "nearmem"}), replacing(path) as part:
-        figure.savefig(part, format="svg", metadata={"Date": None})
-    return path

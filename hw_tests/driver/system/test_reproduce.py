@@ -384,7 +384,9 @@ def test_pictures_join_no_models_cut_no_bars_and_hide_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(plotting, "save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr(
+        plotting, "write_picture", lambda path, figure: drawn.append(figure) or path
+    )
     plotting.draw_bars(_rows(), PANELS, tmp_path)
     plotting.draw_bars(_rows(), PANELS, tmp_path, stacked=True)
     plotting.draw_bars(_rows(), PANELS, tmp_path, stacked=True, shares=True)
@@ -413,7 +415,9 @@ def test_pictures_leave_out_what_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(plotting, "save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr(
+        plotting, "write_picture", lambda path, figure: drawn.append(figure) or path
+    )
     claim = predicted(0, 3, section="1", band=1)
     rows: list[Row] = [{"n": "1", "a": given(2)}, {"n": "2", "a": claim}, {"n": "4"}]
     plotting.draw_bars(rows, {"s": ["a"]}, tmp_path)

@@ -17,7 +17,7 @@ from sw_driver.axdimm.figures import (
     ceiling_mparams_per_s,
     mparams_per_s,
 )
-from sw_driver.files import replacing
+from sw_driver.files import write_picture
 
 from ..provenance import provenance
 from .trainer import ChannelFigures, Share, TrainingResult
@@ -226,5 +226,4 @@ def write_loss_curve(path: Path, title: str, curves: Mapping[str, Sequence[float
     axes.set_title(f"{title}, optimizer on the simulated AXDIMM")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    with replacing(path) as part:
-        figure.savefig(part, format=path.suffix[1:], dpi=120)
+    write_picture(path, figure, dpi=120)

@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from ..plotting import save
+from sw_driver.files import write_picture
+
 from .comparison import Row, size
 from .system import PARTS, all_parts_ns
 from .systems import DRAWN, FAMILIES
@@ -62,7 +63,7 @@ def draw(
     files = []
     for figure, (name, shows) in zip(pictures, PICTURES.items(), strict=True):
         figure.suptitle(f"{shows}: {title}", fontsize="medium")
-        files.append(save(figure, folder / name))
+        files.append(write_picture(folder / f"{name}.svg", figure))
     return files
 
 

@@ -97,10 +97,7 @@ def draw(profile: ModelProfile, system: System, path: Path) -> list[Path]:
     """Writes a step's timeline as trace and pictures, to ``path`` with their endings."""
     timeline = Timeline(backend=profile.device, fabric_mhz=1000)
     run(profile, system, timeline)
-    files = [path.with_name(f"{path.name}.{ending}") for ending in ("json.gz", "svg", "png")]
-    for file in files:
-        timeline.write(file)
-    return files
+    return timeline.write_all(path)
 
 
 def _machine(profile: ModelProfile) -> Machine:

@@ -64,11 +64,11 @@ def _families(monkeypatch: pytest.MonkeyPatch) -> None:
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
 
-    def keep(figure: Figure, path: Path) -> Path:
+    def keep(path: Path, figure: Figure) -> Path:
         found[path.stem] = figure
         return path
 
-    monkeypatch.setattr(figures, "save", keep)
+    monkeypatch.setattr(figures, "write_picture", keep)
     draw("net on v100", HERE, CASES, 9 * GB, tmp_path)
     return found
 
