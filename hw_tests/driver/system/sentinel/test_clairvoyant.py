@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 from sw_driver.system.placing import run
-from sw_driver.system.sentinel.clairvoyant import (
-    Foreseen,
-    belady,
-    life,
-    settled,
-    worthwhile,
-)
 from sw_driver.workload.trace import Trace
 
+from .clairvoyant import Foreseen, belady, life, settled, worthwhile
 from .random_steps import random_step, with_fast
 from .steps import a_step
 

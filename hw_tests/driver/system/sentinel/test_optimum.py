@@ -15,11 +15,11 @@ from scipy.optimize import linprog
 from sw_driver.machine import Machine
 from sw_driver.system.placing import Placing, run
 from sw_driver.system.sentinel.active_lists import ActiveLists
-from sw_driver.system.sentinel.clairvoyant import Foreseen, belady, settled
 from sw_driver.system.sentinel.planning import lower_bound_bytes, planned
 from sw_driver.system.sentinel.profiling import StepProfile
 from sw_driver.workload.trace import LASTING, Trace, TraceError
 
+from .clairvoyant import Foreseen, belady, settled
 from .optimum import MOST_TENSORS, optimum
 from .random_steps import random_step, with_fast
 from .steps import a_step
