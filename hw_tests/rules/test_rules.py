@@ -107,7 +107,6 @@ ALSO_NAMED = {
     # optimizers whose time is measured.
     "sw_driver/system/hetero_pim/operations.py": {"adam", "copy", "fill", "momentum", "sgd"},
     "sw_driver/system/hetero_pim/costs.py": {"fill"},
-    "sw_driver/system/hetero_pim/kernels.py": {"adam", "copy", "fill", "sgd"},
     "sw_driver/system/hetero_pim/measuring.py": {"adam", "momentum", "sgd"},
     # By which each network is trained.
     "sw_driver/workload/networks.py": {"adam", "momentum", "sgd"},

@@ -142,9 +142,8 @@ def _print_modes(profile: ModelProfile, plan: Plan) -> None:
 
 def _print_times(profile: ModelProfile, figures: Mapping[str, Any], options: Options) -> int:
     """Returns the bytes of the way that takes least of the GPU's memory."""
-    from sw_driver.system.memferry.advice import step_ns_of_changes
     from sw_driver.system.memferry.link import every
-    from sw_driver.system.memferry.planners import told
+    from sw_driver.system.memferry.planners import step_ns_of_changes, told
     from sw_driver.system.memferry.systems import native
     from sw_driver.system.memferry.systems import run as run_step
 

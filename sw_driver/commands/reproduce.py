@@ -57,11 +57,12 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from sw_driver.device.errors import DeadlockError
-    from sw_driver.system.claims import COUNTS, counts
     from sw_driver.system.errors import EngineError
     from sw_driver.system.reproduce import (
         ALL,
+        COUNTS,
         claims,
+        counts,
         reproduce,
         write_claims,
         write_files,

@@ -10,8 +10,7 @@ from itertools import accumulate
 
 from ..numbers import check_integer, check_name
 from ..workload.trace import PHASES, Op, Trace
-from .action import Action
-from .clock import Event, Steps
+from .clock import Action, Event, Steps
 from .engine import Engine
 from .errors import EngineError
 from .work import Work

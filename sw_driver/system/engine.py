@@ -15,11 +15,9 @@ from ..device.errors import DeadlockError
 from ..device.timeline import Timeline
 from ..machine.machine import Machine
 from ..numbers import check_integer
-from .action import Action
-from .clock import Clock, Event, Process, Steps
-from .conservation import check_log
+from .clock import Action, Clock, Event, Process, Steps
 from .errors import EngineError
-from .log import Log, Ran, Transferred, Worked
+from .log import Log, Ran, Transferred, Worked, check_log
 from .memory import Account
 from .network import Network, Transfer
 from .work import Flow, Work
@@ -278,7 +276,7 @@ class Engine:
     def check(self) -> None:
         """Checks that what was recorded can be, on this machine.
 
-        Raises :class:`~sw_driver.system.conservation.ConservationError` if not, and
+        Raises :class:`~sw_driver.system.log.ConservationError` if not, and
         :class:`~sw_driver.system.errors.EngineError` if nothing was recorded.
         """
         if self.log is None:

@@ -27,9 +27,11 @@ from sw_driver.system.errors import EngineError
 from sw_driver.system.mc_dla.designs import (
     DESIGNS,
     DEVICES,
+    TOPOLOGIES,
     B,
     S,
     catalogue,
+    gaps,
     lanes,
     machine_of,
 )
@@ -38,7 +40,6 @@ from sw_driver.system.mc_dla.experiments import INTRODUCTION
 from sw_driver.system.mc_dla.figures import figure2, figure11, figure13, sensitivity
 from sw_driver.system.mc_dla.runs import Runs
 from sw_driver.system.mc_dla.step import MODES, TrainingStep, step
-from sw_driver.system.mc_dla.topology import TOPOLOGIES, gaps
 from sw_driver.system.reproduction import Claim, Experiment, page
 from sw_driver.workload.layers import Layer, load_layers
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.system import plotting, reproduce
-from sw_driver.system.claims import COUNTS
+from sw_driver.system.reproduce import COUNTS
 from sw_driver.system.reproduction import (
     LEGEND,
     Block,

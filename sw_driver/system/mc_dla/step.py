@@ -19,8 +19,7 @@ from sw_driver.machine import Machine
 from sw_driver.numbers import check_integer
 from sw_driver.workload.layers import Layer
 
-from ..action import Action
-from ..clock import Event, Steps
+from ..clock import Action, Event, Steps
 from ..collectives import lane_ns, sent_share
 from ..engine import Engine
 from ..errors import EngineError

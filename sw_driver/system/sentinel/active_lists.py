@@ -14,7 +14,7 @@ from sw_driver.workload.trace import Op, Tensor, Trace
 from ..clock import Event
 from ..engine import Engine
 from ..placing import FAST, SLOW, Lane, Placing, run
-from .pages import PAGE_BYTES, original
+from .profiling import PAGE_BYTES, original
 
 __all__ = ["AT_ONCE", "BLOCK_BYTES", "PERIOD_NS", "ActiveLists", "active_lists", "in_blocks"]
 

@@ -23,9 +23,8 @@ from sw_driver.workload.trace import LASTING
 
 from ..errors import NoRoomError
 from ..placing import FAST, SLOW, Placed, run
-from .pages import PAGE_BYTES, original
 from .policy import Schedule, Sentinel
-from .profiling import StepProfile
+from .profiling import PAGE_BYTES, StepProfile, original
 
 __all__ = ["BelowBoundError", "Planned", "Planner", "Settings", "lower_bound_bytes", "planned"]
 

@@ -9,6 +9,7 @@ from sw_driver.machine import Machine
 from sw_driver.workload.summary import peak_bytes
 from sw_driver.workload.trace import Tensor
 
+from ..outcome import Outcome
 from ..placing import FAST, SLOW, Make, Placing, run
 from .active_lists import AT_ONCE, PERIOD_NS, active_lists, in_blocks
 from .profiling import StepProfile
@@ -17,10 +18,9 @@ __all__ = ["RIVALS", "Rival"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rival:
+class Rival(Outcome):
     """A step in the steady state."""
 
-    step_ns: int
     settings: str = ""
     """Those of ``tried`` that are the best."""
     tried: Mapping[str, Rival] = field(default_factory=dict)
