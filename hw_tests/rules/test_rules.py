@@ -180,7 +180,7 @@ def test_no_number_is_adams_traffic_or_latency() -> None:
     others = {"hw/dram/standard.py", "golden/dram_timing.py"}
     others |= {"hw/pim/config.py", "sw_driver/pim/backends/golden.py"}
     others |= {"sw_driver/workload/networks.py", "sw_driver/workload/models/gan.py"}
-    others |= {"sw_driver/system/hetero_pim/data.py"}
+    others |= {"sw_driver/system/hetero_pim/experiments.py"}
     # A machine is data: its tests compare it with the rule.
     others |= {"sw_driver/machine/measured.py"}
     found = {

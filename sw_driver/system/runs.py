@@ -24,11 +24,12 @@ class Case(Generic[R]):
     """Of the machine."""
 
     def simulate(self) -> R:
-        """Return what comes out; for a system to say."""
+        """Return the result; a system says how."""
         raise NotImplementedError
 
     def result(self, progress: Progress) -> R:
-        """Return what comes out, which equal cases find once in a process; it is told before."""
+        """Return the result. Equal cases are simulated once in a process, and ``progress`` is told
+        of them before."""
         key = _key(self)
         if key not in _results:
             progress(str(self))
@@ -49,18 +50,24 @@ def _key(value: Any) -> Hashable:
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """What an experiment is given: changes of the machine, as ``--set`` has them, and who is told
-    what is being done."""
+    """Argument of an experiment: changes of the machine, as ``--set`` has them, and a function that
+    is told what is being done."""
 
     changes: Changes = field(default_factory=dict)
     progress: Progress = lambda _: None
+
+    def simulated(self, case: Callable[..., Case[R]], **fields: Any) -> R:
+        """Return the result of a case with the changes, and these of its other fields."""
+        return case(changes=self.changes, **fields).result(self.progress)
 
 
 def experiments(
     runs: Callable[..., Runs], module: ModuleType
 ) -> dict[str, Callable[[Changes, Progress], Experiment]]:
-    """Return the public functions of a module by name, in its order, each of which makes an
-    experiment of ``runs``."""
+    """Return the experiments of a module: its public functions by name, in their order.
+
+    ``runs`` makes the argument of each, such as :class:`Runs`.
+    """
 
     def made(name: str, changes: Changes, progress: Progress) -> Experiment:
         return getattr(module, name)(runs(changes=changes, progress=progress))

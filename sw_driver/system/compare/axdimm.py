@@ -16,7 +16,7 @@ from sw_driver.machine import Machine
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import alive_bytes
 
-from ..axdimm.platform import PAPER_RATES, open_framework
+from ..axdimm.platform import PAPER_RATES, measure
 from ..axdimm.settings import CHANNELS, MODULE, FrameworkSettings
 from ..axdimm.tensors import least_gpu_bytes, placed
 from ..outcome import Outcome
@@ -81,9 +81,8 @@ def _run(
         parameters = placed(trace, settings.formats, CHANNELS).values()
         updated = sum(each.count for each in parameters if each.gradient_bytes)
         rate *= BYTES_PER_PARAMETER * updated / moved
-    framework = open_framework(machine, trace, settings, channel_mparams_per_s=rate / CHANNELS)
     try:
-        *_, step = (framework.step() for _ in range(3))
+        step = measure(machine, trace, settings, channel_mparams_per_s=rate / CHANNELS)
     except DeadlockError as error:  # whose first line says what is too small
         raise CannotRunError(str(error).splitlines()[0]) from error
     updating_ns = step.step_ns - step.marks_ns["gradients"]

@@ -146,6 +146,4 @@ class Steps(runs.Runs):
     def run(self, column: str, network: str, **how: Any) -> Step:
         """Return a step of a case in one of ``COLUMNS``; ``how``: its other fields."""
         rate = self.rate if column == CALIBRATED else 0
-        return Case(network=network, unit_rate=rate, changes=self.changes, **how).result(
-            self.progress
-        )
+        return self.simulated(Case, network=network, unit_rate=rate, **how)

@@ -66,11 +66,8 @@ class Runs(runs.Runs):
 
     def result(self, design: str, network: str, mode: str) -> Outcome:
         """Of one step."""
-        case = Case(
-            network=network, design=design, mode=mode, changes=self.changes, batch=self.batch,
-            devices=self.devices,
-        )  # fmt: skip
-        return case.result(self.progress)
+        others = {"mode": mode, "batch": self.batch, "devices": self.devices}
+        return self.simulated(Case, network=network, design=design, **others)
 
     def each(self, mode: str = "") -> list[tuple[str, str]]:
         """Networks and modes; or of one mode."""

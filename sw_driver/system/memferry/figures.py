@@ -106,9 +106,8 @@ def _steps(
     runs: Runs, networks: Sequence[str], systems: Sequence[str] = PAPERS, **case: Any
 ) -> Steps:
     """Simulate a step of each network on each system; ``case`` has what is the same for all."""
-    make = partial(Case, changes=runs.changes, **case)
     return {
-        system: [make(network=each, system=system).result(runs.progress) for each in networks]
+        system: [runs.simulated(Case, network=each, system=system, **case) for each in networks]
         for system in systems
     }
 

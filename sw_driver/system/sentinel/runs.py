@@ -101,10 +101,10 @@ class Steps(runs.Runs):
         return Case(network=network, changes=self.changes, **how)
 
     def ours(self, network: str, **how: Any) -> Planned:
-        return cast(Planned, self.case(network, **how).result(self.progress))
+        return cast(Planned, self.simulated(Case, network=network, **how))
 
     def rival(self, network: str, system: str, **how: Any) -> Rival:
-        return cast(Rival, self.case(network, system=system, **how).result(self.progress))
+        return cast(Rival, self.simulated(Case, network=network, system=system, **how))
 
     def loss(self, network: str, made: Planned | Rival) -> float:
         """Return the % of the throughput with fast memory alone that a step loses."""
