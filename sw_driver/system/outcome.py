@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sw_driver.numbers import check_fields
+from sw_driver.numbers import check_integer
 
 from .engine import Engine
 
@@ -32,7 +32,7 @@ class Outcome:
     """If a model of the system has it."""
 
     def __post_init__(self) -> None:
-        check_fields(self, "step_ns")
+        check_integer("step_ns", self.step_ns, 0)
         if (done := sum(self.parts_ns.values())) > self.step_ns:
             raise ValueError(f"parts_ns take {done}: expected step_ns, {self.step_ns}, at most")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..driving import Policy, drive
 from ..engine import Engine
 from ..errors import NoRoomError
 from ..memory import Account
-from ..outcome import Outcome, outcome_of
+from ..outcome import Outcome
 from ..residency import Residency
 from .settings import FrameworkSettings
 from .tensors import Key, Parameter, lifetimes, placed
@@ -120,7 +120,6 @@ class Framework(Policy):
         which the last gradient is in its channel."""
         engine = self.engine
         self._moved = {}
-        before = outcome_of(engine)
         self._gradients_ns = engine.now_ns
         self._nvme.peak_bytes = self._nvme.capacity_bytes - self._nvme.free_bytes
         for parameter in self._parameters.values():
@@ -130,11 +129,8 @@ class Framework(Policy):
         step = drive(
             engine, self.trace, self, ahead_ops=self.settings.ahead_ops, cost=self._profile.ns
         )
-        marks_ns = {
-            "forward": step.phase_ns["forward"],
-            "gradients": self._gradients_ns - step.begin_ns,
-        }
-        return outcome_of(engine, before, moved_bytes=dict(self._moved), marks_ns=marks_ns)
+        marks_ns = {**step.marks_ns, "gradients": self._gradients_ns - step.begin_ns}
+        return replace(step, moved_bytes=dict(self._moved), marks_ns=marks_ns)
 
     # Where things are
 
