@@ -23,7 +23,7 @@ FLOORS = [
     {"predict", "workload"},
     {"numbers"},
     {"device"},
-    {"report", "pictures"},
+    {"report"},
     {"files"},
 ]
 """The driver's rooms, from what uses others to what others use."""

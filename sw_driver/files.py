@@ -8,7 +8,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = [
     "Unfinished",
@@ -16,6 +20,7 @@ __all__ = [
     "give_up_unfinished",
     "remove",
     "replacing",
+    "write_picture",
     "write_whole",
 ]
 
@@ -110,3 +115,18 @@ def write_whole(path: Path, content: str | bytes) -> None:
     """Writes ``path``, whole or not at all. Raises ``OSError`` with its name."""
     with replacing(path) as part:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def write_picture(path: Path, figure: Figure, dpi: int | str = "figure") -> Path:
+    """Write a figure as SVG or PNG, by the ending, whole or not at all; return its file.
+
+    The same figure gives the same bytes. Raises ``OSError`` with the name of ``path``.
+    """
+    from matplotlib import rc_context
+
+    form = path.suffix.removeprefix(".")
+    metadata = {"Date": None} if form == "svg" else {}
+    # With the salt ids are the same each time.
+    with rc_context({"svg.hashsalt": "nearmem"}), replacing(path) as part:
+        figure.savefig(part, format=form, dpi=dpi, metadata=metadata)
+    return path

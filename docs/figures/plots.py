@@ -18,10 +18,9 @@ from sw_driver.experiments.sweep import plots
 from sw_driver.experiments.sweep.grid import Grid
 from sw_driver.experiments.sweep.run import run_sweep
 from sw_driver.experiments.training.precision import beside_fp32, train_digits, train_gpt
-from sw_driver.files import write_whole
+from sw_driver.files import write_picture, write_whole
 from sw_driver.fpga.synthesis import RESOURCES
 from sw_driver.simulator.buildcache import build_root
-from sw_driver.system.plotting import save
 
 __all__ = ["write_plots"]
 
@@ -44,17 +43,17 @@ def write_plots(folder: Path, measured: Path, *, measure: Sequence[str]) -> Iter
         write_whole(measured, json.dumps(stored, indent=2) + "\n")
         yield measured
 
-    yield save(_result(stored["sustained"]), folder / "result.svg")
-    yield save(_precision(stored["formats"], stored["losses"]), folder / "precision.svg")
+    yield write_picture(folder / "result.svg", _result(stored["sustained"]))
+    yield write_picture(folder / "precision.svg", _precision(stored["formats"], stored["losses"]))
     grid, rows = _sweep(
         f"count={1 << 20}",
         "block_bytes=1KiB,2KiB,4KiB,8KiB,16KiB,32KiB,64KiB",
         "stagger=true,false",
     )
-    yield save(plots.throughput(grid, rows, "block_bytes"), folder / "blocks.svg")
+    yield write_picture(folder / "blocks.svg", plots.throughput(grid, rows, "block_bytes"))
     grid, rows = _sweep(f"count={SUSTAINED}", LANES)
     rows = [row | stored["resources"][str(row["lanes"])] for row in rows]
-    yield save(plots.area(grid, rows), folder / "area.svg")
+    yield write_picture(folder / "area.svg", plots.area(grid, rows))
 
     path = folder / "timeline.svg"
     runpy.run_path(str(EXAMPLE))["main"]("cycles", path)

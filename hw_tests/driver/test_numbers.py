@@ -126,6 +126,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (PRODUCT, {"row_words"}),
     (Mapping(product=PRODUCT, lines=1, files=1, tile_rows=1, tile_columns=1, piece=1), set()),
     (Case(), set()),
+    (Runs(), set()),
     (FERRIED, {field.name for field in fields(FERRIED)}),
     (ModelProfile(device="a", link_bytes_per_s=1e6, layers=(FERRIED,)), {"update_ns"}),
     (
@@ -168,9 +169,9 @@ RECORDS: list[tuple[Any, set[str]]] = [
 """A record of each kind, and its fields that may be 0."""
 
 OF_MODELS = {
-    *("CompressionStatistics", "Piece", "Prediction", "Step", "StepResult"),
+    *("CompressionStatistics", "Piece", "Prediction", "Step"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
-    *("Claim", "Datum", "Outcome", "Parameter", "Planned", "Rival", "Schedule"),
+    *("Claim", "Datum", "Outcome", "Parameter", "Placed", "Planned", "Rival", "Schedule"),
     "ScheduledRun",
 }
 """Records that only a model makes, for others to read; and those tried below."""

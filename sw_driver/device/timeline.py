@@ -20,19 +20,21 @@ from importlib.metadata import version
 from io import TextIOWrapper
 from operator import index, itemgetter
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.files import replacing
+from sw_driver.files import replacing, write_picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = [
     "MERGED_GAP_FABRIC_CYCLES",
     "PICTURES",
     "Timeline",
-    "draw_timeline",
     "merge_uses",
     "timeline_file",
 ]
@@ -109,6 +111,8 @@ class Timeline:
         self.fabric_mhz = fabric_mhz
         self._cycle_ns = 1000 / Fraction(fabric_mhz)
         self._tracks: dict[str, _Track] = {}
+        self._lanes: dict[str, list[int]] = {}
+        """Of each name when the last on each lane ended."""
         self._values: dict[str, list[tuple[int, int]]] = {}
         """Values of each counter, each with the time from which on it holds."""
 
@@ -119,6 +123,15 @@ class Timeline:
         """
         number = _FIRST_TRACK + len(self._tracks)
         self._tracks.setdefault(name, _Track(number, description))
+
+    def lane(self, name: str, begin_fabric_cycle: int, end_fabric_cycle: int) -> int:
+        """Returns which of the lanes of that name, from 0 on, is the first that is free from
+        ``begin_fabric_cycle`` on, and has it taken from then to the end."""
+        ends = self._lanes.setdefault(name, [])
+        free = (number for number, end in enumerate(ends) if end <= begin_fabric_cycle)
+        number = next(free, len(ends))
+        ends[number : number + 1] = [end_fabric_cycle]
+        return number
 
     def add(
         self,
@@ -187,10 +200,10 @@ class Timeline:
         ``OSError`` if it cannot be written.
         """
         path = Path(path)
+        if path.suffix in PICTURES:
+            write_picture(path, self._figure(), dpi=150)
+            return
         with replacing(path) as part:
-            if path.suffix in PICTURES:
-                self._draw(part, path.suffix.removeprefix("."))
-                return
             events = self._events_of()
             with part.open("wb") as raw:
                 # Without a name and a time, so that the same timeline is the same file.
@@ -203,9 +216,16 @@ class Timeline:
                     file.writelines(f",\n{event}" for event in events)
                     file.write("\n]}\n")
 
+    def write_all(self, path: Path) -> list[Path]:
+        """Writes the trace and both pictures, to ``path`` with their endings; returns the files."""
+        files = [path.with_name(path.name + ending) for ending in (".json.gz", *PICTURES)]
+        for file in files:
+            self.write(file)
+        return files
+
     # For the owner of the lock.
 
-    def _draw(self, path: Path, form: str) -> None:
+    def _figure(self) -> Figure:
         drawn = {
             name: [
                 (self._ns(begin), self._ns(end), json.loads(f"{{{label}}}")["cat"])
@@ -213,9 +233,7 @@ class Timeline:
             ]
             for name, track in self._tracks.items()
         }
-        with open(path, "wb") as file:
-            title = f"{self.backend}: when each copy, mode switch and run was"
-            draw_timeline(file, form, title, drawn)
+        return _drawn(f"{self.backend}: when each copy, mode switch and run was", drawn)
 
     def _find(self, track: str) -> _Track:
         if track not in self._tracks:
@@ -326,20 +344,9 @@ _COLORS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#bab0ac")
 _HEIGHT = 0.7
 
 
-def draw_timeline(
-    file: IO[bytes],
-    form: str,
-    title: str,
-    tracks: Mapping[str, Sequence[tuple[int, int, str]]],
-) -> None:
-    """Writes a row for each track, with a bar from begin to end of each of its slices.
-
-    Parameters
-    ----------
-    form: ``svg`` or ``png``. The same timeline gives the same bytes.
-    tracks: begin and end in nanoseconds, and the kind, which decides the colour.
-    """
-    from matplotlib import rc_context
+def _drawn(title: str, tracks: Mapping[str, Sequence[tuple[int, int, str]]]) -> Figure:
+    """A row for each track, with a bar for each of its slices: from begin to end in nanoseconds, in
+    the colour of its kind."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -367,7 +374,4 @@ def draw_timeline(
         ncols=max(len(kinds), 1),
         frameon=False,
     )
-    # What would differ from one writing to the next, other than the timeline.
-    metadata: dict[str, Any] = {"Date": None} if form == "svg" else {}
-    with rc_context({"svg.hashsalt": "nearmem"}):
-        figure.savefig(file, format=form, dpi=150, metadata=metadata)
+    return figure

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 from itertools import accumulate
 
 from ..numbers import check_integer, check_name
 from ..workload.trace import PHASES, Op, Trace
-from .action import Action
-from .clock import Event, Steps
+from .clock import Action, Event, Steps
 from .engine import Engine
 from .errors import EngineError
+from .outcome import Outcome, outcome_of
 from .work import Work
 
 __all__ = ["ORDERS", "Cost", "Policy", "Step", "drive"]
@@ -26,27 +26,20 @@ Cost = Callable[[Op, str], Work | int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """When a training step was done, or several on end."""
+class Step(Outcome):
+    """A training step, or several on end, until nothing was left to do, transfers that the policy
+    began included. Marked is the end of each phase that has operations."""
 
-    begin_ns: int
-    end_ns: int
-    """When nothing was left to do, transfers that the policy began included."""
-    step_end_ns: tuple[int, ...]
+    begin_ns: int = field(compare=False)
+    step_end_ns: tuple[int, ...] = field(compare=False)
     """When the last operation of each step was done, and of those before it."""
-    phase_end_ns: Mapping[str, int]
-    """When the last operation of each phase was done; phases without operations are not in it."""
-
-    @property
-    def total_ns(self) -> int:
-        return self.end_ns - self.begin_ns
 
     @property
     def phase_ns(self) -> dict[str, int]:
         """How long each phase of the last step took from the end of what came before it; what
         overlaps them, counts for them."""
-        before_ns, found = (self.begin_ns, *self.step_end_ns)[-2], {}
-        for phase, end_ns in self.phase_end_ns.items():
+        before_ns, found = (self.begin_ns, *self.step_end_ns)[-2] - self.begin_ns, {}
+        for phase, end_ns in self.marks_ns.items():
             found[phase] = max(end_ns - before_ns, 0)
             before_ns = max(end_ns, before_ns)
         return found
@@ -103,13 +96,13 @@ def drive(
             raise EngineError(f"ahead_ops is {ahead_ops}: expected order='program', or None")
     check_integer("the number of devices", len(engine.machine.devices))
     run = _Run(engine, trace, policy, device or engine.machine.devices[0].name, cost)
-    begin_ns = engine.now_ns
+    before = outcome_of(engine)
     if order == "program":
         engine.process(run.in_program_order(ahead_ops), "framework")
     else:
         _Ready(run)
     engine.run()
-    return run.step(begin_ns)
+    return run.step(before)
 
 
 class _Run:
@@ -153,14 +146,12 @@ class _Run:
         self.step_end_ns[op.id * self.trace.steps // len(self.trace.ops)] = now_ns
         self.policy.after(op)
 
-    def step(self, begin_ns: int) -> Step:
-        phases = self.phase_end_ns
-        return Step(
-            begin_ns=begin_ns,
-            end_ns=self.engine.now_ns,
-            step_end_ns=tuple(accumulate(self.step_end_ns, max)),
-            phase_end_ns={phase: phases[phase] for phase in PHASES if phase in phases},
-        )
+    def step(self, before: Outcome) -> Step:
+        begin_ns, ends = before.step_ns, self.phase_end_ns
+        marks_ns = {phase: ends[phase] - begin_ns for phase in PHASES if phase in ends}
+        made = outcome_of(self.engine, before, marks_ns=marks_ns)
+        ends_ns = tuple(accumulate(self.step_end_ns, max))
+        return Step(**vars(made), begin_ns=begin_ns, step_end_ns=ends_ns)
 
 
 class _Ready:

@@ -14,13 +14,10 @@ from typing import Any
 from ..device.errors import DeadlockError
 from ..device.timeline import Timeline
 from ..machine.machine import Machine
-from ..machine.parts import Link
 from ..numbers import check_integer
-from .action import Action
-from .clock import Clock, Event, Process, Steps
-from .conservation import check_log
+from .clock import Action, Clock, Event, Process, Steps
 from .errors import EngineError
-from .log import Log, Ran, Transferred, Worked
+from .log import Log, Ran, Transferred, Worked, check_log
 from .memory import Account
 from .network import Network, Transfer
 from .work import Flow, Work
@@ -219,8 +216,6 @@ class Engine:
         """Those that have not returned."""
         self._pending: dict[Transfer, None] = {}
         """Transfers without a queue that have not ended."""
-        self._lanes: dict[str, list[int]] = {}
-        """Of each link the tracks of the timeline, and when the last transfer on each ended."""
         self._ended = self._ended  # one bound method for all transfers
 
     @property
@@ -281,7 +276,7 @@ class Engine:
     def check(self) -> None:
         """Checks that what was recorded can be, on this machine.
 
-        Raises :class:`~sw_driver.system.conservation.ConservationError` if not, and
+        Raises :class:`~sw_driver.system.log.ConservationError` if not, and
         :class:`~sw_driver.system.errors.EngineError` if nothing was recorded.
         """
         if self.log is None:
@@ -305,7 +300,11 @@ class Engine:
                     Transferred(number, action.label, *of_path, *times, after_ns, action.device)
                 )
             if timeline is not None:
-                tracks += [self._track(link, writing, action) for link, writing in path.hops]
+                for link, writing in path.hops:
+                    way = "" if link.sharing == "half" else " write" if writing else " read"
+                    track = f"link {link.name}{way}"
+                    number = timeline.lane(track, *times)
+                    tracks.append(track + f" {number + 1}" * (number > 0))
         if log is not None and action.queue:
             log.ran.append(Ran(action.queue, action.label, *times, after_ns))
             if isinstance(action, _Do):
@@ -322,17 +321,6 @@ class Engine:
         transfer.end_ns = self.now_ns
         if self.recording:
             self.record(transfer)
-
-    def _track(self, link: Link, writing: bool, transfer: Transfer) -> str:
-        """Of the tracks of a link the first that has been free since the transfer began."""
-        way = "" if link.sharing == "half" else " write" if writing else " read"
-        name = f"link {link.name}{way}"
-        ends = self._lanes.setdefault(name, [])
-        number = next(
-            (n for n, end_ns in enumerate(ends) if end_ns <= transfer.begin_ns), len(ends)
-        )
-        ends[number : number + 1] = [transfer.end_ns]
-        return name + f" {number + 1}" * (number > 0)
 
     def _stuck(self) -> list[str]:
         """Who waits for what, in words."""

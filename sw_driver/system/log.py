@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Held", "Log", "Ran", "Segment", "Transferred", "Worked"]
+from ..machine.machine import Machine
+from ..machine.parts import bytes_per_s
+
+__all__ = [
+    "ConservationError",
+    "Held",
+    "Log",
+    "Ran",
+    "Segment",
+    "Transferred",
+    "Worked",
+    "check_log",
+]
 
 
 class Ran(NamedTuple):
@@ -78,3 +93,131 @@ class Log:
     worked: list[Worked] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
+
+
+_GIGA = 10**9
+
+
+class ConservationError(AssertionError):
+    """The log tells of what cannot be."""
+
+
+def check_log(log: Log, machine: Machine) -> None:
+    """Raises :class:`ConservationError` with the first thing found that cannot be, by the machine's
+    figures alone.
+
+    What goes into a transfer comes out, no link, memory or device moves more than its rate at any
+    time, work takes its time and moves its bytes, no memory holds more than it can, a queue does
+    one thing at a time, and nothing begins before what it waits for is over.
+    """
+    segments: dict[int, list[Segment]] = defaultdict(list)
+    for segment in log.segments:
+        segments[segment.number].append(segment)
+    known = {each.number: each for each in log.transferred}
+    way = cache(partial(_way, machine))
+    budgets: dict[str, int] = {}
+    changes: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for transfer in log.transferred:
+        latency_ns, uses = way(transfer.source, transfer.target, transfer.device)
+        pieces = segments.pop(transfer.number, [])
+        _check_transfer(transfer, pieces, latency_ns)
+        for name, budget, weight in uses:
+            budgets[name] = budget
+            for segment in pieces:
+                used = weight * segment.bytes_per_s
+                changes[name] += [(segment.begin_ns, used, 1), (segment.end_ns, -used, 0)]
+    _require(not segments, "moved for no transfer", segments)
+    for name, budget in budgets.items():
+        used = 0
+        for at_ns, change, _ in sorted(changes[name], key=lambda each: (each[0], each[2])):
+            used += change
+            _require(used <= budget, f"above the rate of {name}", f"at {at_ns} ns")
+    moved = sorted(number for worked in log.worked for number in worked.moved)
+    parts = sorted(each.number for each in log.transferred if each.device)
+    _require(moved == parts, "bytes of no work, or of two", (moved, parts))
+    for worked in log.worked:
+        _check_work(worked, [known[number] for number in worked.moved], machine)
+    _check_memories(log.held, machine)
+    queues: dict[str, list[Ran]] = defaultdict(list)
+    for each in (*log.ran, *log.transferred):
+        _require(each.after_ns <= each.begin_ns, "began before what it waits for", each)
+    for ran in log.ran:
+        _require(ran.begin_ns <= ran.end_ns, "ended before it began", ran)
+        queues[ran.queue].append(ran)
+    for entries in queues.values():
+        for before, after in pairwise(entries):
+            _require(before.end_ns <= after.begin_ns, "two at once in a queue", (before, after))
+
+
+def _check_transfer(transfer: Transferred, segments: list[Segment], latency_ns: int) -> None:
+    at_ns = transfer.begin_ns + latency_ns
+    moved = last = 0
+    for segment in segments:
+        _require(segment.begin_ns == at_ns < segment.end_ns, "a gap or overlap", segment)
+        _require(segment.bytes_per_s > 0, "a segment that moves nothing", segment)
+        moved += segment.bytes_per_s * (segment.end_ns - at_ns)
+        last, at_ns = segment.bytes_per_s, segment.end_ns
+    _require(at_ns == transfer.end_ns, f"bytes until {at_ns} ns", transfer)
+    fits = moved - last < transfer.nbytes * _GIGA <= moved or moved == transfer.nbytes == 0
+    _require(fits, f"{moved / _GIGA} bytes fit into the time", transfer)
+
+
+def _way(
+    machine: Machine, source: str, target: str, device: str
+) -> tuple[int, list[tuple[str, int, int]]]:
+    """The latency, and whatever bytes on the way use: its name, how much it has a second, and how
+    much of that each byte takes."""
+    found = []
+    route = () if device and source == target else machine.route(source, target)
+    for link, writing in route:
+        # Of a half-duplex link, what one direction has is not there for the other: a rate counts
+        # by the other's, and together they may be the product of both.
+        rate, other = link.rate(writing=writing), link.rate(writing=not writing)
+        if link.sharing == "half":
+            found.append((f"link {link.name}", rate * other, other))
+        else:
+            found.append((f"link {link.name} {'write' if writing else 'read'}", rate, 1))
+    memories = {source, target}
+    if device:
+        own = machine.device(device)
+        if source == target:
+            found.append((f"device {device}", bytes_per_s(own.gb_per_s), 1))
+        else:
+            memories.remove(own.memory)
+    for memory in machine.memories:
+        if memory.name in memories and memory.total_gb_per_s is not None:
+            part = " for work" * (memory.transfers == "apart" and bool(device))
+            found.append((f"memory {memory.name}{part}", bytes_per_s(memory.total_gb_per_s), 1))
+    return sum(int(link.latency_ns.value) for link, _ in route), found
+
+
+def _check_work(worked: Worked, moved: list[Transferred], machine: Machine) -> None:
+    flows = [(each.nbytes, each.source, each.target) for each in moved]
+    _require(flows == list(worked.flows), "not the bytes of the work", worked)
+    launched_ns = at_ns = worked.begin_ns + worked.launch_ns
+    for each in moved:
+        _require(each.begin_ns == at_ns, "bytes moved out of turn", worked)
+        if machine.device(worked.device).accesses == "in_turn":
+            at_ns = each.end_ns
+    over_ns = max([launched_ns + worked.duration_ns, *(each.end_ns for each in moved)])
+    _require(over_ns == worked.end_ns, f"work that is over at {over_ns} ns", worked)
+
+
+def _check_memories(changes: list[Held], machine: Machine) -> None:
+    held: dict[str, dict[object, int]] = {memory.name: {} for memory in machine.memories}
+    capacity = {memory.name: memory.capacity_bytes.value for memory in machine.memories}
+    sums = dict.fromkeys(held, 0)
+    for change in changes:
+        holders = held[change.memory]
+        if change.key in holders:
+            _require(holders.pop(change.key) == -change.nbytes, "not what was taken", change)
+        else:
+            _require(change.nbytes >= 0, "given, not taken", change)
+            holders[change.key] = change.nbytes
+        sums[change.memory] += change.nbytes
+        _require(sums[change.memory] <= capacity[change.memory], "more than there is", change)
+
+
+def _require(condition: bool, said: str, what: object) -> None:
+    if not condition:
+        raise ConservationError(f"{said}: {what}")

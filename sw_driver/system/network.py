@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 from ..machine.machine import Hop, Machine
 from ..machine.parts import Figure, bytes_per_s
 from ..numbers import check_integer
-from .action import Action
-from .clock import Clock, Entry, Event
+from .clock import Action, Clock, Entry, Event
 from .errors import EngineError
 from .log import Log, Segment
 

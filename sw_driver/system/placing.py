@@ -15,33 +15,26 @@ from sw_driver.workload.trace import LASTING, Op, Tensor, Trace
 from .clock import Event
 from .driving import Policy, drive
 from .engine import Engine
+from .outcome import Outcome
 from .residency import Residency
 from .work import Work, work_of
 
-__all__ = ["FAST", "SLOW", "Lane", "Outcome", "Placing", "life", "run"]
+__all__ = ["FAST", "SLOW", "Lane", "Placed", "Placing", "life", "run"]
 
 FAST, SLOW = "fast", "slow"
 """The memories of every machine here."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """Steps on end under a policy."""
+class Placed(Outcome):
+    """The last of some steps on end under a policy, to which the first have led. Bytes are moved of
+    tensors, both ways together; a move counts in the step it begins in."""
 
     policy: Placing
-    step_ns: tuple[int, ...]
-    """What each step took; the last is the one that the first have led to."""
-    busy_ns: int
-    """For how long the device has operations in the last step."""
+    steps_ns: tuple[int, ...]
+    """What each step took."""
     moves: tuple[Mapping[int, int], ...]
-    """By step the bytes that were moved of each tensor, both ways together; a move counts in the
-    step it begins in."""
-    peak_fast_bytes: int
-
-    @property
-    def moved_bytes(self) -> tuple[int, ...]:
-        """By step."""
-        return tuple(sum(each.values()) for each in self.moves)
+    """Bytes that were moved, by step and tensor."""
 
 
 class Placing(Policy):
@@ -215,7 +208,7 @@ def run(
     steps: int = 3,
     timeline: Timeline | None = None,
     record: bool = False,
-) -> Outcome:
+) -> Placed:
     """Runs so many steps on end on the first device of a machine, under the policy that ``make``
     makes of an engine, the steps, and the one step."""
     engine = Engine(machine, timeline, record=record)
@@ -228,10 +221,14 @@ def run(
     moves = [Counter[int]() for _ in range(steps + 1)]  # the last, of what begins behind the steps
     for at_ns, tensor, nbytes in policy.begun:
         moves[bisect_right(ends, at_ns)][tensor] += nbytes
-    return Outcome(
+    steps_ns = tuple(end - begin for begin, end in pairwise((done.begin_ns, *ends)))
+    device = machine.devices[0].name
+    return Placed(
         policy=policy,
-        step_ns=tuple(end - begin for begin, end in pairwise((done.begin_ns, *ends))),
-        busy_ns=engine.queue(machine.devices[0].name).busy_ns - policy.busy_ns,
+        step_ns=steps_ns[-1],
+        steps_ns=steps_ns,
+        busy_ns={device: engine.queue(device).busy_ns - policy.busy_ns},
         moves=tuple(moves[:steps]),
-        peak_fast_bytes=policy.fast.peak_bytes,
+        moved_bytes=moves[steps - 1],
+        peak_bytes={FAST: policy.fast.peak_bytes},
     )

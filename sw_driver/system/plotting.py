@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from sw_driver.pictures import save
+from sw_driver.files import write_picture
 
 from .reproduction import Claim, Row
 
@@ -51,7 +51,7 @@ def draw_bars(
     names = [", ".join(each for each in row.values() if isinstance(each, str)) for row in rows]
     how = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     figure.axes[-1].set_xticks(range(len(rows)), names, **how)
-    return [save(figure, path.with_suffix(".svg"))]
+    return [write_picture(path.with_suffix(".svg"), figure)]
 
 
 def draw_lines(
@@ -76,7 +76,7 @@ def draw_lines(
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     _legend(axes)
-    return [save(figure, path.with_suffix(".svg"))]
+    return [write_picture(path.with_suffix(".svg"), figure)]
 
 
 def _axes(figure: Figure, count: int) -> list[Axes]:

@@ -82,7 +82,7 @@ def _draw(trace: Trace, path: Path) -> Path:
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
-    from sw_driver.pictures import save
+    from sw_driver.files import write_picture
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
@@ -97,4 +97,4 @@ def _draw(trace: Trace, path: Path) -> Path:
             axes.text(first, 1, f" {phase}", va="top", transform=axes.get_xaxis_transform())
     axes.set(title=trace.name, xlabel="operation", ylabel="bytes that have memory")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    return save(figure, path)
+    return write_picture(path, figure)

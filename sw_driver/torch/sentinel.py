@@ -249,7 +249,7 @@ class Sentinel(Policy):
         """
         from matplotlib.figure import Figure
 
-        from sw_driver.pictures import save
+        from sw_driver.files import write_picture
 
         if self._last is None:
             raise ValueError("no step has ended yet: train for one, then plot")
@@ -266,7 +266,7 @@ class Sentinel(Policy):
         copies.set_ylabel("copies begun, MiB")
         memory.legend(loc="lower right")
         copies.legend()
-        return save(figure, Path(path).with_suffix(".svg"))
+        return write_picture(Path(path).with_suffix(".svg"), figure)
 
     def close(self) -> None:
         """Has everything in memory again and sees no operation any more."""

@@ -27,9 +27,11 @@ from sw_driver.system.errors import EngineError
 from sw_driver.system.mc_dla.designs import (
     DESIGNS,
     DEVICES,
+    TOPOLOGIES,
     B,
     S,
     catalogue,
+    gaps,
     lanes,
     machine_of,
 )
@@ -37,8 +39,7 @@ from sw_driver.system.mc_dla.device import Array, Product, array_of, cost_ns, ma
 from sw_driver.system.mc_dla.experiments import INTRODUCTION
 from sw_driver.system.mc_dla.figures import figure2, figure11, figure13, sensitivity
 from sw_driver.system.mc_dla.runs import Runs
-from sw_driver.system.mc_dla.step import MODES, StepResult, TrainingStep, step
-from sw_driver.system.mc_dla.topology import TOPOLOGIES, gaps
+from sw_driver.system.mc_dla.step import MODES, TrainingStep, step
 from sw_driver.system.reproduction import Claim, Experiment, page
 from sw_driver.workload.layers import Layer, load_layers
 
@@ -226,7 +227,7 @@ def test_a_step_moves_each_feature_map_out_and_back(design: str, mode: str) -> N
     ]
     stores = bool(DESIGNS[design].stores)
     assert ways == [expected * stores, expected * stores]
-    assert result.overlay_bytes == 2 * expected * stores
+    assert result.moved_bytes["overlay"] == 2 * expected * stores
     assert all(account.held == {} for account in training.engine.memories.values())
 
 
@@ -235,10 +236,10 @@ def test_collectives_send_what_rings_have_to(design: str) -> None:
     weights, values = 4 * 1000 * 1000, 4 * BATCH * 1000
     of_ring = 7 / 8
     data = step(DESIGNS[design], PARTS, CHAIN, "data", BATCH)
-    assert data.sync_bytes == 2 * of_ring * weights * len(CHAIN)
+    assert data.moved_bytes["sync"] == 2 * of_ring * weights * len(CHAIN)
     # Forward and backward gathered, and gradients reduced, of all inputs but the first.
     model = step(DESIGNS[design], PARTS, CHAIN, "model", BATCH)
-    assert model.sync_bytes == (1 + 1 + 2) * of_ring * values * (len(CHAIN) - 1)
+    assert model.moved_bytes["sync"] == (1 + 1 + 2) * of_ring * values * (len(CHAIN) - 1)
 
 
 @pytest.mark.parametrize("design", ["DC-DLA", "HC-DLA", "DC-DLA(O)"])
@@ -250,7 +251,7 @@ def test_a_collective_that_nothing_disturbs_takes_what_its_messages_do(design: s
         of_rings = lanes(DESIGNS[design], PARTS)
         part = -(-4 * layer.parameters // len(of_rings))
         expected = max(lane_ns(lane, "all-reduce", part) for lane in of_rings)
-        assert result.sync_ns == pytest.approx(expected, abs=16)
+        assert result.busy("sync") == pytest.approx(expected, abs=16)
 
 
 def _whole() -> Machine:
@@ -317,9 +318,9 @@ def test_layers_that_share_weights_or_inputs_are_synchronized_once() -> None:
     steps = [_layer(number, weights=0) for number in range(4)]
     branches = [_layer(0), *(_layer(each, input=101, needs=(0,)) for each in (1, 2, 3))]
     one = step(DESIGNS["DC-DLA"], PARTS, steps, "data", BATCH)
-    assert one.sync_bytes == 2 * 7 / 8 * 4 * 1000 * 1000
+    assert one.moved_bytes["sync"] == 2 * 7 / 8 * 4 * 1000 * 1000
     shared = step(DESIGNS["DC-DLA"], PARTS, branches, "model", BATCH)
-    assert shared.sync_bytes == 4 * 7 / 8 * 4 * BATCH * 1000
+    assert shared.moved_bytes["sync"] == 4 * 7 / 8 * 4 * BATCH * 1000
 
 
 def test_what_is_moved_and_what_is_synchronized_share_links() -> None:
@@ -328,9 +329,9 @@ def test_what_is_moved_and_what_is_synchronized_share_links() -> None:
     mc, dc = (
         step(DESIGNS[name], PARTS, big, "model", BATCH) for name in ("MC-DLA(B)", "DC-DLA(O)")
     )
-    assert mc.sync_bytes == dc.sync_bytes
-    assert mc.sync_ns > dc.sync_ns
-    assert mc.overlay_ns > mc.overlay_bytes / 150
+    assert mc.moved_bytes["sync"] == dc.moved_bytes["sync"]
+    assert mc.busy("sync") > dc.busy("sync")
+    assert mc.busy("out", "back") > mc.moved_bytes["overlay"] / 150
 
 
 def test_a_step_is_the_same_each_time_and_all_of_it_is_on_the_timeline(tmp_path: Path) -> None:
@@ -351,8 +352,8 @@ def test_a_step_ends_with_its_longest_part() -> None:
     for mode in MODES:
         for name, design in DESIGNS.items():
             result = step(design, PARTS, load_layers("alexnet"), mode, 512)
-            parts = (result.compute_ns, result.sync_ns, result.overlay_ns)
-            assert max(parts) <= result.total_ns <= sum(parts), (name, mode)
+            parts = (result.busy("compute"), result.busy("sync"), result.busy("out", "back"))
+            assert max(parts) <= result.step_ns <= sum(parts), (name, mode)
 
 
 def test_memory_is_enough_or_said_to_be_too_small() -> None:
@@ -361,8 +362,8 @@ def test_memory_is_enough_or_said_to_be_too_small() -> None:
     free, tight = (
         step(DESIGNS["MC-DLA(B)"], parts, layers, "data", 512) for parts in (PARTS, small)
     )
-    assert tight.peak_bytes <= 2 << 30 < free.peak_bytes
-    assert tight.total_ns >= free.total_ns
+    assert tight.peak_bytes["node"] <= 2 << 30 < free.peak_bytes["node"]
+    assert tight.step_ns >= free.step_ns
     with pytest.raises(EngineError, match="never room for"):
         step(
             DESIGNS["MC-DLA(B)"],
@@ -532,10 +533,12 @@ def test_the_page_is_that_of_the_command(speeds: Experiment) -> None:
 
 def test_results_add_up() -> None:
     """Overlaying alone takes its bytes by the host's rate, and hops' latencies."""
-    result: StepResult = step(DESIGNS["DC-DLA"], PARTS, load_layers("alexnet"), "data", 512)
+    result = step(DESIGNS["DC-DLA"], PARTS, load_layers("alexnet"), "data", 512)
     rate = PARTS.link("pcie").read_gb_per_s.value / 2
     latency_ns = 2 * 8 * PARTS.link("pcie").latency_ns.value
-    assert result.overlay_ns == pytest.approx(result.overlay_bytes / rate + latency_ns, abs=100)
+    assert result.busy("out", "back") == pytest.approx(
+        result.moved_bytes["overlay"] / rate + latency_ns, abs=100
+    )
 
 
 @pytest.mark.parametrize("key", ["node.tflop_per_s", "pcie"])
@@ -547,7 +550,7 @@ def test_the_rates_are_where_the_fit_ends(key: str) -> None:
     base = Runs(progress=lambda _: None)
     keys = [key] if key != "pcie" else ["pcie.read_gb_per_s", "pcie.write_gb_per_s"]
     part, _, field = keys[0].partition(".")
-    parts = catalogue(base.case.changes)
+    parts = catalogue(base.changes)
     of = parts.link(part) if part == "pcie" else parts.device(part)
 
     def distance(factor: float) -> float:

@@ -27,16 +27,16 @@ def test_first_touch_leaves_everything_where_it_had_room() -> None:
     """In 100 bytes there is room for a, not for b beside it, and for c when a is gone: that is
     after the operation that writes c."""
     outcome = run(a_machine(100), STEP, Placing, steps=2, record=True)
-    assert outcome.step_ns == (100 + 30 + 30 + 80 + 30 + 80 + 20 + 80 + 20 + 100,) * 2
-    assert outcome.moved_bytes == (0, 0)
-    assert outcome.peak_fast_bytes == 100
+    assert outcome.steps_ns == (100 + 30 + 30 + 80 + 30 + 80 + 20 + 80 + 20 + 100,) * 2
+    assert [sum(each.values()) for each in outcome.moves] == [0, 0]
+    assert outcome.peak_bytes["fast"] == 100
     # With one byte less c is in slow memory, where it takes twice as long to write and read.
     less = run(a_machine(99), STEP, Placing, steps=2)
-    assert less.step_ns[-1] == outcome.step_ns[-1] + 20 + 20
+    assert less.step_ns == outcome.step_ns + 20 + 20
     lasts = replace(STEP, tensors=(*STEP.tensors[:C], replace(STEP.tensors[C], freed=None)))
-    assert run(a_machine(100), lasts, Placing, steps=2).step_ns == outcome.step_ns
+    assert run(a_machine(100), lasts, Placing, steps=2).steps_ns == outcome.steps_ns
     everything = run(a_machine(1000), STEP, Placing)
-    assert everything.step_ns[-1] == 100 + 30 + 30 + 40 + 30 + 40 + 20 + 40 + 20 + 100
+    assert everything.step_ns == 100 + 30 + 30 + 40 + 30 + 40 + 20 + 40 + 20 + 100
 
 
 def test_who_has_memory_in_no_operation_takes_none() -> None:
@@ -44,16 +44,16 @@ def test_who_has_memory_in_no_operation_takes_none() -> None:
     never = replace(behind, id=C + 2, allocated=2, freed=2)
     step = replace(STEP, tensors=(*STEP.tensors, behind, never))
     outcome = run(a_machine(100), step, Placing)
-    assert outcome.step_ns == run(a_machine(100), STEP, Placing).step_ns
-    assert outcome.peak_fast_bytes == 100
+    assert outcome.steps_ns == run(a_machine(100), STEP, Placing).steps_ns
+    assert outcome.peak_bytes["fast"] == 100
 
 
 def test_a_trace_of_two_steps_is_a_step() -> None:
     make = partial(_Asks, plan={0: lambda coming, _: coming.ask(P)})
     once = run(a_machine(1000), STEP, make, steps=2)
     twice = run(a_machine(1000), STEP.unrolled(2), make, steps=2)
-    assert twice.step_ns == (sum(once.step_ns), 2 * once.step_ns[-1])
-    assert twice.moved_bytes == (100, 0)
+    assert twice.steps_ns == (sum(once.steps_ns), 2 * once.step_ns)
+    assert [sum(each.values()) for each in twice.moves] == [100, 0]
 
 
 SIZES = {"p": 100, "pq": 140, "pr": 50, "ps": 10}
@@ -86,7 +86,7 @@ def _moves(plan: Plan, fast_bytes: int = 250, width: int = 1) -> list[tuple[int,
     log = outcome.policy.engine.log
     assert log is not None
     moves = [each for each in log.transferred if not each.device]
-    assert outcome.moved_bytes == (sum(each.nbytes for each in moves),)
+    assert sum(outcome.moved_bytes.values()) == sum(each.nbytes for each in moves)
     return [(int(each.label.split()[1]), each.target, each.begin_ns, each.end_ns) for each in moves]
 
 

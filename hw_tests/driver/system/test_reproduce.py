@@ -6,12 +6,12 @@ import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import inf, nan
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from matplotlib.figure import Figure
@@ -19,8 +19,7 @@ from matplotlib.figure import Figure
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.system import plotting, reproduce
-from sw_driver.system.claims import COUNTS
-from sw_driver.system.once import once
+from sw_driver.system.reproduce import COUNTS
 from sw_driver.system.reproduction import (
     LEGEND,
     Changes,
@@ -35,6 +34,7 @@ from sw_driver.system.reproduction import (
     page,
     predicted,
 )
+from sw_driver.system.runs import Case
 
 
 def _reproduce(*arguments: str) -> int:
@@ -326,36 +326,36 @@ def test_the_pages_of_the_papers_have_as_many_claims_as_that_of_all() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(Case[int]):
     """Settings of a run."""
 
+    done: ClassVar[list[Variant]] = []
+
+    network: str = "one"
     channels: int
-    changes: Changes = field(default_factory=dict)
     own_rate: bool = False
 
-
-def test_equal_settings_are_simulated_once() -> None:
-    told: list[str] = []
-    done: list[Variant] = []
-
-    @once
-    def simulate(variant: Variant) -> int:
-        done.append(variant)
-        if variant.channels == 3:
+    def simulate(self) -> int:
+        self.done.append(self)
+        if self.channels == 3:
             raise RuntimeError("three")
-        return variant.channels
+        return self.channels
 
+
+def test_equal_cases_are_simulated_once() -> None:
+    told: list[str] = []
+    done = Variant.done
     some = {"a.b": "1", "c.d": "2"}
     for changes in (some, dict(reversed(some.items())), some):
-        assert simulate(Variant(channels=2, changes=changes), told.append) == 2
+        assert Variant(channels=2, changes=changes).result(told.append) == 2
     assert len(done) == len(told) == 1
     assert told == [str(done[0])]
-    assert simulate(Variant(channels=4, changes=some), told.append) == 4
-    assert simulate(Variant(channels=2, changes={**some, "c.d": "3"}), told.append) == 2
-    assert simulate(Variant(channels=2, changes=some, own_rate=True), told.append) == 2
+    assert Variant(channels=4, changes=some).result(told.append) == 4
+    assert Variant(channels=2, changes={**some, "c.d": "3"}).result(told.append) == 2
+    assert Variant(channels=2, changes=some, own_rate=True).result(told.append) == 2
     for _ in range(2):
         with pytest.raises(RuntimeError, match="three"):
-            simulate(Variant(channels=3), told.append)
+            Variant(channels=3).result(told.append)
     assert len(done) == len(told) == 6
 
 
@@ -383,7 +383,9 @@ def test_pictures_join_no_models_cut_no_bars_and_hide_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(plotting, "save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr(
+        plotting, "write_picture", lambda path, figure: drawn.append(figure) or path
+    )
     plotting.draw_bars(_rows(), PANELS, tmp_path)
     plotting.draw_bars(_rows(), PANELS, tmp_path, stacked=True)
     plotting.draw_bars(_rows(), PANELS, tmp_path, stacked=True, shares=True)
@@ -412,7 +414,9 @@ def test_pictures_leave_out_what_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(plotting, "save", lambda figure, path: drawn.append(figure) or path)
+    monkeypatch.setattr(
+        plotting, "write_picture", lambda path, figure: drawn.append(figure) or path
+    )
     claim = predicted(0, 3, section="1", band=1)
     rows: list[Row] = [{"n": "1", "a": given(2)}, {"n": "2", "a": claim}, {"n": "4"}]
     plotting.draw_bars(rows, {"s": ["a"]}, tmp_path)

@@ -17,9 +17,8 @@ import pytest
 
 from sw_driver.machine import Device, Figure, Link, Machine, Memory, assumed
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.conservation import ConservationError, check_log
 from sw_driver.system.engine import Engine
-from sw_driver.system.log import Held, Log, Ran, Segment
+from sw_driver.system.log import ConservationError, Held, Log, Ran, Segment, check_log
 from sw_driver.system.work import Flow, Work
 
 _WHY = "by chance"

@@ -18,8 +18,8 @@ from golden.pim.arithmetic import place
 from golden.rules import reference
 from hw.pim.config import BEAT_BYTES, PimConfig, configure
 from sw_driver.experiments.training.data import load_split_digits
+from sw_driver.files import write_picture
 from sw_driver.report import Report, Table, Watch, count, share
-from sw_driver.system.plotting import save
 
 from ...pim.cores import KernelCounters, offset_in
 from ...pim.descriptor import ELEMENT_BYTES, Opcode, Work
@@ -249,7 +249,7 @@ def _draw_cores(cycles: Sequence[Sequence[int]], steps: int, path: Path) -> Path
     axes.invert_yaxis()
     axes.set_xlabel("cycles of a step, in the mean")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    return save(figure, path)
+    return write_picture(path, figure)
 
 
 class Training:

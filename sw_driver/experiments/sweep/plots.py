@@ -16,7 +16,7 @@ from matplotlib.ticker import NullLocator
 from hw.dram.timing import DramTiming
 from sw_driver.axdimm.figures import PAPER_MPARAMS_PER_S
 from sw_driver.experiments.settings import KEYS, Value, text_of
-from sw_driver.files import replacing
+from sw_driver.files import write_picture
 
 from .grid import Grid
 
@@ -212,9 +212,4 @@ def write_plots(folder: Path, grid: Grid, rows: Sequence[Row]) -> list[Path]:
         figures |= {f"throughput_{axis}": throughput(grid, rows, axis) for axis in grid.axes}
     if len({_cost(row) for row in timed}) > 1:
         figures["area"] = area(grid, rows)
-    paths = []
-    for name, figure in figures.items():
-        paths.append(folder / f"{name}.png")
-        with replacing(paths[-1]) as part:
-            figure.savefig(part, format="png", dpi=DPI)
-    return paths
+    return [write_picture(folder / f"{name}.png", of, DPI) for name, of in figures.items()]

@@ -19,7 +19,7 @@ from sw_driver.axdimm.figures import (
 )
 from sw_driver.axdimm.measure import refresh_note
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.files import replacing, write_whole
+from sw_driver.files import write_picture, write_whole
 from sw_driver.report import Report, Table, Watch
 
 from ..provenance import provenance
@@ -317,5 +317,4 @@ def write_loss_curve(path: Path, title: str, curves: Mapping[str, Sequence[float
     axes.set_title(f"{title}, optimizer on the simulated AXDIMM")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    with replacing(path) as part:
-        figure.savefig(part, format=path.suffix[1:], dpi=120)
+    write_picture(path, figure, dpi=120)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,37 +23,18 @@ from ..driving import Policy, drive
 from ..engine import Engine
 from ..errors import NoRoomError
 from ..memory import Account
+from ..outcome import Outcome
 from ..residency import Residency
 from .settings import FrameworkSettings
 from .tensors import Key, Parameter, lifetimes, placed
 
-__all__ = ["Framework", "StepResult", "Update"]
+__all__ = ["Framework", "Update"]
 
 Update = Callable[[Engine, int, int], Steps]
 """How a channel updates so many parameters: engine, channel, parameters."""
 
 _STREAM = "parameters to the GPU"
 """Queue in which parameters and gradients take turns."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepResult:
-    """A training step."""
-
-    forward_ns: int
-    backward_ns: int
-    """With all updates."""
-    gradients_ns: int
-    """When the last gradient is in its channel."""
-    peak_nvme_bytes: int
-    moved_bytes: dict[str, int]
-    """By kind of transfer."""
-    gpu_ns: int
-    """Of all operations on the GPU together."""
-
-    @property
-    def total_ns(self) -> int:
-        return self.forward_ns + self.backward_ns
 
 
 @dataclass(kw_only=True)
@@ -134,12 +115,12 @@ class Framework(Policy):
         self._moved: dict[str, int] = {}
         self._gradients_ns = 0
 
-    def step(self) -> StepResult:
-        """Simulates the next training step."""
+    def step(self) -> Outcome:
+        """Simulates the next training step. Marked are the end of the forward pass, and the time at
+        which the last gradient is in its channel."""
         engine = self.engine
         self._moved = {}
-        begin_ns = self._gradients_ns = engine.now_ns
-        gpu_before_ns = engine.queue("gpu").busy_ns
+        self._gradients_ns = engine.now_ns
         self._nvme.peak_bytes = self._nvme.capacity_bytes - self._nvme.free_bytes
         for parameter in self._parameters.values():
             parameter.updated = False
@@ -148,15 +129,8 @@ class Framework(Policy):
         step = drive(
             engine, self.trace, self, ahead_ops=self.settings.ahead_ops, cost=self._profile.ns
         )
-        forward_ns = step.phase_ns["forward"]
-        return StepResult(
-            forward_ns=forward_ns,
-            backward_ns=step.total_ns - forward_ns,
-            gradients_ns=self._gradients_ns - begin_ns,
-            peak_nvme_bytes=self._nvme.peak_bytes,
-            moved_bytes=dict(self._moved),
-            gpu_ns=engine.queue("gpu").busy_ns - gpu_before_ns,
-        )
+        marks_ns = {**step.marks_ns, "gradients": self._gradients_ns - step.begin_ns}
+        return replace(step, moved_bytes=dict(self._moved), marks_ns=marks_ns)
 
     # Where things are
 

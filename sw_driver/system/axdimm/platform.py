@@ -19,7 +19,8 @@ from sw_driver.workload import Trace
 
 from ..clock import Steps
 from ..engine import Engine
-from .framework import Framework, StepResult, Update
+from ..outcome import Outcome
+from .framework import Framework, Update
 from .settings import CHANNELS, FrameworkSettings
 
 __all__ = [
@@ -137,9 +138,7 @@ def open_framework(
     return Framework(engine, trace, settings, memories=memories, update=update)
 
 
-def measure(
-    machine: Machine, trace: Trace, settings: FrameworkSettings, **options: Any
-) -> StepResult:
+def measure(machine: Machine, trace: Trace, settings: FrameworkSettings, **options: Any) -> Outcome:
     """The third step of what :func:`open_framework` returns.
 
     Steps before it differ: the first finds memory as it was filled, and gpt3-xl needs another. From

@@ -11,7 +11,8 @@ from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
 from sw_driver.workload import load_trace
 
 from ..plotting import draw_bars
-from ..reproduction import Changes, Claim, Experiment, Progress, Row, calibrated, given, predicted
+from ..reproduction import Claim, Experiment, Row, calibrated, given, predicted
+from ..runs import Runs
 from .platform import PAPER_RATES, Rates, machine_of, measure
 from .settings import CHANNELS, FrameworkSettings
 
@@ -44,10 +45,10 @@ _TABLE_6 = {
 """Figures of the paper, of the models in this order."""
 
 
-def table4(changes: Changes, progress: Progress) -> Experiment:
+def table4(runs: Runs) -> Experiment:
     """The models: what was captured of each."""
-    progress("table 4")
-    machine_of(changes=changes)  # refuses what there is not, though nothing depends on them
+    runs.progress("table 4")
+    machine_of(changes=runs.changes)  # refuses what there is not, though nothing depends on them
     claim = partial(predicted, section="Table 4", band=_SIZE_BAND)
     rows: list[Row] = []
     for model, billions in _BILLIONS.items():
@@ -61,10 +62,10 @@ def table4(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def table5(changes: Changes, progress: Progress) -> Experiment:
+def table5(runs: Runs) -> Experiment:
     """Adam's throughput."""
-    progress("table 5: the kernel's cycles")
-    machine = machine_of(changes=changes)
+    runs.progress("table 5: the kernel's cycles")
+    machine = machine_of(changes=runs.changes)
     own = own_mparams_per_s()
     core = 1000 * machine.link("cpu").read_gb_per_s.value / BYTES_PER_PARAMETER
     bus = 1000 * AXDIMM_PLATFORM.link("module").read_gb_per_s.value / BYTES_PER_PARAMETER
@@ -102,23 +103,24 @@ def table5(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def table6(changes: Changes, progress: Progress) -> Experiment:
+def table6(runs: Runs) -> Experiment:
     """Training steps of five models, on the baseline and on the platform."""
-    machine = machine_of(changes=changes)
+    machine = machine_of(changes=runs.changes)
     columns: dict[str, dict[str, Claim]] = {}
     for n, model in enumerate(_BILLIONS):
         trace, steps = load_trace(model), {}
         for updater in ("cpu", "module"):
-            progress(f"{model}, updated by {updater}")
+            runs.progress(f"{model}, updated by {updater}")
             settings = FrameworkSettings(updater=updater)
             steps[updater] = measure(machine, trace, settings)
         baseline, module = steps.values()
+        backward_ns = [each.step_ns - each.marks_ns["forward"] for each in steps.values()]
         ours = {
-            "baseline: total, s": baseline.total_ns / 1e9,
-            "module: total, s": module.total_ns / 1e9,
-            "speedup, backward": baseline.backward_ns / module.backward_ns,
-            "speedup, total": baseline.total_ns / module.total_ns,
-            _PEAK: module.peak_nvme_bytes / 1e9,
+            "baseline: total, s": baseline.step_ns / 1e9,
+            "module: total, s": module.step_ns / 1e9,
+            "speedup, backward": backward_ns[0] / backward_ns[1],
+            "speedup, total": baseline.step_ns / module.step_ns,
+            _PEAK: module.peak_bytes["nvme"] / 1e9,
         }
         columns[model] = {
             name: _judged(model, name, value, _TABLE_6[name][n]) for name, value in ours.items()

@@ -16,10 +16,11 @@ from sw_driver.machine import Machine
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import alive_bytes
 
-from ..axdimm.platform import PAPER_RATES, open_framework
+from ..axdimm.platform import PAPER_RATES, measure
 from ..axdimm.settings import CHANNELS, MODULE, FrameworkSettings
 from ..axdimm.tensors import least_gpu_bytes, placed
-from .system import PLACES, CannotRunError, Need, Needs, Outcome, System
+from ..outcome import Outcome
+from .system import PLACES, CannotRunError, Need, Needs, System
 
 __all__ = ["SYSTEMS", "update_bytes"]
 
@@ -80,17 +81,17 @@ def _run(
         parameters = placed(trace, settings.formats, CHANNELS).values()
         updated = sum(each.count for each in parameters if each.gradient_bytes)
         rate *= BYTES_PER_PARAMETER * updated / moved
-    framework = open_framework(machine, trace, settings, channel_mparams_per_s=rate / CHANNELS)
     try:
-        *_, step = (framework.step() for _ in range(3))
+        step = measure(machine, trace, settings, channel_mparams_per_s=rate / CHANNELS)
     except DeadlockError as error:  # whose first line says what is too small
         raise CannotRunError(str(error).splitlines()[0]) from error
-    memories = framework.engine.memories
-    return Outcome(
-        step_ns=step.total_ns,
-        parts_ns={"computing": step.gpu_ns, "updating": step.total_ns - step.gradients_ns},
-        memory_bytes={
-            place: sum(memories[name].peak_bytes for name in PLACES[place])
+    updating_ns = step.step_ns - step.marks_ns["gradients"]
+    return replace(
+        step,
+        busy_ns={},
+        parts_ns={"computing": step.busy("gpu"), "updating": updating_ns},
+        peak_bytes={
+            place: sum(step.peak_bytes[name] for name in PLACES[place])
             for place in ("gpu", "module", "nvme")
         },
     )

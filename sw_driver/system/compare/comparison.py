@@ -12,15 +12,17 @@ from typing import Any
 
 from sw_driver.device.errors import DeadlockError, InvalidArgumentError
 from sw_driver.machine import Machine
+from sw_driver.numbers import check_name
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import parameters_of
 from sw_driver.workload.trace import TraceError
 
 from ..errors import EngineError
+from ..outcome import Outcome
 from ..reproduction import Progress
 from .bases import WATTS
 from .device import RECOMPUTED, alone
-from .system import PLACES, CannotRunError, Needs, Outcome, System
+from .system import PARTS, PLACES, CannotRunError, Needs, System, all_parts_ns
 
 __all__ = ["Row", "capacity_bytes", "compare", "size"]
 
@@ -50,9 +52,9 @@ class Row:
         return {
             "system": self.system.name,
             "step_ns": made.step_ns if made else None,
-            "memory_bytes": dict(made.memory_bytes) if made else least,
+            "memory_bytes": dict(made.peak_bytes) if made else least,
             "least_bytes": least,
-            "parts_ns": made.all_parts_ns if made else None,
+            "parts_ns": all_parts_ns(made) if made else None,
             "energy_j": self.energy_j,
             "largest_parameters": self.largest_parameters,
             "mark": self.system.mark,
@@ -94,6 +96,10 @@ def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> 
         largest = _largest(needs, trace, machine)
         if not (reason := _lacking(needs, machine)):
             outcome = system.run(trace, machine)
+            for name in outcome.parts_ns:
+                check_name("part", name, PARTS[:-1], ValueError)
+            for name in outcome.peak_bytes:
+                check_name("place", name, PLACES, ValueError)
     except (CannotRunError, EngineError, DeadlockError, InvalidArgumentError, TraceError) as error:
         reason = str(error)
     return Row(
@@ -123,10 +129,10 @@ def _recomputing(row: Row, trace: Trace, machine: Machine) -> Row:
 def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
     if outcome.energy_j is not None:
         return outcome.energy_j
-    if outcome.gpu_ns is None or machine.name not in WATTS:
+    if not outcome.busy_ns or machine.name not in WATTS:
         return None
     gpu_w, cpu_w = WATTS[machine.name].value, WATTS["cpu"].value
-    return (outcome.gpu_ns * gpu_w + outcome.cpu_ns * cpu_w) / 1e9
+    return (outcome.busy("gpu") * gpu_w + outcome.busy("cpu") * cpu_w) / 1e9
 
 
 def _lacking(needs: Needs, machine: Machine) -> str:

@@ -6,7 +6,8 @@ from sw_driver.machine import Machine
 from sw_driver.workload import Trace, peak_bytes
 from sw_driver.workload.recomputation import recomputed
 
-from .system import PARTS, Need, Needs, Outcome, System
+from ..outcome import Outcome
+from .system import PARTS, Need, Needs, System
 
 __all__ = ["RECOMPUTED", "SYSTEMS", "alone"]
 
@@ -25,8 +26,8 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
         again = "recomputing" if op.id in repeated else "computing"
         parts["updating" if op.phase == "update" else again] += gpu.cost(op)
     total = sum(parts.values())
-    memory_bytes = {"gpu": peak_bytes(trace)}
-    return Outcome(step_ns=total, parts_ns=parts, memory_bytes=memory_bytes, gpu_ns=total)
+    taken = {"gpu": peak_bytes(trace)}
+    return Outcome(step_ns=total, parts_ns=parts, peak_bytes=taken, busy_ns={"gpu": total})
 
 
 def _needs(trace: Trace, _: Machine) -> Needs:

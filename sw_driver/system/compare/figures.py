@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter, LogLocator, NullLocator
 
-from sw_driver.pictures import save
+from sw_driver.files import write_picture
 
 from .comparison import Row, size
-from .system import PARTS
+from .system import PARTS, all_parts_ns
 from .systems import DRAWN, FAMILIES
 from .variation import Variation
 
@@ -63,7 +63,7 @@ def draw(
     files = []
     for figure, (name, shows) in zip(pictures, PICTURES.items(), strict=True):
         figure.suptitle(f"{shows}: {title}", fontsize="medium")
-        files.append(save(figure, folder / f"{name}.svg"))
+        files.append(write_picture(folder / f"{name}.svg", figure))
     return files
 
 
@@ -75,7 +75,7 @@ def _pareto(cases: Variation, capacity: int) -> Figure:
     for number, name, style in _lines():
         found = [each[number] for each in cases.values()]
         points = {
-            (made.memory_bytes.get("gpu", 0) / 2**30, made.step_ns / 1e9) for made in found if made
+            (made.peak_bytes.get("gpu", 0) / 2**30, made.step_ns / 1e9) for made in found if made
         }
         if points := sorted(each for each in points if each[0]):
             axes.plot(*zip(*points, strict=True), **style, markerfacecolor="white")
@@ -108,7 +108,7 @@ def _parts(rows: Sequence[Row]) -> Figure:
     for number, row in enumerate(rows):
         left, color = 0.0, "black"
         if row.outcome is not None:
-            for part, ns in row.outcome.all_parts_ns.items():
+            for part, ns in all_parts_ns(row.outcome).items():
                 axes.barh(number, ns / 1e9, left=left, color=_PART_COLORS[part], height=0.7)
                 left += ns / 1e9
             said = EngFormatter("s", places=1)(left) + " →" * (left > end)

@@ -16,7 +16,8 @@ from ..hetero_pim.operations import on_pools
 from ..hetero_pim.profiling import modelled, offered
 from ..hetero_pim.runs import CALIBRATED_RATE
 from ..hetero_pim.scheduling import schedule
-from .system import CannotRunError, Need, Needs, Outcome, System
+from ..outcome import Outcome
+from .system import CannotRunError, Need, Needs, System
 
 __all__ = ["SYSTEMS"]
 
@@ -54,7 +55,7 @@ def _run(trace: Trace, machine: Machine, unit_rate: float) -> Outcome:
     return Outcome(
         step_ns=made.step_ns,
         parts_ns={"computing": computing_ns, "updating": either_ns - computing_ns},
-        memory_bytes={"stack": Need.of_all(trace).nbytes},
+        peak_bytes={"stack": Need.of_all(trace).nbytes},
         energy_j=energy(made, costs, HETERO).total,
     )
 

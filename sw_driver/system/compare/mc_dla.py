@@ -14,10 +14,11 @@ from sw_driver.workload.trace import Tensor
 
 from ..clock import Event, Steps
 from ..engine import Engine
+from ..outcome import Outcome
 from ..placing import FAST, SLOW, Placing, life, run
 from .device import alone
 from .sentinel import tiers
-from .system import Need, Needs, Outcome, System
+from .system import Need, Needs, System
 
 __all__ = ["SYSTEMS", "Leaving", "Virtual", "leaving_of"]
 
@@ -129,11 +130,11 @@ def _needs(place: str, link: str, trace: Trace, machine: Machine) -> Needs:
 def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
     everything, away = alone(trace, machine), _needs(place, link, trace, machine)[place].nbytes
     if _fits(trace, machine):
-        return replace(everything, memory_bytes={**everything.memory_bytes, place: away})
+        return replace(everything, peak_bytes={**everything.peak_bytes, place: away})
     make = partial(Virtual, leaving=leaving_of(trace))
     made = run(tiers(machine, place, link), trace, make, steps=1)
-    taken = {"gpu": made.peak_fast_bytes, place: away}
-    return replace(everything, step_ns=made.step_ns[-1], memory_bytes=taken)
+    taken = {"gpu": made.peak_bytes[FAST], place: away}
+    return replace(everything, step_ns=made.step_ns, peak_bytes=taken)
 
 
 def _system(name: str, place: str, link: str) -> System:

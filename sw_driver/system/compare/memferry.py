@@ -21,9 +21,10 @@ from ..memferry.profile import ModelProfile
 from ..memferry.runs import BUFFER_PS_PER_BYTE
 from ..memferry.systems import System as Way
 from ..memferry.systems import deepspeed, native, run
+from ..outcome import Outcome
 from .axdimm import update_bytes
 from .comparison import capacity_bytes
-from .system import Need, Needs, Outcome, System
+from .system import Need, Needs, System
 
 __all__ = ["SYSTEMS"]
 
@@ -77,12 +78,12 @@ def _system(
         step = run(profile, choose(profile, capacity_bytes(machine, "gpu")))
         gpu = machine.device("gpu")
         computing = sum(gpu.cost(op) for op in trace.ops if op.phase != "update")
-        return Outcome(
-            step_ns=step.total_ns,
-            parts_ns={"computing": computing, "updating": step.total_ns - step.gradients_ns},
-            memory_bytes={"gpu": step.peak_bytes, "host": _bytes(trace, *_HOSTS)},
-            gpu_ns=None if axdimm else step.used_ns,
-            cpu_ns=0 if axdimm else profile.update_ns,
+        updating = step.step_ns - step.marks_ns["gradients"]
+        return replace(
+            step,
+            parts_ns={"computing": computing, "updating": updating},
+            peak_bytes={"gpu": step.peak_bytes["gpu"], "host": _bytes(trace, *_HOSTS)},
+            busy_ns={} if axdimm else {"gpu": step.busy("gpu"), "cpu": profile.update_ns},
         )
 
     if axdimm:

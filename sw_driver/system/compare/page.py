@@ -18,11 +18,12 @@ from sw_driver.workload.recomputation import recomputed
 from sw_driver.workload.summary import described
 from sw_driver.workload.what import load_workload
 
+from ..outcome import Outcome
 from ..reproduction import MARKS
 from .bases import BASES, IDLE_KEYS
 from .comparison import Row, capacity_bytes, compare, size
 from .device import alone
-from .system import ALWAYS, Outcome
+from .system import ALWAYS
 from .systems import SYSTEMS, WITHOUT_HARDWARE
 
 __all__ = ["ASSUMPTIONS", "advice", "page", "reasons", "report", "table"]
@@ -210,14 +211,14 @@ def advice(rows: Sequence[Row], alone: Outcome) -> list[str]:
     said = []
 
     def say(words: str, name: str, made: Outcome) -> None:
-        said.append(f"{words}: {name}, {seconds(made.step_ns)}, with {_memory(made.memory_bytes)}")
+        said.append(f"{words}: {name}, {seconds(made.step_ns)}, with {_memory(made.peak_bytes)}")
 
     if done:
         say("The fastest", *min(done, key=lambda each: each[1].step_ns))
     if sold := [each for each in done if each[0] in WITHOUT_HARDWARE]:
         say("The fastest without other hardware", *min(sold, key=lambda each: each[1].step_ns))
-    if sparing := [each for each in done if "gpu" in each[1].memory_bytes]:
-        least = min(sparing, key=lambda each: (each[1].memory_bytes["gpu"], each[1].step_ns))
+    if sparing := [each for each in done if "gpu" in each[1].peak_bytes]:
+        least = min(sparing, key=lambda each: (each[1].peak_bytes["gpu"], each[1].step_ns))
         say("The least GPU memory", *least)
     if not done:
         said.append("None can run it")
@@ -227,7 +228,7 @@ def advice(rows: Sequence[Row], alone: Outcome) -> list[str]:
             said.append(f"The least that one needs: {row.system.name}, {_memory(needs)}")
     said.append(
         f"If all were in the GPU's memory: {seconds(alone.step_ns)}, "
-        f"with {_memory(alone.memory_bytes)}"
+        f"with {_memory(alone.peak_bytes)}"
     )
     return said
 

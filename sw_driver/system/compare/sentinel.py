@@ -9,11 +9,12 @@ from functools import partial
 from sw_driver.machine import Machine, MachineError
 from sw_driver.workload import Trace
 
+from ..outcome import Outcome
 from ..placing import FAST, SLOW
 from ..sentinel.planning import TRIALS, Settings, lower_bound_bytes, planned
 from ..sentinel.profiling import StepProfile, profile_of
 from .device import alone
-from .system import CannotRunError, Need, Needs, Outcome, System
+from .system import CannotRunError, Need, Needs, System
 
 __all__ = ["SYSTEMS", "tiers"]
 
@@ -58,13 +59,14 @@ def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
     needs, made = _needs(place, link, trace, machine), alone(profile.step, machine)
     everything = needs[place].nbytes
     if everything <= machine.memory("gpu").capacity_bytes.value:
-        return replace(made, memory_bytes={"gpu": everything, place: everything})
+        return replace(made, peak_bytes={"gpu": everything, place: everything})
     plan = planned(profile, view, Settings(trial=False))
     if 0 < plan.cases[2] <= TRIALS:
         plan = planned(profile, view, lengths=[plan.interval_layers])
-    peak = max(plan.outcome.peak_fast_bytes, needs["gpu"].nbytes)
+    peak = max(plan.outcome.peak_bytes[FAST], needs["gpu"].nbytes)
     taken = {"gpu": peak, place: everything}
-    return replace(made, step_ns=plan.step_ns, gpu_ns=plan.outcome.busy_ns, memory_bytes=taken)
+    busy_ns = {"gpu": sum(plan.outcome.busy_ns.values())}
+    return replace(made, step_ns=plan.step_ns, busy_ns=busy_ns, peak_bytes=taken)
 
 
 def _system(name: str, place: str, link: str, whose: str) -> System:

@@ -10,9 +10,10 @@ from sw_driver.numbers import check_fields, check_name
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import alive_bytes
 
+from ..outcome import Outcome
 from ..reproduction import MARKS
 
-__all__ = ["ALWAYS", "PARTS", "PLACES", "CannotRunError", "Need", "Needs", "Outcome", "System"]
+__all__ = ["ALWAYS", "PARTS", "PLACES", "CannotRunError", "Need", "Needs", "System", "all_parts_ns"]
 
 PLACES = {
     "gpu": ("gpu",),
@@ -71,37 +72,10 @@ Needs = Mapping[str, Need]
 """By place."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A step in the steady state."""
-
-    step_ns: int
-    parts_ns: Mapping[str, int]
-    """By part, all of :data:`PARTS` but waiting, which is the rest of the step."""
-    memory_bytes: Mapping[str, int]
-    """The most that it takes, by place."""
-    gpu_ns: int | None = None
-    """For how long the GPU has operations, those that wait for bytes of their own included; None if
-    something computes beside it of whose power there is no figure."""
-    cpu_ns: int = 0
-    """For how long the host's cores update."""
-    energy_j: float | None = None
-    """If the system's own model has it, in place of what processors take."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "step_ns", "cpu_ns")
-        for name in self.parts_ns:
-            check_name("part", name, PARTS[:-1], ValueError)
-        for name in self.memory_bytes:
-            check_name("place", name, PLACES, ValueError)
-        if (done := sum(self.parts_ns.values())) > self.step_ns:
-            raise ValueError(f"parts_ns take {done}: expected step_ns, {self.step_ns}, at most")
-
-    @property
-    def all_parts_ns(self) -> dict[str, int]:
-        """By part, waiting included; their sum is the step."""
-        parts = {name: self.parts_ns.get(name, 0) for name in PARTS[:-1]}
-        return parts | {PARTS[-1]: self.step_ns - sum(parts.values())}
+def all_parts_ns(outcome: Outcome) -> dict[str, int]:
+    """Return a step by :data:`PARTS`, waiting included."""
+    parts = {name: outcome.parts_ns.get(name, 0) for name in PARTS[:-1]}
+    return parts | {PARTS[-1]: outcome.step_ns - sum(parts.values())}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +92,8 @@ class System:
     needs: Callable[[Trace, Machine], Needs]
     """The least, without a simulation; also for a machine that is too small."""
     run: Callable[[Trace, Machine], Outcome]
-    """Asked only if what is needed is there."""
+    """Asked only if what is needed is there. The outcome's parts are of :data:`PARTS` but waiting,
+    its peaks by :data:`PLACES`, and ``gpu`` and ``cpu`` are busy, if what computes has a power."""
 
     def __post_init__(self) -> None:
         check_name("mark", self.mark, MARKS, ValueError)

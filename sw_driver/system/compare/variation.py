@@ -12,9 +12,9 @@ from sw_driver.workload import Trace, peak_bytes
 from sw_driver.workload.batches import batched
 from sw_driver.workload.trace import TraceError
 
+from ..outcome import Outcome
 from ..reproduction import Progress
 from .comparison import capacity_bytes, compare
-from .system import Outcome
 from .systems import SYSTEMS
 
 __all__ = ["FACTORS", "Variation", "outcomes", "varied"]

@@ -21,8 +21,7 @@ from sw_driver.pim.lowering import lower
 from sw_driver.workload.cache import past_cache
 from sw_driver.workload.trace import Op, Trace
 
-from .kernels import cycles_of
-from .operations import core_kernels, on_pools, operation_name, plain_kind
+from .operations import core_kernels, cycles_of, on_pools, operation_name, plain_kind
 from .pools import STACK_BYTES, pass_cycles
 
 __all__ = ["Cost", "Costs", "Phase", "past"]

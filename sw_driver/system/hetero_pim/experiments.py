@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from sw_driver.machine.hetero_pim import GPU_USE
 
-from ..reproduction import Changes, Experiment, Progress
+from ..reproduction import data
+from ..runs import experiments
 from . import figures
-from .data import DATA
+from .runs import Steps
 
 __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION", "REFUSED"]
 
@@ -46,10 +47,7 @@ type, and go where they end first. The core is the RTL's or an ARM Cortex-A9. En
 [published figures](../hetero-pim.md#two-rates), scaled to 10 nm.
 """
 
-EXPERIMENTS: dict[str, Callable[[Changes, Progress], Experiment]] = {
-    name: getattr(figures, name)
-    for name in ("table1", *(f"figure{number}" for number in (8, 9, *range(11, 18))))
-}
+EXPERIMENTS = experiments(Steps, figures)
 """Experiments by name, in the order of the page."""
 
 REFUSED = {
@@ -57,3 +55,141 @@ REFUSED = {
     "figures of it but that it is 3 times slower at least: make the others"
 }
 """Experiments of the paper that are not here, and why."""
+
+_OTHERS = "others"
+_TABLE_1 = {
+    "vgg-19": {
+        "Conv2DBackpropFilter": (40.15, 42.52, 16),
+        "Conv2DBackpropInput": (32.68, 21.06, 15),
+        "BiasAddGrad": (11.92, 35.68, 16),
+        "Conv2D": (10.34, None, 16),
+        "MaxPoolGrad": (1.49, 0.22, 16),
+        "Relu": (None, 0.14, 19),
+        _OTHERS: (3.37, 0.38, 232),
+    },
+    "alexnet-32": {
+        "Conv2DBackpropFilter": (33.64, 14.79, 5),
+        "Conv2DBackpropInput": (33.46, 36.61, 4),
+        "MatMul": (13.54, None, 6),
+        "Conv2D": (10.48, 0.46, 5),
+        "BiasAddGrad": (4.62, 44.64, 3),
+        "Relu": (None, 1.20, 8),
+        _OTHERS: (4.26, 2.30, 121),
+    },
+    "dcgan": {
+        "Conv2DBackpropFilter": (19.98, 37.21, 4),
+        "Conv2DBackpropInput": (17.18, 28.09, 4),
+        "MatMul": (14.28, None, 12),
+        "Conv2D": (10.53, 5.45, 4),
+        "Mul": (9.89, 2.22, 84),
+        "Slice": (None, 17.18, 14),
+        _OTHERS: (28.14, 9.85, 821),
+    },
+}
+"""Percents of time and of accesses, None for what is only in the other list of five; invocations,
+of others those by time."""
+
+
+def _column(place: int) -> dict[str, float]:
+    """Return a column of Table I by network and operation."""
+    return {
+        f"{network} {name}": value
+        for network, rows in _TABLE_1.items()
+        for name, cells in rows.items()
+        if (value := cells[place]) is not None
+    }
+
+
+_CORES = "The paper does not say how many cores its programmable PIM has."
+
+DATA = (
+    *data(
+        "I", "million", "VGG-16 has 138; VGG-19 has 144.", {"parameters of vgg-19": 138}, digits=0
+    ),
+    *data(
+        "Table I",
+        "% of the time",
+        "The paper's filter gradients take 3.9, 3.2 and 1.9 times as long as the forward pass, for "
+        "as many multiplications: this depends on TensorFlow's kernels, which are not described.",
+        _column(0),
+    ),
+    *data(
+        "Table I",
+        "% of accesses",
+        "The paper's BiasAddGrad has 0.84 (VGG-19) and 3.0 times (AlexNet) the accesses of "
+        "Conv2DBackpropFilter, which reads the same tensor and another one: this depends on "
+        "TensorFlow's kernels, too.",
+        _column(1),
+    ),
+    *data(
+        "Table I",
+        "invocations",
+        "TensorFlow's graph has operations for shapes and constants, and the paper does not give "
+        "the graph.",
+        _column(2),
+        digits=0,
+    ),
+    *data(
+        "II-A",
+        "%",
+        "Table I leaves 97.0 % at most for AlexNet and 75.2 % for DCGAN: an operation outside a "
+        "list of five has no more than the list's last.",
+        {f"the five longest of {each}, accesses": 98 for each in ("alexnet-32", "dcgan")},
+        digits=0,
+    ),
+    *data(
+        "V-D",
+        "%",
+        "It is an input: the GPU does this share of its peak rates here.",
+        {
+            f"use of the GPU, {name}": 100 * use.value
+            for name, use in GPU_USE.items()
+            if use.mark == "given"
+        },
+        digits=0,
+    ),
+    *data(
+        "VI-A, Figure 8",
+        "x",
+        _CORES,
+        {"PIMs over CPU, least": 1.19, "over Progr PIM, least": 2.5, "over Progr PIM, most": 23},
+    ),
+    *data(
+        "VI-A, Figure 8",
+        "x",
+        "The paper does not say how much of its peak its CPU reaches.",
+        {"PIMs over CPU, most": 28},
+    ),
+    *data(
+        "VI-A, Figure 8",
+        "x",
+        "By Figure 13 it is 1.30 times 3.8 = 4.94 at most.",
+        {"over Fixed PIM, most": 5.7},
+    ),
+    *data(
+        "VI-A, Figure 8",
+        "x",
+        "The calibrated rate is fitted to it.",
+        {"over GPU, vgg-19": 1},
+    ),
+    *data(
+        "VI-C, Figure 10",
+        "x",
+        "Neurocube's simulator is not public.",
+        {"over Neurocube, least": 3},
+    ),
+    *data(
+        "VI-D, Figure 11",
+        "x",
+        "With t = a + b / f they make VGG-19 1.34 times as fast as the GPU at 1x and AlexNet 0.76 "
+        "times, and Figure 8 has both within 10 %.",
+        {
+            "2x over GPU, vgg-19": 1.36,
+            "4x over GPU, vgg-19": 1.37,
+            "2x over GPU, alexnet-32": 1.17,
+            "4x over GPU, alexnet-32": 1.60,
+        },
+    ),
+    *data("VI-E, Figure 13", "x", _CORES, {"neither, over Progr and Fixed PIM, most": 8.5}),
+    *data("VI-E, Figure 14", "x", _CORES, {"Progr and Fixed PIM over neither, most": 2.7}),
+)

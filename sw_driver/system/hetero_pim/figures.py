@@ -16,7 +16,7 @@ from sw_driver.machine.hetero_pim import HETERO_PIM
 from sw_driver.workload import load_trace
 
 from ..plotting import draw_bars
-from ..reproduction import Changes, Claim, Experiment, Progress, Row, above, claims, predicted
+from ..reproduction import Claim, Experiment, Row, above, claims, predicted
 from .configurations import CONFIGURATIONS, HETERO, Configuration
 from .energy import units_beside
 from .operations import on_pools
@@ -125,12 +125,12 @@ def _between(
     return _numbers(where, "x", ends, both)
 
 
-def table1(changes: Changes, progress: Progress) -> Experiment:
+def table1(steps: Steps) -> Experiment:
     """Judge what section II-A says of Table I."""
-    machine, not_multiply_add = HETERO_PIM.override(changes), []
+    machine, not_multiply_add = HETERO_PIM.override(steps.changes), []
     sums: dict[str, float] = {}
     for network in BESIDE:
-        progress(f"profile of {network}")
+        steps.progress(f"profile of {network}")
         trace = load_trace(network)
         rows = modelled(trace, machine)
         total = sum(each.time for each in rows)
@@ -156,9 +156,9 @@ def table1(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure8(changes: Changes, progress: Progress) -> Experiment:
+def figure8(steps: Steps) -> Experiment:
     """Run a step in each configuration, and show what it consists of."""
-    steps, where = Steps(changes=changes, progress=progress), "VI-A"
+    where = "VI-A"
     found = _Found(steps, CPU, GPU, PROGR, FIXED, PIM)
     orders = {f"Hetero PIM is faster than {x}": ("ms", x, PIM) for x in (CPU, PROGR, FIXED)}
     orders[f"less movement and synchronisation than {FIXED}"] = ("lost_ns", FIXED, PIM)
@@ -177,7 +177,7 @@ def figure8(changes: Changes, progress: Progress) -> Experiment:
                 ours=100 * ns / found[column][name][n].step_ns, mark=column, digits=1
             )
             for column in COLUMNS
-            for part, ns in found[column][name][n].made.breakdown_ns.items()
+            for part, ns in found[column][name][n].parts_ns.items()
         }
         for n, network in enumerate(NETWORKS)
         for name in found[PREDICTED]
@@ -199,21 +199,22 @@ def figure8(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure9(changes: Changes, progress: Progress) -> Experiment:
+def figure9(steps: Steps) -> Experiment:
     """Compare the energy of a step in each configuration."""
-    steps, where = Steps(changes=changes, progress=progress), "VI-B"
+    where = "VI-B"
     found = _Found(steps, CPU, GPU, PROGR, FIXED, PIM)
     more, *others = (
-        {f"{each} takes more than Hetero PIM": ("joules", each, PIM)} for each in (FIXED, CPU, GPU)
+        {f"{each} takes more than Hetero PIM": ("energy_j", each, PIM)}
+        for each in (FIXED, CPU, GPU)
     )
-    most = {"Progr PIM takes most": ("joules", PROGR, CPU, GPU, FIXED)}
+    most = {"Progr PIM takes most": ("energy_j", PROGR, CPU, GPU, FIXED)}
     quoted = found.orders(where, {**more, **most})
     for each in others:  # calibrated, it follows from the least below
         quoted |= found.orders(where, each, [PREDICTED])
     for name, ends in {CPU: (3, 24), GPU: (1.3, 5)}.items():
-        times = found.over(name, what="joules")
+        times = found.over(name, what="energy_j")
         quoted |= _between(where, f"{name} over Hetero PIM", ends, times)
-    rows = found.rows("J", "joules", 2)
+    rows = found.rows("J", "energy_j", 2)
     return Experiment(
         title="Figure 9: dynamic energy of a step",
         rows=rows,
@@ -222,9 +223,9 @@ def figure9(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure11(changes: Changes, progress: Progress) -> Experiment:
+def figure11(steps: Steps) -> Experiment:
     """Run the stack at higher frequencies."""
-    steps, where = Steps(changes=changes, progress=progress), "VI-D"
+    where = "VI-D"
     found = _Found(steps, GPU, *FREQUENCIES)
     orders = {"less movement and synchronisation at 4x": ("lost_ns", "1x", "4x")}
     before = {f"Hetero PIM at {each} before GPU": found.over(GPU, each) for each in ("2x", "4x")}
@@ -237,9 +238,8 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure12(changes: Changes, progress: Progress) -> Experiment:
+def figure12(steps: Steps) -> Experiment:
     """Put cores in the place of units."""
-    steps = Steps(changes=changes, progress=progress)
     found = _Found(steps, *CORES, columns=[CALIBRATED])
     slower = [100 * (1 - 1 / each) for each in found.over("16P", "1P")]
     figures = {"16P slower, least": (12, min(slower)), "16P slower, most": (14, max(slower))}
@@ -253,9 +253,9 @@ def figure12(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure13(changes: Changes, progress: Progress) -> Experiment:
+def figure13(steps: Steps) -> Experiment:
     """Run a step with and without recursive kernels and the operation pipeline."""
-    steps, where = Steps(changes=changes, progress=progress), "VI-E"
+    where = "VI-E"
     found = _Found(steps, FIXED, *RUNTIMES, columns=[CALIBRATED])
     before = {
         "RC before neither": found.over(NEITHER, RC),
@@ -273,22 +273,21 @@ def figure13(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure14(changes: Changes, progress: Progress) -> Experiment:
+def figure14(steps: Steps) -> Experiment:
     """Compare the energy of a step with and without RC and OP."""
-    steps = Steps(changes=changes, progress=progress)
     found = _Found(steps, NEITHER, BOTH, columns=[CALIBRATED])
-    gain = max(found.over(NEITHER, BOTH, "joules"))
+    gain = max(found.over(NEITHER, BOTH, "energy_j"))
     figures = {"neither over RC and OP, most": (3.9, gain)}
     return Experiment(
         title="Figure 14: dynamic energy with and without RC and OP",
-        rows=found.rows("J", "joules", 2),
+        rows=found.rows("J", "energy_j", 2),
         quoted=_numbers("VI-E", "x", _RUNTIME_BAND, figures),
     )
 
 
-def figure15(changes: Changes, progress: Progress) -> Experiment:
+def figure15(steps: Steps) -> Experiment:
     """Show how much of the pools computes."""
-    steps, where = Steps(changes=changes, progress=progress), "VI-E"
+    where = "VI-E"
     found = _Found(steps, *RUNTIMES, columns=[CALIBRATED])
     none, recursive, _, both = (found.of(CALIBRATED, each, "pools_percent") for each in RUNTIMES)
     more = {
@@ -320,9 +319,9 @@ def side_by_side(steps: Steps, network: str, other: str) -> tuple[int, int]:
     return alone.total_ns + second * of_other.step_ns, both.total_ns
 
 
-def figure16(changes: Changes, progress: Progress) -> Experiment:
+def figure16(steps: Steps) -> Experiment:
     """Run a second network on what the first leaves idle of CPU and core."""
-    steps, where = Steps(changes=changes, progress=progress), "VI-F"
+    where = "VI-F"
     rows: list[Row] = []
     gains: list[float] = []
     columns = ("sequential, ms", "side by side, ms", "faster, %")
@@ -345,9 +344,9 @@ def figure16(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure17(changes: Changes, progress: Progress) -> Experiment:
+def figure17(steps: Steps) -> Experiment:
     """Compare energy-delay products and powers by frequency."""
-    steps, where = Steps(changes=changes, progress=progress), "VI-G"
+    where = "VI-G"
     found = _Found(steps, *FREQUENCIES, GPU)
     quoted: dict[str, Claim] = {}
     for column in COLUMNS:

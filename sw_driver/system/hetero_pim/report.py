@@ -100,10 +100,7 @@ def report(
         timeline = _schedule(trace, ids, Costs(config=config, gpu_use=use), cores, results)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            files = [folder / f"timeline.{ending}" for ending in ("json.gz", "svg", "png")]
-            for file in files:
-                timeline.write(file)
-            files.insert(0, folder / "profile.csv")
+            files = [folder / "profile.csv", *timeline.write_all(folder / "timeline")]
             write_profile(files[0], rows)
     grouped = by_type(rows) if types else rows
     picked = chosen(grouped, percent / 100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,19 +12,20 @@ from sw_driver.machine.hetero_pim import GPU_USE, HETERO_PIM
 from sw_driver.numbers import check_fields
 from sw_driver.workload import load_trace
 
+from .. import runs
 from ..errors import EngineError
-from ..once import once
+from ..outcome import Outcome
 from ..reproduction import Changes, Progress
 from .configurations import GPU, HETERO, Configuration
 from .costs import Costs
-from .energy import Energy, energy
+from .energy import energy
 from .profiling import modelled, offered
 from .ranking import SHARE
 from .scheduling import Schedule, schedule
 
 __all__ = [
     "CALIBRATED", "CALIBRATED_RATE", "COLUMNS", "PREDICTED", "Case", "Step", "Steps",
-    "calibrated_rate", "simulate",
+    "calibrated_rate",
 ]  # fmt: skip
 
 COLUMNS = PREDICTED, CALIBRATED = "predicted", "calibrated"
@@ -39,11 +40,40 @@ CALIBRATED_RATE = 93
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """A network's step, and who runs it."""
+class Step(Outcome):
+    """A step, with its dynamic energy, and when it runs."""
 
-    network: str
-    """One of ``GPU_USE``."""
+    made: Schedule
+    energy_j: float = 0.0
+
+    @property
+    def ms(self) -> float:
+        return self.step_ns / 1e6
+
+    @property
+    def lost_ns(self) -> int:
+        """In which nothing computes."""
+        return self.step_ns - self.parts_ns["operation"]
+
+    @property
+    def pools_percent(self) -> float:
+        """Of the pools, that compute."""
+        return 100 * self.made.utilisation
+
+    @property
+    def watts(self) -> float:
+        return self.energy_j / self.step_ns * 1e9
+
+    @property
+    def edp(self) -> float:
+        """Energy-delay product in joule seconds."""
+        return self.energy_j * self.step_ns / 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(runs.Case[Step]):
+    """A step of a network, which is one of ``GPU_USE``, and who runs it."""
+
     configuration: Configuration = HETERO
     unit_rate: float = 0
     """Operations that a unit does a cycle; 0 for the predicted column, of the RTL's."""
@@ -56,8 +86,6 @@ class Case:
     """Another network, and how many steps of it, on what the first leaves idle."""
     steps: int = 4
     """As many are run, if they are not all alike."""
-    changes: Changes = field(default_factory=dict)
-    """Of the machine."""
 
     def __post_init__(self) -> None:
         check_fields(self, "unit_rate", "share")
@@ -65,6 +93,15 @@ class Case:
     def __str__(self) -> str:
         column = f"{self.unit_rate:g} a cycle" if self.unit_rate else "predicted"
         return f"{self.network}, {self.configuration.name}, {column}"
+
+    def simulate(self) -> Step:
+        """When everything runs, over several steps."""
+        trace, costs = load_trace(self.network), costs_of(self)
+        beside = load_trace(self.beside[0]).unrolled(self.beside[1]) if self.beside else None
+        chosen = offered(modelled(trace, costs.machine), self.share)
+        made = schedule(trace, costs, self.configuration, chosen, steps=self.steps, beside=beside)
+        joules = energy(made, costs, self.configuration).total
+        return Step(made=made, step_ns=made.step_ns, parts_ns=made.breakdown_ns, energy_j=joules)
 
 
 def costs_of(case: Case) -> Costs:
@@ -78,65 +115,16 @@ def costs_of(case: Case) -> Costs:
     )
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step, when it runs, and its dynamic energy."""
-
-    made: Schedule
-    energy: Energy
-
-    @property
-    def step_ns(self) -> int:
-        return self.made.step_ns
-
-    @property
-    def ms(self) -> float:
-        return self.step_ns / 1e6
-
-    @property
-    def lost_ns(self) -> int:
-        """In which nothing computes."""
-        return self.step_ns - self.made.breakdown_ns["operation"]
-
-    @property
-    def pools_percent(self) -> float:
-        """Of the pools, that compute."""
-        return 100 * self.made.utilisation
-
-    @property
-    def joules(self) -> float:
-        return self.energy.total
-
-    @property
-    def watts(self) -> float:
-        return self.joules / self.step_ns * 1e9
-
-    @property
-    def edp(self) -> float:
-        """Energy-delay product in joule seconds."""
-        return self.joules * self.step_ns / 1e9
-
-
-@once
-def simulate(case: Case) -> Step:
-    """When everything runs, over several steps."""
-    trace, costs = load_trace(case.network), costs_of(case)
-    beside = load_trace(case.beside[0]).unrolled(case.beside[1]) if case.beside else None
-    chosen = offered(modelled(trace, costs.machine), case.share)
-    made = schedule(trace, costs, case.configuration, chosen, steps=case.steps, beside=beside)
-    return Step(made, energy(made, costs, case.configuration))
-
-
 def calibrated_rate(changes: Changes, progress: Progress) -> int:
     """The fewest operations a cycle, whole ones, of a unit with which a step of VGG-19 takes the
     PIM no longer than the GPU.
 
     Raises :class:`~sw_driver.system.errors.EngineError` if none is enough."""
     case = Case(network=FITTED, changes=changes)
-    gpu_ns = simulate(replace(case, configuration=GPU), progress).step_ns
+    gpu_ns = replace(case, configuration=GPU).result(progress).step_ns
 
     def enough(rate: int) -> bool:
-        return simulate(replace(case, unit_rate=rate), progress).step_ns <= gpu_ns
+        return replace(case, unit_rate=rate).result(progress).step_ns <= gpu_ns
 
     rate = 1 + bisect_left(range(1, _MOST_RATE + 1), True, key=enough)
     if rate > _MOST_RATE:
@@ -148,11 +136,8 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps:
+class Steps(runs.Runs):
     """Steps of networks in one of ``COLUMNS``."""
-
-    changes: Changes
-    progress: Progress
 
     @cached_property
     def rate(self) -> int:
@@ -161,5 +146,4 @@ class Steps:
     def run(self, column: str, network: str, **how: Any) -> Step:
         """Return a step of a case in one of ``COLUMNS``; ``how``: its other fields."""
         rate = self.rate if column == CALIBRATED else 0
-        case = Case(network=network, unit_rate=rate, changes=self.changes, **how)
-        return simulate(case, self.progress)
+        return self.simulated(Case, network=network, unit_rate=rate, **how)

@@ -99,12 +99,8 @@ class Schedule:
     def timeline(self) -> Timeline:
         """All of it, in ns: a track for each device, and further ones for what runs beside."""
         timeline = Timeline(backend="Hetero PIM", fabric_mhz=1000)
-        free: dict[str, list[int]] = {}
         for row in sorted(self.rows, key=lambda row: (row.begin_ns, row.end_ns, row.op)):
-            ends = free.setdefault(row.device, [])
-            number = next((n for n, end in enumerate(ends) if end <= row.begin_ns), len(ends))
-            ends[number : number + 1] = [row.end_ns]
-            track = f"{row.device} {number + 1}"
+            track = f"{row.device} {timeline.lane(row.device, row.begin_ns, row.end_ns) + 1}"
             timeline.track(track)
             op = self.trace.ops[row.op % len(self.trace.ops)]
             step = row.op // len(self.trace.ops)

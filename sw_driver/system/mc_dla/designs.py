@@ -3,12 +3,16 @@
 All device-nodes do the same at the same time, so one stands for all. Its links are in ports: those
 that lead to the same store, and those of rings only. A port of memory-nodes carries what
 collectives send as well as what is moved to the store behind it.
+
+Rings are those of Figures 5, 7(b) and 7(c), of device-nodes ``D0`` to ``D7`` and memory-nodes
+``M0`` to ``M7``. Where the text leaves a link open, it is placed so that the hops of each ring, the
+links of each node and the links to memory-nodes are as the text has them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 
 from sw_driver.machine import Figure, Link, Machine, MachineError, Memory
 from sw_driver.machine.mc_dla import MC_DLA
@@ -16,25 +20,76 @@ from sw_driver.numbers import check_fields, check_integer
 
 from ..collectives import Lane
 from ..reproduction import Changes
-from .topology import LINKS, TOPOLOGIES, gaps
 
 __all__ = [
     "DC",
     "DESIGNS",
     "DEVICES",
     "HC",
+    "LINKS",
     "ORACLE",
+    "TOPOLOGIES",
     "B",
     "Design",
     "L",
     "Port",
     "S",
     "catalogue",
+    "gaps",
     "lanes",
     "machine_of",
 ]
 
+
+LINKS = 6
+"""Links of each node."""
 DEVICES = 8
+
+Ring = tuple[str, ...]
+"""A closed walk: the nodes in order, each step over a link of its own."""
+
+
+def gaps(ring: Ring) -> tuple[int, ...]:
+    """Return the hops from each device-node of a ring to the next."""
+    places = [number for number, node in enumerate(ring) if node.startswith("D")]
+    return tuple(after - here for here, after in pairwise([*places, places[0] + len(ring)]))
+
+
+# Three Hamiltonian cycles of NVIDIA's hybrid cube-mesh, in which some pairs have two links.
+_CUBE_MESH = (
+    (0, 1, 2, 3, 7, 5, 6, 4),
+    (0, 2, 6, 7, 4, 5, 1, 3),
+    (0, 3, 2, 1, 5, 6, 7, 4),
+)
+
+_PLAIN, _OTHER, _LAST = (tuple(f"D{number}" for number in order) for order in _CUBE_MESH)
+
+
+def _folded() -> tuple[Ring, ...]:
+    """Figure 7(b): of two rings every second step from device to device leads over memory-nodes:
+    over one, or over three. A device-node has a link to a memory-node on each."""
+    order = _CUBE_MESH[1]
+    short: list[str] = []
+    long: list[str] = []
+    for number in range(0, DEVICES, 2):
+        one, other = order[number], order[number + 1]
+        short += [f"D{one}", f"M{one}", f"D{other}"]
+        # Every other memory-node has not been on the short ring, and is twice on the long one.
+        after, middle = order[(number + 2) % DEVICES], order[(number + 3) % DEVICES]
+        long += [f"D{other}", f"M{other}", f"M{middle}", f"M{after}", f"D{after}"]
+    return _PLAIN, tuple(short), tuple(long)
+
+
+def _ring() -> tuple[Ring, ...]:
+    """Figure 7(c): on each ring devices and memory-nodes take turns."""
+    one = [each for number in range(DEVICES) for each in (f"D{number}", f"M{number}")]
+    return (tuple(one),) * (LINKS // 2)
+
+
+TOPOLOGIES = {"5": (_PLAIN, _OTHER, _LAST), "7(b)": _folded(), "7(c)": _ring()}
+"""Rings that collectives use, by the figure of the paper."""
+
+
 DEVICES_OF_A_SWITCH = 2
 """NVIDIA's DGX-1: each PCIe switch has two GPUs, and one x16 link to its socket."""
 
@@ -60,7 +115,7 @@ class Design:
 
     name: str
     topology: str
-    """Of :data:`~sw_driver.system.mc_dla.topology.TOPOLOGIES`: the rings of its collectives."""
+    """Of :data:`~sw_driver.system.mc_dla.designs.TOPOLOGIES`: the rings of its collectives."""
     ports: tuple[Port, ...]
     stores: tuple[str, ...] = ()
     """Where what is moved out goes, in equal parts at the same time; nowhere if there are none."""

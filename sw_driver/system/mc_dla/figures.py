@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -37,7 +36,7 @@ _SPEED, _OVERHEAD = "speed", "overhead, %"
 
 def figure2(base: Runs) -> Experiment:
     """Five generations of a device, and what overlaying over PCIe adds on each."""
-    node = catalogue(base.case.changes).device("node").tflop_per_s.value
+    node = catalogue(base.changes).device("node").tflop_per_s.value
     rows: list[Row] = []
     means: list[float] = []
     first = speeds = None
@@ -46,10 +45,10 @@ def figure2(base: Runs) -> Experiment:
             "node.tflop_per_s": str(node * tflop_per_s / _V100_TFLOP_PER_S),
             "node.gb_per_s": str(gb_per_s),
         }
-        runs = replace(base.of(changes, devices=1), networks=_CNNS, modes=("data",))
+        runs = base.of(changes, devices=1, networks=_CNNS, modes=("data",))
         first = first or runs
         speeds = [
-            first.result(ORACLE, *each).total_ns / runs.result(ORACLE, *each).total_ns
+            first.result(ORACLE, *each).step_ns / runs.result(ORACLE, *each).step_ns
             for each in runs.each()
         ]
         overheads = [100 / share - 100 for share in runs.shares(DC, ORACLE)]
@@ -92,6 +91,8 @@ def figure2(base: Runs) -> Experiment:
 
 
 _SHOWN = "resnet-34"
+_OVERLAY = ("out", "back")
+"""Queues of what moves to the stores, and back."""
 
 
 def figure11(base: Runs) -> Experiment:
@@ -100,17 +101,17 @@ def figure11(base: Runs) -> Experiment:
     for network, mode in base.each():
         results = {each: base.result(each, network, mode) for each in (DC, HC, S, L, B)}
         took = {
-            "compute, ms": results[DC].compute_ns,
-            **{f"sync. {each}, ms": results[each].sync_ns for each in (DC, HC, B)},
-            **{f"overlay {each}, ms": result.overlay_ns for each, result in results.items()},
+            "compute, ms": results[DC].busy("compute"),
+            **{f"sync. {each}, ms": results[each].busy("sync") for each in (DC, HC, B)},
+            **{f"overlay {each}, ms": of.busy(*_OVERLAY) for each, of in results.items()},
         }
         cells = {name: predicted(ns / 1e6) for name, ns in took.items()}
         rows.append({"network": network, "split": mode, **cells})
 
-    def times(part: str, design: str = HC, over: str = DC) -> float:
+    def times(*queues: str, design: str = HC, over: str = DC) -> float:
         """What a design takes for a part of a step, of what another takes."""
         return fmean(
-            getattr(base.result(design, *each), part) / getattr(base.result(over, *each), part)
+            base.result(design, *each).busy(*queues) / base.result(over, *each).busy(*queues)
             for each in base.each()
         )
 
@@ -119,10 +120,10 @@ def figure11(base: Runs) -> Experiment:
         title="Figure 11: parts of a step",
         rows=rows,
         quoted={
-            "HC-DLA: overlaying, less by": claim(1 - times("overlay_ns"), 0.88),
-            "HC-DLA: synchronization, times DC-DLA's": claim(times("sync_ns"), 1 + 0.90),
+            "HC-DLA: overlaying, less by": claim(1 - times(*_OVERLAY), 0.88),
+            "HC-DLA: synchronization, times DC-DLA's": claim(times("sync"), 1 + 0.90),
             "MC-DLA(L): overlaying, times (B)'s": claim(
-                times("overlay_ns", L, B), 2, section="Figure 10"
+                times(*_OVERLAY, design=L, over=B), 2, section="Figure 10"
             ),
         },
         notes=[
@@ -141,7 +142,7 @@ def _draw_parts(base: Runs, rows: list[Row], path: Path) -> list[Path]:
     files = draw_bars(rows, panels, path, stacked=True, shares=True)
     for design in (DC, B):
         timeline = Timeline(backend="model", fabric_mhz=1000)
-        parts, layers = catalogue(base.case.changes), load_layers(_SHOWN)
+        parts, layers = catalogue(base.changes), load_layers(_SHOWN)
         step(DESIGNS[design], parts, layers, "data", BATCH, timeline=timeline)
         files.append(path.with_suffix(f".{design[:6].lower()}.json.gz"))
         timeline.write(files[-1])
@@ -152,7 +153,7 @@ def figure13(base: Runs) -> Experiment:
     """Speed of all designs beside DC-DLA."""
     rows: list[Row] = []
     for network, mode in base.each():
-        ns = {each: base.result(each, network, mode).total_ns for each in DESIGNS}
+        ns = {each: base.result(each, network, mode).step_ns for each in DESIGNS}
         speeds = {design: predicted(ns[DC] / ns[design]) for design in DESIGNS}
         rows.append({"": f"{network}, {mode}-parallel", **speeds})
     claim = partial(predicted, section="V-B", unit="x", band=_BAND)
@@ -253,7 +254,7 @@ def _both_ways(link: str, gb_per_s: float) -> Changes:
 
 def sensitivity(base: Runs) -> Experiment:
     """Other hosts and devices."""
-    parts = catalogue(base.case.changes)
+    parts = catalogue(base.changes)
     tflop_per_s = parts.device("node").tflop_per_s.value
     host_gb_per_s = parts.link("pcie").read_gb_per_s.value
 
@@ -284,7 +285,7 @@ def sensitivity(base: Runs) -> Experiment:
 
 def scaling(base: Runs) -> Experiment:
     """More devices for the same batch: CNNs, data-parallel."""
-    runs = replace(base, networks=_CNNS, modes=("data",))
+    runs = base.of(networks=_CNNS, modes=("data",))
     rows: list[Row] = []
     for devices in (4, 8):
         dc, b, oracle = (

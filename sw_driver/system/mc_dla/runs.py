@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from statistics import harmonic_mean
 from typing import Any
 
@@ -11,10 +11,11 @@ from sw_driver.numbers import check_fields, check_integer, check_name
 from sw_driver.workload import BENCHMARKS
 from sw_driver.workload.layers import load_layers
 
-from ..once import once
-from ..reproduction import Changes, Progress
+from .. import runs
+from ..outcome import Outcome
+from ..reproduction import Changes
 from .designs import DC, DESIGNS, DEVICES, catalogue
-from .step import MODES, StepResult, step
+from .step import MODES, step
 
 __all__ = ["BATCH", "NETWORKS", "Case", "Runs"]
 
@@ -23,13 +24,12 @@ NETWORKS = tuple(BENCHMARKS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """What is simulated: a step of a network on a design of these parts."""
+class Case(runs.Case[Outcome]):
+    """A step of a network on a design of these parts."""
 
-    design: str = DC
     network: str = NETWORKS[0]
+    design: str = DC
     mode: str = MODES[0]
-    changes: Changes = field(default_factory=dict)
     batch: int = BATCH
     devices: int = DEVICES
 
@@ -40,41 +40,34 @@ class Case:
     def __str__(self) -> str:
         return f"{self.design}, {self.network}, {self.mode}-parallel, batch {self.batch}"
 
-
-@once
-def _simulate(case: Case) -> StepResult:
-    return step(
-        DESIGNS[case.design],
-        catalogue(case.changes),
-        load_layers(case.network),
-        case.mode,
-        case.batch,
-        devices=case.devices,
-    )
+    def simulate(self) -> Outcome:
+        design, parts = DESIGNS[self.design], catalogue(self.changes)
+        layers = load_layers(self.network)
+        return step(design, parts, layers, self.mode, self.batch, devices=self.devices)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs:
-    """A case, on any design, for some networks and ways to split them."""
+class Runs(runs.Runs):
+    """Steps on any design, of some networks and ways to split them."""
 
-    case: Case = field(default_factory=Case)
-    progress: Progress = lambda _: None
     networks: Sequence[str] = NETWORKS
     modes: Sequence[str] = MODES
+    batch: int = BATCH
+    devices: int = DEVICES
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in ("networks", "modes"):
             check_integer(f"the number of {name}", len(getattr(self, name)))
 
-    def of(self, changes: Changes | None = None, **case: Any) -> Runs:
-        """Another case, with further changes of the parts."""
-        changes = {**self.case.changes, **(changes or {})}
-        return replace(self, case=replace(self.case, changes=changes, **case))
+    def of(self, changes: Changes | None = None, **others: Any) -> Runs:
+        """Others, with further changes of the parts."""
+        return replace(self, changes={**self.changes, **(changes or {})}, **others)
 
-    def result(self, design: str, network: str, mode: str) -> StepResult:
+    def result(self, design: str, network: str, mode: str) -> Outcome:
         """Of one step."""
-        case = replace(self.case, design=design, network=network, mode=mode)
-        return _simulate(case, self.progress)
+        others = {"mode": mode, "batch": self.batch, "devices": self.devices}
+        return self.simulated(Case, network=network, design=design, **others)
 
     def each(self, mode: str = "") -> list[tuple[str, str]]:
         """Networks and modes; or of one mode."""
@@ -87,13 +80,13 @@ class Runs:
     def shares(self, design: str, of: str, mode: str = "") -> list[float]:
         """How fast one design is beside another, step by step."""
         return [
-            self.result(of, *each).total_ns / self.result(design, *each).total_ns
+            self.result(of, *each).step_ns / self.result(design, *each).step_ns
             for each in self.each(mode)
         ]
 
     def faster(self, than: Runs, design: str) -> float:
         """The harmonic mean of how fast a design is beside itself in another case."""
         return harmonic_mean(
-            than.result(design, *each).total_ns / self.result(design, *each).total_ns
+            than.result(design, *each).step_ns / self.result(design, *each).step_ns
             for each in self.each()
         )

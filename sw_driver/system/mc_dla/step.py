@@ -19,40 +19,22 @@ from sw_driver.machine import Machine
 from sw_driver.numbers import check_integer
 from sw_driver.workload.layers import Layer
 
-from ..action import Action
-from ..clock import Event, Steps
+from ..clock import Action, Event, Steps
 from ..collectives import lane_ns, sent_share
 from ..engine import Engine
 from ..errors import EngineError
+from ..outcome import Outcome, outcome_of
 from ..residency import Residency
 from .designs import DEVICES, Design, lanes, machine_of
 from .device import WORD_BYTES, Product, array_of, cost_ns, streamed_ns
 
-__all__ = ["MODES", "StepResult", "TrainingStep", "step"]
+__all__ = ["MODES", "TrainingStep", "step"]
 
 _STORES = "stores"
 """A place: the memories of a design's stores, each with a part of a feature map."""
 
 MODES = ("data", "model")
 """What is split among the device-nodes: the batch, or the outputs of each layer."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepResult:
-    """A training step."""
-
-    total_ns: int
-    compute_ns: int
-    """Of the device-node, busy; so are the next two."""
-    sync_ns: int
-    overlay_ns: int
-    """What moving takes by itself."""
-    overlay_bytes: int
-    """Out and back."""
-    sync_bytes: int
-    """That each device-node sends."""
-    peak_bytes: int
-    """Of its memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,22 +102,15 @@ class TrainingStep:
             self._first_reader.setdefault(layer.input, number)
             self._first_use.setdefault(layer.weights, number)
 
-    def run(self) -> StepResult:
-        engine = self.engine
-        engine.process(self._forward(), "forward")
-        total_ns = engine.run()
-        queues = engine.queues
-        overlay = [queues[name].busy_ns for name in ("out", "back") if name in queues]
+    def run(self) -> Outcome:
+        """Simulates the step. What is moved out and back is ``overlay``; ``sync`` is what each
+        device-node sends."""
+        self.engine.process(self._forward(), "forward")
+        self.engine.run()
         out = sum(self._bytes(number) for number in range(len(self.layers)))
-        return StepResult(
-            total_ns=total_ns,
-            compute_ns=queues["compute"].busy_ns,
-            sync_ns=queues["sync"].busy_ns if "sync" in queues else 0,
-            overlay_ns=sum(overlay),
-            overlay_bytes=2 * out if self.design.stores else 0,
-            sync_bytes=self.sync_bytes,
-            peak_bytes=engine.memory("node").peak_bytes,
-        )
+        overlay = 2 * out if self.design.stores else 0
+        moved_bytes = {"overlay": overlay, "sync": self.sync_bytes}
+        return outcome_of(self.engine, moved_bytes=moved_bytes)
 
     @cached_property
     def costs(self) -> list[_Costs]:
@@ -261,6 +236,6 @@ class TrainingStep:
 
 def step(
     design: Design, parts: Machine, layers: Sequence[Layer], mode: str, batch: int, **options: Any
-) -> StepResult:
+) -> Outcome:
     """A training step; see :class:`TrainingStep`."""
     return TrainingStep(design, parts, layers, mode, batch, **options).run()

@@ -10,20 +10,20 @@ from math import inf
 from statistics import fmean
 from typing import Any
 
+from ..outcome import Outcome
 from ..plotting import draw_bars, draw_lines
 from ..reproduction import (
     Changes,
     Claim,
     Experiment,
-    Progress,
     Row,
     above,
     calibrated,
     claims,
     predicted,
 )  # fmt: skip
-from .runs import DEEPSPEED, GO, MACHINES, MEMFERRY, NATIVE, PAPERS, Case, profile_for, simulate
-from .systems import StepResult
+from ..runs import Runs
+from .runs import DEEPSPEED, GO, MACHINES, MEMFERRY, NATIVE, PAPERS, Case, profile_for
 
 __all__ = ["figure3", "figure9", "figure10", "figure11", "figure12", "figure13", "figure14"]
 
@@ -46,16 +46,16 @@ _SLOWER = (1.01, inf)
 
 _BOTH, _THAN_GO = "MemFerry is faster than both baselines", "MemFerry is faster than GO-MemFerry"
 
-Steps = Mapping[str, Sequence[StepResult]]
+Steps = Mapping[str, Sequence[Outcome]]
 """Of each system, on each of some networks."""
 
 
-def figure3(changes: Changes, progress: Progress) -> Experiment:
+def figure3(runs: Runs) -> Experiment:
     """Layers of BERT-base on the GPU and by DHA, the embedding with a table of its own."""
-    progress("layers of bert-base")
+    runs.progress("layers of bert-base")
     layers = {
         each.name: each
-        for each in profile_for(Case(network="bert-base", changes=changes)).layers
+        for each in profile_for(Case(network="bert-base", changes=runs.changes)).layers
     }  # fmt: skip
     words, output = layers["words"], layers["logits"]
     embedding = replace(
@@ -103,26 +103,31 @@ def figure3(changes: Changes, progress: Progress) -> Experiment:
 
 
 def _steps(
-    networks: Sequence[str], progress: Progress, systems: Sequence[str] = PAPERS, **case: Any
+    runs: Runs, networks: Sequence[str], systems: Sequence[str] = PAPERS, **case: Any
 ) -> Steps:
     """Simulate a step of each network on each system; ``case`` has what is the same for all."""
     return {
-        system: [simulate(Case(network=each, system=system, **case), progress) for each in networks]
+        system: [runs.simulated(Case, network=each, system=system, **case) for each in networks]
         for system in systems
     }
 
 
 def _faster(steps: Steps, system: str, *others: str) -> list[float]:
     """How many times as fast a system is as the fastest of others, on each network."""
-    fastest = [min(steps[each][n].total_ns for each in others) for n in range(len(steps[system]))]
-    return [ns / of.total_ns for ns, of in zip(fastest, steps[system], strict=True)]
+    fastest = [min(steps[each][n].step_ns for each in others) for n in range(len(steps[system]))]
+    return [ns / of.step_ns for ns, of in zip(fastest, steps[system], strict=True)]
+
+
+def _peak(step: Outcome) -> int:
+    """Bytes of the GPU's memory that a step takes."""
+    return step.peak_bytes["gpu"]
 
 
 def _less(steps: Steps, system: str, *others: str) -> list[float]:
     """How many % less of the GPU's memory it takes than the one that takes least."""
-    least = [min(steps[each][n].peak_bytes for each in others) for n in range(len(steps[system]))]
+    least = [min(_peak(steps[each][n]) for each in others) for n in range(len(steps[system]))]
     both = zip(steps[system], least, strict=True)
-    return [100 * (1 - of.peak_bytes / nbytes) for of, nbytes in both]
+    return [100 * (1 - _peak(of) / nbytes) for of, nbytes in both]
 
 
 def _rows(
@@ -130,8 +135,8 @@ def _rows(
 ) -> list[dict[str, Claim | str]]:
     return [
         {"network": network}
-        | {f"{of}, ms": predicted(steps[of][n].total_ns / 1e6, digits=1) for of in PAPERS * times}
-        | {f"{of}, GiB": predicted(steps[of][n].peak_bytes / (1 << 30)) for of in PAPERS * peaks}
+        | {f"{of}, ms": predicted(steps[of][n].step_ns / 1e6, digits=1) for of in PAPERS * times}
+        | {f"{of}, GiB": predicted(_peak(steps[of][n]) / (1 << 30)) for of in PAPERS * peaks}
         for n, network in enumerate(networks)
     ]
 
@@ -141,9 +146,9 @@ def _room(machine: str, changes: Changes) -> int:
     return int(MACHINES[machine].override(changes).memory("gpu").capacity_bytes.value)
 
 
-def figure9(changes: Changes, progress: Progress) -> Experiment:
+def figure9(runs: Runs) -> Experiment:
     """Times of a step of four networks."""
-    steps, where = _steps(NETWORKS, progress, changes=changes), "Figure 9"
+    steps, where = _steps(runs, NETWORKS), "Figure 9"
     rows = _rows(NETWORKS, steps, peaks=False)
     over = {than: _faster(steps, MEMFERRY, than) for than in BASELINES}
     for n, row in enumerate(rows):
@@ -171,14 +176,14 @@ def figure9(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure10(changes: Changes, progress: Progress) -> Experiment:
+def figure10(runs: Runs) -> Experiment:
     """How much the GPU is used, and GO-MemFerry with some gradients on the GPU."""
-    steps = _steps(NETWORKS, progress, changes=changes)
-    used = {each: [100 * of.utilization for of in steps[each]] for each in PAPERS}
+    steps = _steps(runs, NETWORKS)
+    used = {each: [100 * of.busy("gpu") / of.step_ns for of in steps[each]] for each in PAPERS}
     gpt = {each: of[-1] for each, of in used.items()}
     shares = [n / 4 for n in range(5)]
-    kept = [_steps(NETWORKS, progress, [GO], changes=changes, reserve=each)[GO] for each in shares]
-    curves = [[each.total_ns / 1e6 for each in of] for of in zip(*kept, strict=True)]
+    kept = [_steps(runs, NETWORKS, [GO], reserve=each)[GO] for each in shares]
+    curves = [[each.step_ns / 1e6 for each in of] for of in zip(*kept, strict=True)]
     slopes = [[after - before for before, after in pairwise(curve)] for curve in curves]
     over = {
         "MemFerry's use over DeepSpeed's, GPT-2": (18.5, gpt[MEMFERRY] - gpt[DEEPSPEED]),
@@ -214,16 +219,16 @@ def figure10(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure11(changes: Changes, progress: Progress) -> Experiment:
+def figure11(runs: Runs) -> Experiment:
     """Larger and larger networks on a V100."""
-    case, where = {"machine": "v100", "changes": changes}, "Figure 11"
-    steps = _steps(ON_V100, progress, **case)
-    rows, room = _rows(ON_V100, steps), _room("v100", changes)
+    steps, where = _steps(runs, ON_V100, machine="v100"), "Figure 11"
+    rows, room = _rows(ON_V100, steps), _room("v100", runs.changes)
     slower = zip(*(_faster(steps, each, GO) for each in BASELINES), strict=True)
-    longer = _steps(ON_V100, progress, samples=TOKENS, **case)
+    longer = _steps(runs, ON_V100, machine="v100", samples=TOKENS)
     largest = {
         system: max(
-            (s for s, step in zip(SIZES, of, strict=True) if step.peak_bytes <= room), default=0.0
+            (s for s, step in zip(SIZES, of, strict=True) if _peak(step) <= room),
+            default=0.0,
         )
         for system, of in longer.items()
     }
@@ -259,9 +264,9 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure12(changes: Changes, progress: Progress) -> Experiment:
+def figure12(runs: Runs) -> Experiment:
     """What four networks take of the GPU's memory."""
-    steps, where = _steps(NETWORKS, progress, changes=changes), "Figure 12"
+    steps, where = _steps(runs, NETWORKS), "Figure 12"
     rows = _rows(NETWORKS, steps, times=False)
     mem, go = (_less(steps, each, DEEPSPEED) for each in (MEMFERRY, GO))
     for n, row in enumerate(rows):
@@ -281,14 +286,14 @@ def figure12(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure13(changes: Changes, progress: Progress) -> Experiment:
+def figure13(runs: Runs) -> Experiment:
     """Transformer-XL of three sizes."""
-    steps, where = _steps(ON_A100, progress, changes=changes), "Figure 13"
+    steps, where = _steps(runs, ON_A100), "Figure 13"
     rows = _rows(ON_A100, steps, peaks=False)
     over = _faster(steps, MEMFERRY, DEEPSPEED)
     for mark, row, x in zip((calibrated, predicted, predicted), rows, over, strict=True):
         row["over DeepSpeed"] = mark(x)
-    too_large = [each for each in PAPERS if steps[each][-1].peak_bytes > _room("a100", changes)]
+    too_large = [each for each in PAPERS if _peak(steps[each][-1]) > _room("a100", runs.changes)]
     falls = {"over DeepSpeed, 1 B, of 6.7 B": (1.37 / 1.26, over[0] / over[-1])}
     return Experiment(
         title="Figure 13: Transformer-XL on an A100",
@@ -306,12 +311,12 @@ def figure13(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure14(changes: Changes, progress: Progress) -> Experiment:
+def figure14(runs: Runs) -> Experiment:
     """Eight samples on one to eight GPUs."""
     where, network = "Figure 14", ON_A100[1]
     systems = (*BASELINES, MEMFERRY)
-    steps = [_steps([network], progress, systems, changes=changes, gpus=n) for n in GPUS]
-    took = {each: [of[each][0].total_ns for of in steps] for each in systems}
+    steps = [_steps(runs, [network], systems, gpus=n) for n in GPUS]
+    took = {each: [of[each][0].step_ns for of in steps] for each in systems}
     rows: list[Row] = [
         {"GPUs": str(gpus)}
         | {f"{each}, ms": predicted(of[n] / 1e6, digits=1) for each, of in took.items()}

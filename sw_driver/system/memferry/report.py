@@ -12,10 +12,9 @@ from sw_driver.machine.presets import PRESETS
 from sw_driver.report import SILENT, Report, Table, Watch, engineering
 from sw_driver.workload.what import load_workload
 
-from .advice import step_ns_of_changes
 from .costs import profile_of
 from .link import Plan, every
-from .planners import planned, told
+from .planners import planned, step_ns_of_changes, told
 from .profile import MEASURED, LayerProfile, ModelProfile, read_profile, write_profile
 from .systems import System, draw, native, run
 
@@ -120,9 +119,9 @@ def _ways(profile: ModelProfile, figures: Mapping[str, Any]) -> dict[str, dict[s
     planned_ways = {"this plan": figures, "all on the GPU": on_gpu, "all by DHA": by_dha}
     return {way: {name: found[name] for name in names} for way, found in planned_ways.items()} | {
         "native ZeRO-Offload": {
-            "step_ns": zero.total_ns,
-            "shared_link_forward_ns": zero.forward_ns,
-            "gpu_bytes": zero.peak_bytes,
+            "step_ns": zero.step_ns,
+            "shared_link_forward_ns": zero.marks_ns["forward"],
+            "gpu_bytes": zero.peak_bytes["gpu"],
         }
     }
 

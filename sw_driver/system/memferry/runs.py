@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 
@@ -12,15 +12,15 @@ from sw_driver.machine.memferry import MEMFERRY_A100, MEMFERRY_V100
 from sw_driver.numbers import check_fields, check_name, check_number
 from sw_driver.workload import load_trace
 
-from ..once import once
-from ..reproduction import Changes
+from .. import runs
+from ..outcome import Outcome
 from .costs import profile_of
 from .link import Plan
 from .planners import planned
 from .profile import DHA_TIMES, LayerProfile, ModelProfile
-from .systems import StepResult, System, deepspeed, native, run
+from .systems import System, deepspeed, native, run
 
-__all__ = ["MACHINES", "SYSTEMS", "Case", "part_of", "profile_for", "simulate"]
+__all__ = ["MACHINES", "SYSTEMS", "Case", "part_of", "profile_for"]
 
 DEEPSPEED, NATIVE, MEMFERRY, GO = "DeepSpeed", "native", "MemFerry", "GO-MemFerry"
 OURS = "ours"
@@ -35,14 +35,11 @@ DeepSpeed at 1 B on an A100 (V-D)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(runs.Case[Outcome]):
     """A step of a network on a system."""
 
-    network: str
     system: str = MEMFERRY
     machine: str = "a100"
-    changes: Changes = field(default_factory=dict)
-    """Of the machine."""
     reserve: float = 0.0
     """Share of gradients that GO-MemFerry may keep on the GPU."""
     gpus: int = 1
@@ -57,6 +54,9 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.system}, {self.network}"
+
+    def simulate(self) -> Outcome:
+        return run(profile_for(self), system_of(self))
 
 
 def profile_for(case: Case) -> ModelProfile:
@@ -74,12 +74,6 @@ def system_of(case: Case) -> System:
     if case.system == NATIVE:
         return native(profile, case.gpus)
     return System(plan=_plan(profile, case.system, case.reserve), gpus=case.gpus)
-
-
-@once
-def simulate(case: Case) -> StepResult:
-    """The step."""
-    return run(profile_for(case), system_of(case))
 
 
 @cache

@@ -27,11 +27,12 @@ from sw_driver.numbers import check_fields, check_integer
 from ..clock import Event, Semaphore, Steps
 from ..collectives import Lane, lane_ns
 from ..engine import Engine
+from ..outcome import Outcome, outcome_of
 from ..work import Flow, Work
 from .link import Mode, Plan, backward_way, every, forward_way, updates_ns
 from .profile import LayerProfile, ModelProfile
 
-__all__ = ["BUCKET_BYTES", "StepResult", "System", "deepspeed", "draw", "native", "run"]
+__all__ = ["BUCKET_BYTES", "System", "deepspeed", "draw", "native", "run"]
 
 BUCKET_BYTES = 4 * 5 * 10**8
 """DeepSpeed's documentation: reduce_bucket_size is 5e8 elements by default; of FP32."""
@@ -62,25 +63,6 @@ class System:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepResult:
-    """A training step."""
-
-    total_ns: int
-    forward_ns: int
-    """When the forward pass is over."""
-    gradients_ns: int
-    """When the last gradient is in the host's memory."""
-    used_ns: int
-    """For how long the GPU computes, or waits for what it reads or writes by DHA."""
-    peak_bytes: int
-    """Of the GPU's memory."""
-
-    @property
-    def utilization(self) -> float:
-        return self.used_ns / self.total_ns
-
-
 def native(profile: ModelProfile, gpus: int = 1) -> System:
     """ZeRO-Offload as its paper has it."""
     return System(plan=every(profile, "GFGB", True), updates_last=True, gpus=gpus)
@@ -98,31 +80,24 @@ def run(
     timeline: Timeline | None = None,
     *,
     check: bool = False,
-) -> StepResult:
-    """Simulates a step; with ``check`` as :meth:`~sw_driver.system.engine.Engine.check` has it."""
+) -> Outcome:
+    """Simulates a step; with ``check`` as :meth:`~sw_driver.system.engine.Engine.check` has it.
+    Marked are the end of the forward pass, and when the last gradient is in the host's memory."""
     layers = len(profile.layers)
     check_integer("the number of layers in the plan", len(system.plan.modes), layers, layers)
     step = _Step(profile, system, Engine(_machine(profile), timeline, record=check))
-    total_ns = step.engine.run()
+    step.engine.run()
     if check:
         step.engine.check()
-    return StepResult(
-        total_ns=total_ns,
-        forward_ns=step.forward_ns,
-        gradients_ns=step.gradients_ns,
-        used_ns=step.engine.queue("gpu").busy_ns,
-        peak_bytes=step.memory.peak_bytes,
-    )
+    marks_ns = {"forward": step.forward_ns, "gradients": step.gradients_ns}
+    return outcome_of(step.engine, marks_ns=marks_ns)
 
 
 def draw(profile: ModelProfile, system: System, path: Path) -> list[Path]:
     """Writes a step's timeline as trace and pictures, to ``path`` with their endings."""
     timeline = Timeline(backend=profile.device, fabric_mhz=1000)
     run(profile, system, timeline)
-    files = [path.with_name(f"{path.name}.{ending}") for ending in ("json.gz", "svg", "png")]
-    for file in files:
-        timeline.write(file)
-    return files
+    return timeline.write_all(path)
 
 
 def _machine(profile: ModelProfile) -> Machine:

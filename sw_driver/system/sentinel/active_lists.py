@@ -14,7 +14,7 @@ from sw_driver.workload.trace import Op, Tensor, Trace
 from ..clock import Event
 from ..engine import Engine
 from ..placing import FAST, SLOW, Lane, Placing, run
-from .pages import PAGE_BYTES, original
+from .profiling import PAGE_BYTES, original
 
 __all__ = ["AT_ONCE", "BLOCK_BYTES", "PERIOD_NS", "ActiveLists", "active_lists", "in_blocks"]
 
@@ -143,7 +143,7 @@ def active_lists(
         steps=_PERIODS * (every_steps or 1),
     )
 
-    last = outcome.step_ns[len(outcome.step_ns) // 2 :]
+    last = outcome.steps_ns[len(outcome.steps_ns) // 2 :]
     if not alike:
         return mean(last)
     return mean(last[::2]) / (1 + alike) + mean(last[1::2]) * alike / (1 + alike)

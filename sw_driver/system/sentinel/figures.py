@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from math import inf
@@ -14,11 +14,11 @@ from typing import Any
 from sw_driver.workload import peak_bytes
 
 from ..plotting import draw_bars
-from ..reproduction import Changes, Claim, Experiment, Progress, Row, predicted
+from ..reproduction import Changes, Claim, Experiment, Row, predicted
 from ..reproduction import claims as of_paper
 from .planning import Planned, Settings
 from .rivals import Rival
-from .runs import SENTINEL, Case, least_percent, profile_for, rival, sentinel
+from .runs import SENTINEL, Steps, least_percent, profile_for
 
 __all__ = ["figure7", "figure8", "figure10", "figure11", "figure12", "figure13"]
 
@@ -30,30 +30,9 @@ FIFTH = 20
 SAME = 1
 """% of throughput that count as no loss."""
 BOTH = APART, SHARED = "apart", "shared"
-FAST_ONLY, SLOW_ONLY, IAL = "fast-only", "slow-only", "ial"
+SLOW_ONLY, IAL = "slow-only", "ial"
 WIDE = 0.25
 """Band of percentages that the paper's text gives."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Steps:
-    """Steps on machines, with changes of the paper's."""
-
-    changes: Changes
-    progress: Progress
-
-    def case(self, network: str, **how: Any) -> Case:
-        return Case(network=network, changes=self.changes, **how)
-
-    def ours(self, network: str, **how: Any) -> Planned:
-        return sentinel(self.case(network, **how), self.progress)
-
-    def rival(self, network: str, system: str, **how: Any) -> Rival:
-        return rival(self.case(network, system=system, **how), self.progress)
-
-    def loss(self, network: str, made: Planned | Rival) -> float:
-        """Return the % of the throughput with fast memory alone that a step loses."""
-        return 100 * (1 - self.rival(network, FAST_ONLY).step_ns / made.step_ns)
 
 
 def _number(number: float, digits: int = 1) -> Claim:
@@ -85,7 +64,7 @@ _NOTE = (
 )
 
 
-def _by_length(steps: _Steps) -> dict[str, dict[int, Planned]]:
+def _by_length(steps: Steps) -> dict[str, dict[int, Planned]]:
     """Return ResNet-32's steps by fast memory and by the layers in an interval."""
     how = {"transfers": APART, "settings": Settings(trial=False)}
     found = {}
@@ -95,9 +74,9 @@ def _by_length(steps: _Steps) -> dict[str, dict[int, Planned]]:
     return found
 
 
-def figure7(changes: Changes, progress: Progress) -> Experiment:
+def figure7(steps: Steps) -> Experiment:
     """Return a step's time by the length of intervals."""
-    steps, where = _Steps(changes=changes, progress=progress), "4.4, Figure 7"
+    where = "4.4, Figure 7"
     rows: list[Row] = []
     best, spread = {}, {}
     for name, of in _by_length(steps).items():
@@ -119,9 +98,9 @@ def figure7(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure8(changes: Changes, progress: Progress) -> Experiment:
+def figure8(steps: Steps) -> Experiment:
     """Return how many intervals end in each case, by their length."""
-    steps, where = _Steps(changes=changes, progress=progress), "4.4, Figure 8"
+    where = "4.4, Figure 8"
     first, last = LENGTHS[0], LENGTHS[-1]
     rows: list[Row] = []
     quoted: dict[str, Claim] = {}
@@ -148,9 +127,9 @@ def figure8(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure10(changes: Changes, progress: Progress) -> Experiment:
+def figure10(steps: Steps) -> Experiment:
     """Return what is lost with a fifth of the peak as fast memory."""
-    steps, where = _Steps(changes=changes, progress=progress), "6.2, Figure 10"
+    where = "6.2, Figure 10"
     least = {name: least_percent(steps.case(name)) for name in NETWORKS}
     rows: list[Row] = []
     quoted: dict[str, Claim] = {}
@@ -212,9 +191,9 @@ def _ahead(lost: Mapping[str, Mapping[str, float]], system: str) -> list[float]:
     return [100 * ((100 - of[SENTINEL]) / (100 - of[system]) - 1) for of in lost.values()]
 
 
-def figure11(changes: Changes, progress: Progress) -> Experiment:
+def figure11(steps: Steps) -> Experiment:
     """Return what Sentinel loses without a part."""
-    steps, where = _Steps(changes=changes, progress=progress), "6.2, Figure 11"
+    where = "6.2, Figure 11"
     reserve, pack, trial = "no space reservation", "having false sharing", "no t&t"
     lost: dict[str, list[float]] = {reserve: [], pack: [], trial: []}
     rows: list[Row] = []
@@ -244,9 +223,9 @@ def figure11(changes: Changes, progress: Progress) -> Experiment:
     )
 
 
-def figure12(changes: Changes, progress: Progress) -> Experiment:
+def figure12(steps: Steps) -> Experiment:
     """Return what Sentinel loses by the size of fast memory."""
-    steps, where = _Steps(changes=changes, progress=progress), "6.2, Figure 12"
+    where = "6.2, Figure 12"
     rows: list[Row] = []
     quoted: dict[str, Claim] = {}
     for transfers in BOTH:
@@ -270,9 +249,8 @@ def figure12(changes: Changes, progress: Progress) -> Experiment:
     return Experiment(title=title, rows=rows, quoted=quoted)
 
 
-def figure13(changes: Changes, progress: Progress) -> Experiment:
+def figure13(steps: Steps) -> Experiment:
     """Return the least fast memory with which ResNets lose nothing."""
-    steps = _Steps(changes=changes, progress=progress)
     rows: list[Row] = []
     shares: list[int] = []
     for network in VARIANTS:

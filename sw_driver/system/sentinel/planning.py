@@ -22,10 +22,9 @@ from sw_driver.numbers import check_integer
 from sw_driver.workload.trace import LASTING
 
 from ..errors import NoRoomError
-from ..placing import FAST, SLOW, Outcome, run
-from .pages import PAGE_BYTES, original
+from ..placing import FAST, SLOW, Placed, run
 from .policy import Schedule, Sentinel
-from .profiling import StepProfile
+from .profiling import PAGE_BYTES, StepProfile, original
 
 __all__ = ["BelowBoundError", "Planned", "Planner", "Settings", "lower_bound_bytes", "planned"]
 
@@ -55,7 +54,7 @@ class Planned:
     """A schedule, and the step that it makes."""
 
     schedule: Schedule
-    outcome: Outcome
+    outcome: Placed
     lower_bound_bytes: int
     tried: Mapping[int, int]
     """What a step takes, in ns, by layers in an interval."""
@@ -77,14 +76,14 @@ class Planned:
 
     @property
     def moved_bytes(self) -> int:
-        return self.outcome.moved_bytes[-1]
+        return sum(self.outcome.moved_bytes.values())
 
     @property
     def step_ns(self) -> int:
-        return self.outcome.step_ns[-1]
+        return self.outcome.step_ns
 
 
-def _policy(outcome: Outcome) -> Sentinel:
+def _policy(outcome: Placed) -> Sentinel:
     assert isinstance(outcome.policy, Sentinel)
     return outcome.policy
 
@@ -234,18 +233,18 @@ def planned(
 
     def attempt(
         schedule: Schedule, trial: int | None = None, timeline: Timeline | None = None
-    ) -> Outcome:
+    ) -> Placed:
         make = partial(Sentinel, schedule=schedule, trial=trial)
         return run(machine, profile.step, make, timeline=timeline)
 
     tried: dict[int, int] = {}
-    best: tuple[Schedule, Outcome] | None = None
+    best: tuple[Schedule, Placed] | None = None
     for each in lengths:
         layers = check_integer("layers in an interval", each, 1, visits)
         schedule = planner.schedule(layers, frozenset(range(visits)))
         outcome = attempt(schedule)
-        tried[layers] = outcome.step_ns[-1]
-        if best is None or outcome.step_ns[-1] < best[1].step_ns[-1]:
+        tried[layers] = outcome.step_ns
+        if best is None or outcome.step_ns < best[1].step_ns:
             best = schedule, outcome
     assert best is not None
     schedule, outcome = best
@@ -255,10 +254,10 @@ def planned(
         if not late:
             break
         tested.append(late[0])
-        if attempt(schedule, late[0]).step_ns[-1] < outcome.step_ns[-1]:
+        if attempt(schedule, late[0]).step_ns < outcome.step_ns:
             other = replace(schedule, waits=schedule.waits ^ {late[0]})
             result = attempt(other)
-            if result.step_ns[-1] < outcome.step_ns[-1]:
+            if result.step_ns < outcome.step_ns:
                 schedule, outcome = other, result
     if timeline is not None:
         outcome = attempt(schedule, timeline=timeline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +12,8 @@ from sw_driver.workload.cache import past_cache
 from sw_driver.workload.stages import OUTSIDE
 from sw_driver.workload.trace import LASTING, Op, Tensor, Trace, TraceError
 
-__all__ = ["LINE_BYTES", "StepProfile", "profile_of"]
+__all__ = ["LINE_BYTES", "PAGE_BYTES", "StepProfile", "original", "profile_of"]
+
 
 LINE_BYTES = 64
 """Of main memory, for an access."""
@@ -135,3 +137,32 @@ def _moved(trace: Trace, tensor: Tensor, new: Mapping[int, int]) -> Tensor:
 
 def _updates(op: Op) -> bool:
     return op.phase == "update"
+
+
+PAGE_BYTES = 4096
+
+
+def original(step: Trace) -> tuple[range, ...]:
+    """Return the pages of each tensor, from an allocator that takes the first gap, at a multiple of
+    a line, in which the tensor has room."""
+    born: list[list[Tensor]] = [[] for _ in range(len(step.ops) + 1)]
+    dies: list[list[int]] = [[] for _ in range(len(step.ops) + 1)]
+    for each in step.tensors:
+        born[each.allocated].append(each)
+        if each.freed is not None and each.freed > each.allocated:
+            dies[each.freed].append(each.id)
+    taken: list[tuple[int, int, int]] = []  # beginnings, ends, and whose they are, by address
+    places: dict[int, tuple[int, int, int]] = {}
+    for new, old in zip(born, dies, strict=True):
+        for each in old:
+            taken.remove(places[each])
+        for tensor in new:
+            begin, nbytes = 0, -(-max(tensor.nbytes, 1) // LINE_BYTES) * LINE_BYTES
+            for low, high, _ in taken:
+                if low - begin >= nbytes:
+                    break
+                begin = high
+            places[tensor.id] = begin, begin + nbytes, tensor.id
+            insort(taken, places[tensor.id])
+    ends = (places[each.id] for each in step.tensors)
+    return tuple(range(begin // PAGE_BYTES, -(-end // PAGE_BYTES)) for begin, end, _ in ends)

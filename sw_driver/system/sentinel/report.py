@@ -85,9 +85,7 @@ def report(
     files: list[Path] = []
     if timeline is not None and folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        files = [folder / f"timeline.{ending}" for ending in ("json.gz", "svg", "png")]
-        for file in files:
-            timeline.write(file)
+        files = timeline.write_all(folder / "timeline")
         files.append(_draw(curve, figures, folder / "curve.svg"))
     return Report(
         title=f"{what} on {machine.name}, of whose fast memory it has {_size(fast_bytes)}",
@@ -130,7 +128,7 @@ def _moving(profile: StepProfile, plan: Planned) -> list[dict[str, Any]]:
     """Return the tensors of which most bytes move in a step."""
     step = profile.step
     rows = []
-    moves = sorted(plan.outcome.moves[-1].items(), key=lambda move: -move[1])
+    moves = sorted(plan.outcome.moved_bytes.items(), key=lambda move: -move[1])
     for number, moved_bytes in moves[:_MOST]:
         tensor = step.tensors[number]
         stage = step.stages[step.ops[step.accesses[number][0]].stage]
@@ -191,7 +189,7 @@ def _curve(curve: list[dict[str, Any]], figures: Mapping[str, Any]) -> Table:
 def _draw(curve: list[dict[str, Any]], figures: Mapping[str, Any], path: Path) -> Path:
     from matplotlib.figure import Figure
 
-    from sw_driver.pictures import save
+    from sw_driver.files import write_picture
 
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
@@ -205,7 +203,7 @@ def _draw(curve: list[dict[str, Any]], figures: Mapping[str, Any], path: Path) -
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     axes.legend()
-    return save(figure, path)
+    return write_picture(path, figure)
 
 
 def _size(nbytes: int) -> str:

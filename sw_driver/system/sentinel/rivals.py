@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from sw_driver.machine import Machine
 from sw_driver.workload.summary import peak_bytes
 from sw_driver.workload.trace import Tensor
 
+from ..outcome import Outcome
 from ..placing import FAST, SLOW, Make, Placing, run
 from .active_lists import AT_ONCE, PERIOD_NS, active_lists, in_blocks
-from .clairvoyant import Foreseen, belady, settled, worthwhile
 from .profiling import StepProfile
 
 __all__ = ["RIVALS", "Rival"]
 
-_AHEAD_OPS = (2, 8, 32)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Rival:
+class Rival(Outcome):
     """A step in the steady state."""
 
-    step_ns: int
     settings: str = ""
     """Those of ``tried`` that are the best."""
     tried: Mapping[str, Rival] = field(default_factory=dict)
@@ -79,25 +75,8 @@ def _ial(profile: StepProfile, machine: Machine) -> Rival:
     return _best({f"{a}, every {b}, {c} at once": each for (a, b, c), each in tried.items()})
 
 
-def _clairvoyant(profile: StepProfile, machine: Machine) -> Rival:
-    step = profile.step
-    plans = {"nothing moves": settled(step, machine)}
-    for ahead_ops in _AHEAD_OPS:
-        moves = belady(step, machine, ahead_ops)
-        plans[f"{ahead_ops} operations ahead"] = moves
-        plans[f"{ahead_ops} operations ahead, if that gains more"] = settled(
-            step, machine, worthwhile(moves, step, machine)
-        )
-    return _best(
-        {
-            settings: _ran(profile, machine, partial(Foreseen, stretches=plan))
-            for settings, plan in plans.items()
-        }
-    )
-
-
 def _ran(profile: StepProfile, machine: Machine, make: Make) -> Rival:
-    return Rival(step_ns=run(machine, profile.step, make).step_ns[-1])
+    return Rival(step_ns=run(machine, profile.step, make).step_ns)
 
 
 def _best(tried: Mapping[str, Rival]) -> Rival:
@@ -110,7 +89,6 @@ RIVALS: Mapping[str, Callable[[StepProfile, Machine], Rival]] = {
     "slow-only": _slow_only,
     "first-touch": _first_touch,
     "ial": _ial,
-    "clairvoyant": _clairvoyant,
 }
 """By name: what each makes of a step on a machine whose memories are ``fast``, as large as the
 machine says, and ``slow``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import ceil
+from typing import Any, cast
 
 from sw_driver.machine import Machine
 from sw_driver.machine.parts import TRANSFERS, MachineError
@@ -12,9 +13,8 @@ from sw_driver.machine.sentinel import SENTINEL as SENTINEL_MACHINE
 from sw_driver.numbers import check_fields, check_integer, check_name
 from sw_driver.workload import load_trace, peak_bytes
 
-from ..once import once
+from .. import runs
 from ..placing import FAST, SLOW
-from ..reproduction import Changes
 from .planning import Planned, Settings, lower_bound_bytes, planned
 from .profiling import StepProfile, profile_of
 from .rivals import RIVALS, Rival
@@ -23,11 +23,10 @@ __all__ = [
     "CAPACITY",
     "SENTINEL",
     "Case",
+    "Steps",
     "least_percent",
     "machine_of",
     "profile_for",
-    "rival",
-    "sentinel",
 ]
 
 SENTINEL = "Sentinel"
@@ -35,10 +34,9 @@ CAPACITY = f"{FAST}.capacity_bytes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(runs.Case[Planned | Rival]):
     """A network's step, and who places its tensors."""
 
-    network: str
     percent: int = 20
     """Of the step's peak: the fast memory."""
     system: str = SENTINEL
@@ -48,8 +46,6 @@ class Case:
     settings: Settings = field(default_factory=Settings)
     lengths: tuple[int, ...] | None = None
     """Of intervals, in layers, in the place of those that the equations leave."""
-    changes: Changes = field(default_factory=dict)
-    """Of the machine."""
 
     def __post_init__(self) -> None:
         check_fields(self, "percent")
@@ -61,6 +57,16 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.system}, {self.network}, {self.percent} %"
+
+    def simulate(self) -> Planned | Rival:
+        """What Sentinel makes of it, below the lower bound without a pool, or the best that another
+        system does."""
+        profile, machine = profile_for(self), machine_of(self)
+        if self.system != SENTINEL:
+            return RIVALS[self.system](profile, machine)
+        enough = self.percent >= least_percent(self)
+        settings = replace(self.settings, reserve=self.settings.reserve and enough)
+        return planned(profile, machine, settings, lengths=self.lengths)
 
 
 def profile_for(case: Case) -> StepProfile:
@@ -82,20 +88,24 @@ def least_percent(case: Case) -> int:
     return ceil(100 * lower_bound_bytes(profile) / peak_bytes(profile.step))
 
 
-@once
-def sentinel(case: Case) -> Planned:
-    """What Sentinel makes of it, below the lower bound without a pool."""
-    enough = case.percent >= least_percent(case)
-    settings = replace(case.settings, reserve=case.settings.reserve and enough)
-    return planned(profile_for(case), machine_of(case), settings, lengths=case.lengths)
-
-
-@once
-def rival(case: Case) -> Rival:
-    """The best that another system makes of it."""
-    return RIVALS[case.system](profile_for(case), machine_of(case))
-
-
 @cache
 def _profile(network: str, cache_bytes: int) -> StepProfile:
     return profile_of(load_trace(network), cache_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(runs.Runs):
+    """Steps on machines, with changes of the paper's."""
+
+    def case(self, network: str, **how: Any) -> Case:
+        return Case(network=network, changes=self.changes, **how)
+
+    def ours(self, network: str, **how: Any) -> Planned:
+        return cast(Planned, self.simulated(Case, network=network, **how))
+
+    def rival(self, network: str, system: str, **how: Any) -> Rival:
+        return cast(Rival, self.simulated(Case, network=network, system=system, **how))
+
+    def loss(self, network: str, made: Planned | Rival) -> float:
+        """Return the % of the throughput with fast memory alone that a step loses."""
+        return 100 * (1 - self.rival(network, "fast-only").step_ns / made.step_ns)

@@ -7,7 +7,8 @@ from sw_driver.machine import Machine, Memory, assumed
 from sw_driver.machine.parts import link
 from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.comparison import Row, compare
-from sw_driver.system.compare.system import Outcome, System
+from sw_driver.system.compare.system import System
+from sw_driver.system.outcome import Outcome
 from sw_driver.workload import Trace, load_trace
 
 V100 = BASES["v100"]

@@ -17,7 +17,8 @@ from sw_driver.system.axdimm.settings import MODULE
 from sw_driver.system.compare.axdimm import SYSTEMS
 from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.comparison import Row, compare
-from sw_driver.system.compare.system import Outcome, System
+from sw_driver.system.compare.system import System, all_parts_ns
+from sw_driver.system.outcome import Outcome
 from sw_driver.workload import Trace, load_trace
 
 BASE = BASES["v100"]
@@ -65,9 +66,9 @@ def test_steps_are_those_of_the_reproduction() -> None:
         trace, made = load_trace("gpt3-large"), row.outcome
         step = measure(machine_of(), trace, settings, channel_mparams_per_s=rate / 2)
         assert made
-        assert made.step_ns == step.total_ns
-        assert made.memory_bytes["nvme"] == step.peak_nvme_bytes
-        assert made.all_parts_ns["computing"] == step.gpu_ns
+        assert made.step_ns == step.step_ns
+        assert made.peak_bytes["nvme"] == step.peak_bytes["nvme"]
+        assert all_parts_ns(made)["computing"] == step.busy("gpu")
         assert row.energy_j is None
 
 
@@ -80,10 +81,10 @@ def test_what_is_needed_is_enough_and_no_byte_less_is(network: str, system: Syst
     roomy = row(trace, ROOMY, system)
     assert roomy.outcome
     for place, need in roomy.needs.items():
-        assert 0 <= need.nbytes <= roomy.outcome.memory_bytes[place]
+        assert 0 <= need.nbytes <= roomy.outcome.peak_bytes[place]
     least = roomy.needs["gpu"].nbytes
     tight = ran(trace, {"gpu.capacity_bytes": str(least)}, system)
-    assert tight.memory_bytes["gpu"] == least
+    assert tight.peak_bytes["gpu"] == least
     assert tight.step_ns >= roomy.outcome.step_ns
     short = row(trace, {"gpu.capacity_bytes": str(least - 1)}, system)
     assert short.needs["gpu"].nbytes == least
@@ -109,9 +110,9 @@ def test_a_channel_holds_an_update_and_a_gradient(
     least = tuple(int(each * (1 + gradient)) for each in largest)
     tight = row(alexnet, ROOMY | module(*least), system)
     assert tight.outcome
-    assert tight.needs["module"].nbytes == sum(least) == tight.outcome.memory_bytes["module"]
+    assert tight.needs["module"].nbytes == sum(least) == tight.outcome.peak_bytes["module"]
     others = sum(kept) - sum(largest)
-    assert tight.needs["nvme"].nbytes == others <= tight.outcome.memory_bytes["nvme"]
+    assert tight.needs["nvme"].nbytes == others <= tight.outcome.peak_bytes["nvme"]
     for short in ((least[0] - 1, least[1]), (1 << 30, least[1] - 1)):
         found = row(alexnet, ROOMY | module(*short), system)
         assert found.needs["module"].nbytes == sum(short) + 1
@@ -154,8 +155,8 @@ def test_faster_parts_and_more_room_make_no_step_slower() -> None:
     assert ours
     assert fewer
     assert papers.step_ns > ours.step_ns > fewer.step_ns
-    assert papers.memory_bytes == ours.memory_bytes
-    assert fewer.memory_bytes["nvme"] < ours.memory_bytes["nvme"]
+    assert papers.peak_bytes == ours.peak_bytes
+    assert fewer.peak_bytes["nvme"] < ours.peak_bytes["nvme"]
 
 
 def test_updating_is_what_is_left_when_all_gradients_are_there() -> None:
@@ -167,7 +168,7 @@ def test_updating_is_what_is_left_when_all_gradients_are_there() -> None:
     for row, mparams_per_s in zip((*sgd, adam), speeds, strict=True):
         assert row.outcome
         kernel_us = 26_214_400 / 4 / (mparams_per_s / 2)
-        updating_us = row.outcome.all_parts_ns["updating"] / 1000
+        updating_us = all_parts_ns(row.outcome)["updating"] / 1000
         assert updating_us == pytest.approx(4900 + kernel_us, abs=0.01)
 
 

@@ -25,9 +25,16 @@ from sw_driver.system.compare.page import (
     reasons,
     table,
 )
-from sw_driver.system.compare.system import CannotRunError, Need, Needs, Outcome, System
+from sw_driver.system.compare.system import (
+    CannotRunError,
+    Need,
+    Needs,
+    System,
+    all_parts_ns,
+)
 from sw_driver.system.compare.systems import DRAWN, FAMILIES, SYSTEMS, WITHOUT_HARDWARE
 from sw_driver.system.compare.variation import FACTORS, outcomes, varied
+from sw_driver.system.outcome import Outcome
 from sw_driver.workload import Trace, load_trace
 from sw_driver.workload.batches import batched
 
@@ -57,9 +64,8 @@ def outcome(step_ns: int, gpu_bytes: int) -> Outcome:
     return Outcome(
         step_ns=step_ns,
         parts_ns={"computing": 6 * 10**8, "updating": 10**8},
-        memory_bytes={"gpu": gpu_bytes, "host": 16 * GB},
-        gpu_ns=8 * 10**8,
-        cpu_ns=2 * 10**8,
+        peak_bytes={"gpu": gpu_bytes, "host": 16 * GB},
+        busy_ns={"gpu": 8 * 10**8, "cpu": 2 * 10**8},
     )
 
 
@@ -176,7 +182,7 @@ def test_what_runs_again_is_its_share_of_what_is_computed() -> None:
     costs = [MACHINE.device("gpu").cost(op) for op in STEP.ops[:2]]
     again = 6 * 10**8 * costs[0] // sum(costs)
     assert row.outcome is not None
-    assert row.outcome.all_parts_ns == {
+    assert all_parts_ns(row.outcome) == {
         "computing": 6 * 10**8 - again,
         "recomputing": again,
         "updating": 10**8,

@@ -13,9 +13,10 @@ from hw_tests.driver.system.compare.test_comparison import GB
 from sw_driver.system.compare import figures
 from sw_driver.system.compare.comparison import Row
 from sw_driver.system.compare.figures import PICTURES, draw
-from sw_driver.system.compare.system import Outcome, System
+from sw_driver.system.compare.system import System
+from sw_driver.system.outcome import Outcome
 
-NOTHING = Outcome(step_ns=0, parts_ns={}, memory_bytes={})
+NOTHING = Outcome(step_ns=0, parts_ns={}, peak_bytes={})
 NAMES = ("one", "two", "three", "four")
 SYSTEMS = tuple(
     System(name=name, mark="predicted", needs=lambda *_: {}, run=lambda *_: NOTHING)
@@ -26,7 +27,7 @@ SYSTEMS = tuple(
 def a_row(number: int, step_ns: int, gpu_bytes: int, reason: str = "") -> Row:
     """Of a step of which half is computed; cannot run if it takes no time."""
     made = Outcome(
-        step_ns=step_ns, parts_ns={"computing": step_ns // 2}, memory_bytes={"gpu": gpu_bytes}
+        step_ns=step_ns, parts_ns={"computing": step_ns // 2}, peak_bytes={"gpu": gpu_bytes}
     )
     return Row(
         system=SYSTEMS[number],
@@ -63,11 +64,11 @@ def _families(monkeypatch: pytest.MonkeyPatch) -> None:
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Figure]:
     found: dict[str, Figure] = {}
 
-    def keep(figure: Figure, path: Path) -> Path:
+    def keep(path: Path, figure: Figure) -> Path:
         found[path.stem] = figure
         return path
 
-    monkeypatch.setattr(figures, "save", keep)
+    monkeypatch.setattr(figures, "write_picture", keep)
     draw("net on v100", HERE, CASES, 9 * GB, tmp_path)
     return found
 

@@ -13,10 +13,11 @@ from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.comparison import Row, compare
 from sw_driver.system.compare.memferry import SYSTEMS
-from sw_driver.system.compare.system import Outcome
+from sw_driver.system.compare.system import all_parts_ns
 from sw_driver.system.memferry.planners import planned
-from sw_driver.system.memferry.runs import Case, profile_for, simulate
+from sw_driver.system.memferry.runs import Case, profile_for
 from sw_driver.system.memferry.systems import BUCKET_BYTES, System, run
+from sw_driver.system.outcome import Outcome
 from sw_driver.workload import load_trace
 
 BASE = BASES["v100"]
@@ -38,10 +39,10 @@ def ran(network: str, name: str, changes: Mapping[str, str]) -> Outcome:
 @pytest.mark.parametrize("network", ["bert-base", "alexnet"])
 def test_zero_offload_is_as_reproduced(network: str) -> None:
     for name, system in ((NATIVE, "native"), (DEEPSPEED, "DeepSpeed")):
-        step = simulate(Case(network=network, system=system, machine="v100"), lambda _: None)
+        step = Case(network=network, system=system, machine="v100").result(print)
         made = ran(network, name, {})
-        assert (made.step_ns, made.gpu_ns) == (step.total_ns, step.used_ns)
-        assert made.memory_bytes["gpu"] == step.peak_bytes
+        assert (made.step_ns, made.busy("gpu")) == (step.step_ns, step.busy("gpu"))
+        assert made.peak_bytes["gpu"] == step.peak_bytes["gpu"]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +58,9 @@ def test_memferry_is_our_plan_in_the_gpus_memory(name: str, reserve: float) -> N
         profile = replace(profile, update_ns=ceil(parameters * 1000 / (2 * own_mparams_per_s())))
     step = run(profile, System(plan=planned(profile, "ours", nbytes, reserve)))
     made = ran("bert-base", name, machine | both_ways("module", 6.4))
-    assert (made.step_ns, made.memory_bytes["gpu"]) == (step.total_ns, step.peak_bytes)
-    assert (made.gpu_ns, made.cpu_ns) == (
-        (None, 0) if "AXDIMM" in name else (step.used_ns, profile.update_ns)
+    assert (made.step_ns, made.peak_bytes["gpu"]) == (step.step_ns, step.peak_bytes["gpu"])
+    assert made.busy_ns == (
+        {} if "AXDIMM" in name else {"gpu": step.busy("gpu"), "cpu": profile.update_ns}
     )
 
 
@@ -71,11 +72,11 @@ def test_what_is_needed_is_enough_and_no_byte_less_is(network: str) -> None:
     for row in found:
         assert row.outcome
         need, name = row.needs["gpu"], row.system.name
-        assert 0 < need.growing_bytes <= need.nbytes <= row.outcome.memory_bytes["gpu"]
-        assert row.needs["host"].nbytes == row.outcome.memory_bytes["host"] == host
+        assert 0 < need.growing_bytes <= need.nbytes <= row.outcome.peak_bytes["gpu"]
+        assert row.needs["host"].nbytes == row.outcome.peak_bytes["host"] == host
         least = {"gpu.capacity_bytes": str(need.nbytes), "host.capacity_bytes": str(host)}
         tight = ran(network, name, least)
-        assert tight.memory_bytes["gpu"] == need.nbytes
+        assert tight.peak_bytes["gpu"] == need.nbytes
         assert tight.step_ns >= row.outcome.step_ns
         for key in least:
             (short,) = rows(network, least | {key: str(int(least[key]) - 1)}, name)
@@ -90,10 +91,10 @@ def test_parts_of_zero_offloads_step() -> None:
     """Its updates are all behind the last gradient."""
     trace, gpu, cpu = load_trace("bert-base"), BASE.device("gpu"), BASE.device("cpu")
     made = ran("bert-base", NATIVE, {})
-    parts = made.all_parts_ns
+    parts = all_parts_ns(made)
     assert parts["computing"] == sum(gpu.cost(op) for op in trace.ops if op.phase != "update")
     updating = sum(cpu.cost(op) for op in trace.ops if op.phase == "update")
-    assert parts["updating"] == updating == made.cpu_ns
+    assert parts["updating"] == updating == made.busy("cpu")
     assert parts["waiting"] > 0 == parts["recomputing"]
     assert sum(parts.values()) == made.step_ns
 
@@ -133,11 +134,11 @@ def test_modules_in_the_cores_place() -> None:
         )
         assert one == same
         assert one.step_ns > two.step_ns > all_.step_ns
-        assert one.cpu_ns == 0
+        assert one.busy("cpu") == 0
         slow = both_ways("pcie", 5.14)
         assert ran("bert-base", name, slow | {"host.capacity_bytes": "32GiB"}) == one
     none = ran("bert-base", MEMFERRY, {})
-    assert none.cpu_ns > 0
+    assert none.busy("cpu") > 0
     assert none.step_ns > all_.step_ns
 
 

@@ -49,16 +49,16 @@ def test_a_chain_takes_what_was_worked_by_hand(system) -> None:
 
 
 def test_the_gpu_works_while_it_does_not_wait_for_an_interval() -> None:
-    assert ran(PCIE, CHAIN, a_base(300)).gpu_ns == 4 * 150
+    assert ran(PCIE, CHAIN, a_base(300)).busy("gpu") == 4 * 150
     # But for bytes of its own it does, with weights in the host's memory.
     less = ran(PCIE, CHAIN, a_base(200))
-    assert less.gpu_ns == less.step_ns == 900
+    assert less.busy("gpu") == less.step_ns == 900
 
 
 def test_with_room_for_all_nothing_moves() -> None:
     made = ran(PCIE, CHAIN, a_base(500))
-    assert (made.step_ns, made.gpu_ns) == (600, 600)
-    assert made.memory_bytes == {"gpu": 500, "host": 500}
+    assert (made.step_ns, made.busy("gpu")) == (600, 600)
+    assert made.peak_bytes == {"gpu": 500, "host": 500}
 
 
 @pytest.mark.parametrize("name", ["gpt-tiny", "alexnet", "word2vec"])
@@ -73,7 +73,7 @@ def test_the_least_is_enough_and_more_is_not_slower(system, name: str) -> None:
     took = []
     for nbytes in (least, (least + everything) // 2, everything - 1, everything):
         made = ran(system, trace, gpu__capacity_bytes=nbytes, **others)
-        assert least <= made.memory_bytes["gpu"] <= nbytes
+        assert least <= made.peak_bytes["gpu"] <= nbytes
         took.append(made.step_ns)
     assert took == sorted(took, reverse=True)
     assert took[-1] == alone

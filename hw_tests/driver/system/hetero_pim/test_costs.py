@@ -12,9 +12,9 @@ from hw_tests.driver.system.hetero_pim.test_operations import CONVOLUTION
 from sw_driver.machine.hetero_pim import HETERO_PIM
 from sw_driver.pim.layers import Convolution
 from sw_driver.predict.pim.core import kernel_cycles
-from sw_driver.system.hetero_pim import kernels
+from sw_driver.system.hetero_pim import operations
 from sw_driver.system.hetero_pim.costs import Cost, Costs, Phase
-from sw_driver.system.hetero_pim.kernels import cycles_of
+from sw_driver.system.hetero_pim.operations import cycles_of
 from sw_driver.workload import Geometry, Op
 
 PREDICTED, CALIBRATED = Costs(), Costs(unit_rate=2)
@@ -115,7 +115,7 @@ def test_phases_of_recursive_kernels() -> None:
 
 def test_a_core_goes_on_as_its_kernels_begin() -> None:
     # The firmware's kernels on so many elements, which the model follows one by one.
-    for kernel, sample in kernels._SAMPLES.items():  # pyright: ignore[reportPrivateUsage]
+    for kernel, sample in operations._SAMPLES.items():  # pyright: ignore[reportPrivateUsage]
         wanted = kernel_cycles(kernel, sample(20_000, 2), read_cycles=40)
         assert cycles_of(kernel, 20_000, 2) == pytest.approx(wanted, rel=0.005), kernel
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from sw_driver.system.errors import EngineError
 from sw_driver.system.hetero_pim import figures, runs
 from sw_driver.system.hetero_pim.configurations import CPU, GPU, HETERO
-from sw_driver.system.hetero_pim.energy import Energy
 from sw_driver.system.hetero_pim.figures import ALEXNET, DCGAN, VGG
 from sw_driver.system.hetero_pim.runs import (
     CALIBRATED,
@@ -21,7 +19,6 @@ from sw_driver.system.hetero_pim.runs import (
     Step,
     Steps,
     calibrated_rate,
-    simulate,
 )
 
 
@@ -37,7 +34,7 @@ def test_the_calibrated_rate_is_the_least() -> None:
         STEPS.run(CALIBRATED, VGG, configuration=each).step_ns for each in (GPU, HETERO)
     )
     lower = Case(network=VGG, unit_rate=STEPS.rate - 1)
-    assert ours_ns <= gpu_ns < simulate(lower, quiet).step_ns
+    assert ours_ns <= gpu_ns < lower.result(quiet).step_ns
     assert STEPS.rate == CALIBRATED_RATE
 
 
@@ -48,18 +45,17 @@ def test_a_gpu_that_no_rate_reaches_is_refused() -> None:
 
 def test_figures_of_times_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "NETWORKS", (VGG, ALEXNET))
-    claims = figures.figure11({}, quiet).claims
+    claims = figures.figure11(Steps()).claims
     fast = Case(network=ALEXNET, unit_rate=STEPS.rate, frequency=2)
-    times = [simulate(replace(fast, configuration=each), quiet).step_ns for each in (GPU, HETERO)]
+    times = [replace(fast, configuration=each).result(quiet).step_ns for each in (GPU, HETERO)]
     assert times[1] < times[0]
     assert claims["Hetero PIM at 2x before GPU"].texts[0] == "2"
 
-    claims = figures.figure13({}, quiet).claims
+    claims = figures.figure13(Steps()).claims
     without = replace(HETERO, recursive=False, pipeline=False)
     cases = [replace(fast, network=each, frequency=1) for each in (VGG, ALEXNET)]
     gains = [
-        simulate(replace(case, configuration=without), quiet).step_ns
-        / simulate(case, quiet).step_ns
+        replace(case, configuration=without).result(quiet).step_ns / case.result(quiet).step_ns
         for case in cases
     ]
     gain = claims["RC and OP over neither, most"]
@@ -69,13 +65,13 @@ def test_figures_of_times_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_section_2_a_is_judged_and_a_change_of_the_machine_changes_it() -> None:
     longest = "the five longest of vgg-19, time"
-    claims = figures.table1({}, quiet).claims
+    claims = figures.table1(STEPS).claims
     assert {name: (claim.texts[0], claim.verdict) for name, claim in claims.items()} == {
         longest: ("98.04", "met"),
         "the five longest of vgg-19, accesses": ("60.45", "missed"),
         "not multiply/add, at most": ("66.95", "met"),
     }
-    slower = figures.table1({"cpu.gb_per_s": "1"}, quiet).claims[longest].ours
+    slower = figures.table1(Steps(changes={"cpu.gb_per_s": "1"})).claims[longest].ours
     assert 0 < (slower or 0) < (claims[longest].ours or 0)
 
 
@@ -91,17 +87,15 @@ def test_two_networks_side_by_side() -> None:
 def test_what_is_not_offered_runs_on_the_cpu() -> None:
     """With no share of the time all of it does; with all of it the step is sooner over."""
     none, some, every = (
-        simulate(Case(network=ALEXNET, unit_rate=48, share=each), quiet) for each in (0, 0.9, 1)
+        Case(network=ALEXNET, unit_rate=48, share=each).result(quiet) for each in (0, 0.9, 1)
     )
     assert set(none.made.places.values()) == {"cpu"}
-    assert none.step_ns == simulate(Case(network=ALEXNET, configuration=CPU), quiet).step_ns
+    assert none.step_ns == Case(network=ALEXNET, configuration=CPU).result(quiet).step_ns
     assert every.step_ns < some.step_ns < none.step_ns
 
 
 def test_products_of_energy_and_delay() -> None:
-    energy = Energy(host=3, gpu=0, cores=1, pools=1, memory=1)
-    second: Any = SimpleNamespace(step_ns=2 * 10**9)
-    made = Step(second, energy)
+    made = Step(made=cast(Any, None), step_ns=2 * 10**9, energy_j=6.0)
     assert (made.watts, made.edp) == (3, 12)
 
 
@@ -114,10 +108,10 @@ def alexnet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alexnet")
 def test_figures_of_energy_again(tmp_path: Path) -> None:
-    made = figures.figure9({}, quiet)
+    made = figures.figure9(Steps())
     case = Case(network=ALEXNET, unit_rate=48)
     cpu, gpu, ours = (
-        simulate(replace(case, configuration=each), quiet) for each in (CPU, GPU, HETERO)
+        replace(case, configuration=each).result(quiet) for each in (CPU, GPU, HETERO)
     )
     row = next(row for row in made.rows if row["rate"] == "calibrated")
     gpu_j = gpu.step_ns * (85 + 0.3 * 250) / 1e9  # at V-D's use of the GPU
@@ -133,13 +127,13 @@ def test_figures_of_energy_again(tmp_path: Path) -> None:
     (picture,) = made.draw(tmp_path / "shares")
     assert "J, in % of the sum" in picture.read_text()
 
-    claims = figures.figure17({}, quiet).claims
+    claims = figures.figure17(Steps()).claims
     assert claims["energy-delay product is least at 4x, calibrated"].verdict == "met"
-    fast = simulate(replace(case, frequency=4), quiet)
+    fast = replace(case, frequency=4).result(quiet)
     fast_w = 85 + (row["Hetero PIM, J"].ours - host_j) / fast.step_ns * 1e9  # type: ignore[union-attr,operator]
     power = claims["power of GPU over that at 4x, least"].ours
     assert power == pytest.approx(160 / fast_w, rel=0.02)
 
-    both = figures.figure14({}, quiet).claims["neither over RC and OP, most"]
+    both = figures.figure14(Steps()).claims["neither over RC and OP, most"]
     assert both.ours == pytest.approx(1, rel=0.02)
     assert both.verdict == "missed"

@@ -14,15 +14,12 @@ from random import Random
 from typing import Any
 
 from sw_driver.machine.presets import PRESETS
+from sw_driver.system.memferry.algorithm import printed, repaired
 from sw_driver.system.memferry.budget import budget_of, parameter_bytes
 from sw_driver.system.memferry.costs import profile_of
-from sw_driver.system.memferry.exact import exact
 from sw_driver.system.memferry.link import MODES, Link, Mode, Plan, every
-from sw_driver.system.memferry.ours import _improved, _starts
-from sw_driver.system.memferry.planners import PLANNERS
-from sw_driver.system.memferry.printed import printed
+from sw_driver.system.memferry.planners import PLANNERS, _improved, _starts, exact
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
-from sw_driver.system.memferry.repaired import repaired
 from sw_driver.workload import load_trace
 from sw_driver.workload.networks import MEMFERRY
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hw_tests.driver.system.memferry.profiles import layer, profile_of
-from sw_driver.system.memferry.advice import step_ns_of_changes
+from sw_driver.system.memferry.planners import step_ns_of_changes
 
 
 def test_each_part_is_twice_as_good() -> None:

@@ -18,13 +18,13 @@ from sw_driver.system.memferry.runs import (
     Case,
     part_of,
     profile_for,
-    simulate,
     system_of,
 )
+from sw_driver.system.runs import Runs
 
 
 def test_one_speed_up_is_calibrated() -> None:
-    made = figure13({}, lambda _: None)
+    made = figure13(Runs())
     assert made.claims["over DeepSpeed, 1 B"].verdict == "met"
     of_1b, *others = (row["over DeepSpeed"] for row in made.rows)
     assert (of_1b.mark, *{each.mark for each in others}) == ("calibrated", "predicted")
@@ -37,7 +37,7 @@ def test_one_number_of_tokens_gives_all_largest_networks_and_misses_the_speed(
     monkeypatch: pytest.MonkeyPatch, tokens: float, met: bool
 ) -> None:
     monkeypatch.setattr("sw_driver.system.memferry.figures.TOKENS", tokens)
-    claims = figure11({}, lambda _: None).claims
+    claims = figure11(Runs()).claims
     largest = [each.verdict for name, each in claims.items() if name.startswith("largest")]
     assert len(largest) == 4
     assert (set(largest) == {"met"}) == met
@@ -61,8 +61,8 @@ def test_changes_of_the_machine_change_steps() -> None:
     host, slow = (
         Case(network="bert-base", changes=changes) for changes in ({}, {"pcie.write_gb_per_s": "6"})
     )
-    steps = [simulate(each, lambda _: None) for each in (host, slow)]
-    assert steps[1].forward_ns > steps[0].forward_ns
+    steps = [each.result(print) for each in (host, slow)]
+    assert steps[1].marks_ns["forward"] > steps[0].marks_ns["forward"]
 
 
 def test_the_command_fails_for_what_is_missed(

@@ -18,16 +18,19 @@ from hw_tests.driver.system.memferry.profiles import (
     profile_of,
 )
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.system.memferry.budget import Budget, budget_of, fitted, gpu_bytes, parameter_bytes
-from sw_driver.system.memferry.dfgb import dfgb
-from sw_driver.system.memferry.exact import exact, exact_step
-from sw_driver.system.memferry.gradients import gradients
+from sw_driver.system.memferry.algorithm import printed, repaired
+from sw_driver.system.memferry.budget import (
+    Budget,
+    budget_of,
+    dfgb,
+    fitted,
+    gpu_bytes,
+    gradients,
+    parameter_bytes,
+)
 from sw_driver.system.memferry.link import MODES, Link, Mode, Plan, backward_way
-from sw_driver.system.memferry.ours import ours
-from sw_driver.system.memferry.planners import PLANNERS, planned, told
-from sw_driver.system.memferry.printed import printed
+from sw_driver.system.memferry.planners import PLANNERS, exact, exact_step, ours, planned, told
 from sw_driver.system.memferry.profile import ModelProfile
-from sw_driver.system.memferry.repaired import repaired
 
 ANY_ROOM = 10**15
 

@@ -27,7 +27,7 @@ def test_steps_take_what_the_planners_say() -> None:
         profile = any_profile(random, random.randrange(1, 6))
         plan = any_plan(random, len(profile.layers))
         step, link = run(profile, System(plan=plan), check=True), Link(profile, shared=True)
-        found = step.total_ns, step.forward_ns, step.peak_bytes
+        found = step.step_ns, step.marks_ns["forward"], step.peak_bytes["gpu"]
         shared = link.step_ns(plan), link.forward_ns(plan.modes), gpu_bytes(profile, plan)
         assert found == shared, f"seed {seed}: {plan}"
 
@@ -36,7 +36,7 @@ def test_of_copies_that_are_asked_for_at_once_the_last_layers_is_first() -> None
     # Both forward passes are over at 0, copies at 1 and 5, and backward passes at 11.
     first, second = layer("1", 4, (0, 0)), layer("2", 1, (0, 0), (10, 10, 10))
     profile = profile_of(first, second)
-    assert run(profile, System(plan=every(profile, "DFGB", False)), check=True).total_ns == 11
+    assert run(profile, System(plan=every(profile, "DFGB", False)), check=True).step_ns == 11
 
 
 def test_native_updates_when_all_gradients_are_there() -> None:
@@ -44,11 +44,10 @@ def test_native_updates_when_all_gradients_are_there() -> None:
     # and 108. Gradients of 30, 20 and 10 come at 120, 140 and 150, and 12 ns of updates are left.
     # MemFerry's of 6, 4 and 2 begin at 120, 140 and 150.
     step = run(FIGURE_6, native(FIGURE_6), check=True)
-    assert (step.forward_ns, step.gradients_ns) == (70, 150)
-    assert (step.total_ns, step.used_ns) == (162, 58)
-    assert step.utilization == 58 / 162
-    assert step.peak_bytes == 2 * 60
-    assert run(FIGURE_6, System(plan=every(FIGURE_6, "GFGB", True))).total_ns == 152
+    assert step.marks_ns == {"forward": 70, "gradients": 150}
+    assert (step.step_ns, step.busy("gpu")) == (162, 58)
+    assert step.peak_bytes["gpu"] == 2 * 60
+    assert run(FIGURE_6, System(plan=every(FIGURE_6, "GFGB", True))).step_ns == 152
 
 
 def test_activations_stay_and_workspaces_do_not() -> None:
@@ -63,14 +62,14 @@ def test_activations_stay_and_workspaces_do_not() -> None:
     # 60 bytes of parameters and gradients; behind them the second's forward pass has 5 + 7 + 4.
     # The first's backward pass has no activations of the second any more.
     step = run(profile, native(profile), check=True)
-    assert step.peak_bytes == 60 + 5 + 7 + 4 == gpu_bytes(profile, native(profile).plan)
+    assert step.peak_bytes["gpu"] == 60 + 5 + 7 + 4 == gpu_bytes(profile, native(profile).plan)
 
 
 def test_deepspeed_waits_for_buffers() -> None:
     # Of 30 and 20 ns, so that backward passes end at 90, 130 and 158, and the last copy at 168.
     step = run(FIGURE_6, deepspeed(FIGURE_6, 1000), check=True)
-    assert (step.total_ns, step.used_ns) == (168 + 12, 58)
-    assert step.peak_bytes == BUCKET_BYTES + 2 * 60
+    assert (step.step_ns, step.busy("gpu")) == (168 + 12, 58)
+    assert step.peak_bytes["gpu"] == BUCKET_BYTES + 2 * 60
 
 
 def test_a_ring_passes_on_what_is_copied() -> None:
@@ -78,7 +77,7 @@ def test_a_ring_passes_on_what_is_copied() -> None:
     # forward passes end at 200, and backward ones at 220, 230 and 238; gradients are in the first
     # GPU at 310, 370 and 400, and in the host's memory at 410.
     step = run(FIGURE_6, native(FIGURE_6, gpus=4), check=True)
-    assert (step.forward_ns, step.total_ns) == (200, 410 + 12)
+    assert (step.marks_ns["forward"], step.step_ns) == (200, 410 + 12)
     with pytest.raises(InvalidArgumentError, match="gpus is 2: expected 1 for a plan that writes"):
         System(plan=Plan(modes=("GFGB",), gradients_on_gpu=(False,)), gpus=2)
 

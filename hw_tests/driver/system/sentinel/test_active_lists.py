@@ -81,10 +81,10 @@ def test_a_period_of_many_steps_is_that_and_the_next() -> None:
     machine = with_fast(sum(each.nbytes for each in step.tensors) // 4)
     policy = partial(ActiveLists, period_ns=1, every_steps=5)
     whole = run(machine, step, policy, steps=30, record=True)
-    assert len(set(whole.step_ns)) == 12
-    slow_ns = whole.step_ns[0]
+    assert len(set(whole.steps_ns)) == 12
+    slow_ns = whole.steps_ns[0]
     step_ns = active_lists(step, machine, 5 * slow_ns, slow_ns)
-    assert step_ns == pytest.approx(mean(whole.step_ns[15:]))
+    assert step_ns == pytest.approx(mean(whole.steps_ns[15:]))
 
 
 def test_blocks_have_the_bytes_of_what_is_in_them() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sw_driver.system.sentinel.pages import original
-from sw_driver.system.sentinel.profiling import profile_of
+from sw_driver.system.sentinel.profiling import original, profile_of
 
 from .steps import a_step
 

@@ -36,7 +36,7 @@ ns from fast memory, 250 with the weights in slow memory; and it takes 100 ns to
 def test_a_chain_with_room_for_three_weights_runs_as_in_fast_memory() -> None:
     plan = planned(CHAIN, a_machine(400))
     assert plan.step_ns == 4 * 150
-    assert plan.outcome.step_ns[-2] == plan.step_ns
+    assert plan.outcome.steps_ns[-2] == plan.step_ns
     assert plan.interval_layers == 1
     assert plan.cases == (4, 0, 0)
     assert plan.moved_bytes == 2 * 4 * 100
@@ -123,7 +123,7 @@ def test_what_waits_to_leave_does_so_if_the_pool_needs_its_room() -> None:
     ops[1] = replace(ops[1], read_bytes=(10, 10))
     profile = StepProfile(step=replace(step, ops=tuple(ops)))
     plan = planned(profile, a_machine(900), lengths=[1])
-    assert plan.outcome.moves[-1] == {0: 400, 1: 600, 2: 600}
+    assert plan.outcome.moved_bytes == {0: 400, 1: 600, 2: 600}
 
 
 def test_tensors_that_are_not_packed_move_with_their_pages() -> None:
@@ -161,10 +161,10 @@ def test_each_late_interval_waits_or_not_as_is_better() -> None:
     assert (untested.step_ns, untested.cases) == (1580, (2, 0, 2))
     plan = planned(profile, machine, lengths=[1])
     assert (plan.step_ns, plan.cases) == (1310, (2, 0, 2))
-    assert plan.outcome.step_ns[-2] == plan.step_ns
+    assert plan.outcome.steps_ns[-2] == plan.step_ns
     assert plan.schedule.waits & {0, 1, 2, 3} == {0, 2}
     make = partial(Sentinel, schedule=untested.schedule, trial=1)
-    assert run(machine, profile.step, make).step_ns == (*untested.outcome.step_ns[:2], 1540)
+    assert run(machine, profile.step, make).steps_ns == (*untested.outcome.steps_ns[:2], 1540)
 
 
 def _random_step(random: Random) -> Trace:

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sw_driver.machine import Machine
+from sw_driver.system.clock import Event
+from sw_driver.system.engine import Engine
+from sw_driver.system.placing import FAST, SLOW, Lane, Placing, life
 from sw_driver.workload.trace import LASTING, Op, Tensor, Trace
-
-from ..clock import Event
-from ..engine import Engine
-from ..placing import FAST, SLOW, Lane, Placing, life
 
 __all__ = ["Foreseen", "Stretch", "belady", "settled", "worthwhile"]
 
