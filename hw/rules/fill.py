@@ -18,7 +18,7 @@ def fill(
 RULE = UpdateRule(
     name="fill",
     title="fill",
-    tensors={"y": "what is filled"},
+    tensors={"y": "filled tensor"},
     constants={
         "value": "value",
     },
