@@ -1,4 +1,4 @@
-"""A memory-node with its DRAM, for simulation."""
+"""Memory-node with its DRAM, for simulation."""
 
 from __future__ import annotations
 
