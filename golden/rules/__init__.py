@@ -117,7 +117,7 @@ class Reference:
             raise ValueError(f"the tensors have the shapes {shapes}, expected one and the same")
         self._expect("the tensors of a step", tensors, self.inputs)
         results = self.shares(tensors, constants)
-        self._expect("what the formula gives", results, (*self.outputs, *self.sums))
+        self._expect("the results of the formula", results, (*self.outputs, *self.sums))
         outputs = {name: results[name] for name in self.outputs}
         for name, result in outputs.items():
             if result.shape != shape:  # a constant

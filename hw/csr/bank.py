@@ -117,8 +117,8 @@ class CsrBank(wiring.Component):
                 )
             if len(register.places) > 1 and any(field.sw_writable for field in register.fields):
                 raise ValueError(
-                    f"register {register.name!r}, of which hardware shows one at a time, must be "
-                    "written by hardware alone"
+                    f"register {register.name!r} is at several offsets, so software must not write "
+                    "it: make its fields read-only in the register map"
                 )
             for field in register.fields:
                 if _is_constant(field):

@@ -39,7 +39,7 @@ def _check_clock(tck_ps: int, allow_nonstandard: bool) -> None:
         check_int("tck_ps", tck_ps, 1, 1_000_000)
     elif not (is_int(tck_ps) and SHORTEST_TCK_PS <= tck_ps <= LONGEST_TCK_PS):
         raise ValueError(
-            f"tck_ps must be an integer from {SHORTEST_TCK_PS} to {LONGEST_TCK_PS}, as of every "
+            f"tck_ps must be an integer from {SHORTEST_TCK_PS} to {LONGEST_TCK_PS}, as in every "
             f"DDR4, got {tck_ps!r}: give one of these, or set allow_nonstandard=true"
         )
 
@@ -78,8 +78,8 @@ class DramPart:
         check_int("bin_ps", self.bin_ps, least_ps, 1_000_000)
         if not self.allow_nonstandard and (wrong := self._against_the_standard()):
             raise ValueError(
-                f"{'; '.join(wrong)}: no DDR4 of {self.density_gbit} Gbit x{self.width_bits} with "
-                f"tck_ps {self.timing.tck_ps} is so (JESD79-4). Leave out what need not be given, "
+                f"{'; '.join(wrong)}: JESD79-4 has no such DDR4 of {self.density_gbit} Gbit "
+                f"x{self.width_bits} with tck_ps {self.timing.tck_ps}. Leave out these numbers, "
                 "choose another part, or set allow_nonstandard=true"
             )
         object.__setattr__(self, "name", honest_name(self, PARTS))

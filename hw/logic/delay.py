@@ -68,9 +68,9 @@ class Delay(wiring.Component):
             m.d.comb += self.o.eq(value)
             return m
 
-        # Each cycle reads a slot before it is written again. The last two cycles of the delay are
-        # the read register and one more register: a block RAM takes most of a cycle to give its
-        # word, and arithmetic follows.
+        # A slot is read in the cycle in which it is written again. The last two cycles of the delay
+        # are the read register and one more register: a block RAM takes most of a cycle to give
+        # its word, and arithmetic follows.
         depth = self._cycles - 2
         slot = Signal(range(depth))
         # A depth that is a power of two spares simulators a bounds check; the rest stays unused.

@@ -268,7 +268,7 @@ class _Writer:
                 text, width = self._inlined[net]
                 end = at + width
                 if end > len(value):
-                    raise AssertionError(f"a part of {text!r} is asked for, which has no name")
+                    raise AssertionError(f"a part of {text!r} is needed, but {text!r} has no name")
                 self._reads += 1
                 yield text, True
             else:
