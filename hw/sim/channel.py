@@ -45,12 +45,12 @@ class SimulatedChannel(wiring.Component):
     link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
         The host.
     dram : Out(signature)
-        The commands that the controller gives the DRAM, to look at: those members of
+        Commands from the controller to the DRAM, for observation: members of
         :class:`~hw.dram.interface.DramSignature`.
     read_done : Out(1)
         See :class:`~hw.axdimm.arbiter.Arbiter`.
     idle : Out(1)
-        See :class:`~hw.axdimm.channel.Channel`; then all that was written is in the DRAM.
+        See :class:`~hw.axdimm.channel.Channel`; all written data is in the DRAM then.
     violation, violation_code, violation_tck : Out
         See :class:`~hw.sim.dram_device.DramDevice`.
     """

@@ -74,12 +74,12 @@ class DramDevice(wiring.Component):
     dram : In(signature)
         Commands in any of the four slots.
     violation : Out(1)
-        Set from the cycle after the first violation until reset; a line on the standard output
-        tells which one. The simulation must be considered failed.
+        Set from the cycle after the first violation until reset. A line on the standard output
+        names the violation. The simulation has failed then.
     violation_code : Out(8)
-        A :class:`Violation`.
+        Value of :class:`Violation`.
     violation_tck : Out(48)
-        When the first violation was, in tCK since the end of reset.
+        Time of the first violation, in tCK since the end of reset.
     """
 
     def __init__(

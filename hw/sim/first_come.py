@@ -31,9 +31,9 @@ class FirstComeMerge(wiring.Component):
     Members
     -------
     managers : In(axi), two
-        Those who begin bursts.
+        Managers that begin bursts.
     subordinate : Out(axi)
-        What serves them.
+        Port that serves their bursts.
     """
 
     def __init__(self, axi: AXI4Signature) -> None:

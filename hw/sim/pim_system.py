@@ -77,11 +77,11 @@ class SimulatedVault(wiring.Component):
     Members
     -------
     i, o, idle
-        As those of :class:`~hw.pim.vault.controller.VaultController`.
+        Members of :class:`~hw.pim.vault.controller.VaultController`.
     violation : Out(1)
-        As that of :class:`~hw.sim.vault_device.VaultDevice`.
+        Member of :class:`~hw.sim.vault_device.VaultDevice`.
     commands : Out(:class:`~hw.pim.vault.interface.VaultCommandsSignature`)
-        What the controller tells the device, to be watched.
+        Commands from the controller to the device, for observation.
     """
 
     def __init__(

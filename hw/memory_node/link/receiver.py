@@ -159,7 +159,7 @@ class LinkReceiver(wiring.Component):
 
     def _asks(self, m: Any, *, wrong: Any, come: Any) -> Any:
         """Return whether the next flit must request all flits from the expected one on."""
-        again, requested = Signal(), Signal()
+        again, requested = Signal(), Signal(name="asked")
         waited = Signal(range(self._config.retry_cycles))
         with m.If(come):
             m.d.sync += [requested.eq(0), again.eq(0)]
