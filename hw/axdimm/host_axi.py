@@ -34,9 +34,9 @@ _RUN_BEATS = 32
 class HostAxiSignature(AXI4Signature):
     """AXI4 of a channel's host, as the host sees it, with 512 data bits.
 
-    Bursts are INCR of 1 to 256 beats that do not cross 4 KB, FIXED of 1 to 16 beats, or WRAP of
-    2, 4, 8 or 16 beats from a multiple of the size. Sizes are 1 to 64 bytes. Any other burst gets
-    SLVERR and changes nothing.
+    It serves these bursts, of sizes from 1 to 64 bytes: INCR of 1 to 256 beats that do not cross
+    4 KB; FIXED of 1 to 16 beats; WRAP of 2, 4, 8 or 16 beats from a multiple of the size. Any other
+    burst gets SLVERR and changes nothing.
     """
 
     def __init__(self, *, address_width: int) -> None:
@@ -57,9 +57,9 @@ class BurstBeats(wiring.Component):
     """Takes bursts apart: the line of each beat (IHI 0022E, A3.4.1), one a cycle.
 
     It takes all lengths, sizes up to a line, and kinds of bursts. It marks the beats of an invalid
-    burst as ``bad``: a larger size, a reserved kind, an INCR that crosses 4 KB, a FIXED of more
-    than 16 beats, a WRAP of other than 2, 4, 8 or 16 beats or from an address that is no multiple
-    of the size.
+    burst as ``bad``. Such a burst has a larger size or a reserved kind; it is an INCR that crosses
+    4 KB, a FIXED of more than 16 beats, or a WRAP of other than 2, 4, 8 or 16 beats. So is a WRAP
+    from an address that is no multiple of the size.
 
     Parameters
     ----------

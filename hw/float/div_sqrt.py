@@ -18,8 +18,8 @@ class FloatDivSqrt(wiring.Component):
     """``a / b`` or the square root of ``a``, a bit a cycle, with one subtractor.
 
     Results are those of :class:`~hw.float.div.FloatDiv` and :class:`~hw.float.sqrt.FloatSqrt`. For
-    FP32 they take 29 or 30 cycles, 2 if an operand is a zero, an infinity or a NaN, and one more
-    for each place that a subnormal number is shifted.
+    FP32 they take 29 or 30 cycles, or 2 if an operand is a zero, an infinity or a NaN. Each place
+    that a subnormal number is shifted takes one more.
 
     Parameters
     ----------

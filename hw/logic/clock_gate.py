@@ -26,14 +26,14 @@ class ClockGate(wiring.Component):
     the cycle, as for a clock-enable. ``enable`` must come from registers of ``sync``, without
     inputs of the chip: it has to be stable before the clock rises.
 
-    Data may pass between ``sync`` and the gated domain in both directions without
-    synchronizers: each rising edge of ``gated`` *is* an edge of ``sync``, on the FPGA by the
-    balanced clock network (BUFGCE beside the BUFG of the same clock) and in simulation because
-    of how Verilog orders events. There the gated edge follows the edge of ``clk`` within the
-    same active region (the gate has only a continuous and a blocking assignment), and registers
-    change in the nonblocking region, which runs when no active event is left; so registers of
-    both domains sample values from before the edge, however many assignments and ports each
-    clock passes through. A model of a cell must not use a nonblocking assignment in it.
+    Data may pass between ``sync`` and the gated domain in both directions without synchronizers,
+    because each rising edge of ``gated`` *is* an edge of ``sync``. On the FPGA the balanced clock
+    network ensures it (BUFGCE beside the BUFG of the same clock). In simulation the order of
+    Verilog events does. The gated edge follows the edge of ``clk`` within the same active region,
+    since the gate has only a continuous and a blocking assignment. Registers change in the
+    nonblocking region, which runs when no active event is left. So registers of both domains sample
+    values from before the edge, for any number of assignments and ports in each clock's way. A
+    model of a cell must therefore not use a nonblocking assignment for the clock.
 
     The cell depends on the target: see
     :attr:`VerilogPlatform.clock_gate_cell <hw.verilog.writer.VerilogPlatform.clock_gate_cell>`.
