@@ -1,0 +1,1 @@
+"""Golden models of the hardware, written from the specification."""

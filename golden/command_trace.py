@@ -1,10 +1,10 @@
-"""Checks traces of DRAM commands against tables of minimum distances between two commands.
+"""Checker of DRAM command traces against tables of minimum distances between two commands.
 
-A trace is one header line ``# nearmem KIND trace v1 preset=NAME …`` with the figures of the part,
-one line of column names ``tck,MEMORY,command,GROUP,bank,row,column``, then one command a line in
-the order of time. What the memories (channels, vaults) and the groups of their banks are called
-depends on the kind. The header's figures count, not those of the name. It has all of the timing, or
-none if a known part's holds; of the geometry it may leave out what is a known part's. ``tck``
+A trace has one header line ``# nearmem KIND trace v1 preset=NAME …`` with the figures of the part.
+Then comes a line of column names ``tck,MEMORY,command,GROUP,bank,row,column``, then one command a
+line in the order of time. The kind gives the names of the memories (channels, vaults) and of the
+groups of their banks. The header's figures count, not those of the named part. It has all of the
+timing, or none if a known part's holds; it may leave out the geometry of a known part. ``tck``
 counts clocks of the memory from the end of its reset. ACT carries a row, reads and writes a column
 and, if the recorder knows it, the row; REF and PREA carry no bank.
 """
@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 BURST_CLOCKS = 4
-"""Clocks that the data of a burst take: eight transfers (BL8) at double data rate."""
+"""Clocks that the data of a burst takes: eight transfers (BL8) at double data rate."""
 
 MEMORY, GROUP, BANK = range(3)
-"""Scopes of a rule: how much of (group, bank) two commands share."""
+"""Scopes of a rule: the part of (group, bank) that two commands share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class TimingTable:
 
 @dataclass(frozen=True)
 class Rule:
-    """``later`` comes at least ``clocks`` after the ``nth`` last of ``earlier`` in its scope."""
+    """Minimum distance: ``later`` is ``clocks`` after the ``nth`` last of ``earlier`` in scope."""
 
     name: str
     earlier: Sequence[str]
@@ -78,7 +78,7 @@ class Rule:
 
 
 def _distances(table: TimingTable, commands: Sequence[str]) -> Iterable[Rule]:
-    """The rules of activates, reads, writes and refreshes, alike for all kinds."""
+    """Yield the rules of activates, reads, writes and refreshes that all kinds share."""
     reads = [name for name in commands if name.startswith("RD")]
     writes = [name for name in commands if name.startswith("WR")]
     act, ref = ("ACT",), ("REF",)
@@ -88,9 +88,9 @@ def _distances(table: TimingTable, commands: Sequence[str]) -> Iterable[Rule]:
     yield Rule("tRRD_L", act, act, GROUP, table.t_rrd_l)
     yield Rule("tFAW", act, act, MEMORY, table.t_faw, nth=4)
     yield Rule("tRCD", act, (*reads, *writes), BANK, table.t_rcd)
-    for each in (reads, writes):
-        yield Rule("tCCD_S", each, each, MEMORY, table.t_ccd_s)
-        yield Rule("tCCD_L", each, each, GROUP, table.t_ccd_l)
+    for names in (reads, writes):
+        yield Rule("tCCD_S", names, names, MEMORY, table.t_ccd_s)
+        yield Rule("tCCD_L", names, names, GROUP, table.t_ccd_l)
     yield Rule("tWTR_S", writes, reads, MEMORY, table.written + table.t_wtr_s)
     yield Rule("tWTR_L", writes, reads, GROUP, table.written + table.t_wtr_l)
     # The bus turns in one clock and the write preamble takes another.
@@ -99,7 +99,7 @@ def _distances(table: TimingTable, commands: Sequence[str]) -> Iterable[Rule]:
 
 @dataclass(frozen=True)
 class TraceViolation:
-    """A rule that a command broke."""
+    """Rule that a command broke."""
 
     tck: int
     rule: str
@@ -107,25 +107,24 @@ class TraceViolation:
 
 
 class _Bound(NamedTuple):
-    """A command in a place: its rules, each with the times it looks at, and its own times."""
+    """Rules of a command in a place, each with the times it looks at, and the command's times."""
 
     rules: list[tuple[Rule, deque[int]]]
     own: list[deque[int]]
 
 
 class RuleChecker:
-    """Follows the commands of one memory; :attr:`violations` collects what they break.
+    """Checker that follows the commands of one memory and collects :attr:`violations`.
 
-    Commands are given in the order of time, from clock 0 at the end of reset, when all banks are
-    closed.
+    Commands come in the order of time, from clock 0 at the end of reset, when all banks are closed.
 
     Parameters
     ----------
-    table: the figures of the part.
-    banks: groups of banks, and banks in each.
-    columns: what a read or write may carry.
-    commands: the names of the commands that there are; RDA and WRA precharge their bank.
-    rules: those of the kind, besides what all kinds have.
+    table: figures of the part.
+    banks: number of groups of banks, and of banks in each.
+    columns: columns that a read or write may carry.
+    commands: names of all commands; RDA and WRA precharge their bank.
+    rules: rules of the kind, besides those of all kinds.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class RuleChecker:
         self.violations: list[TraceViolation] = []
         self.counts: Counter[str] = Counter()
         self.longest_refresh_gap = 0
-        """Largest distance in clocks of two REF commands, or of the first from the end of reset."""
+        """Largest distance of two REFs, or of the first from the end of reset, in clocks."""
         self._table = table
         self._banks = banks
         self._columns = columns
@@ -167,7 +166,7 @@ class RuleChecker:
         row: int | None = None,
         column: int | None = None,
     ) -> None:
-        """The command ``name`` at clock ``tck``; ``ValueError`` for what is no command."""
+        """Check the command ``name`` at clock ``tck``; raise ``ValueError`` for no command."""
         bound = self._bound.get((name, group, bank)) or self._bind(tck, name, group, bank)
         self.counts[name] += 1
         self._require(tck > self._last, tck, "order of time", name)
@@ -196,7 +195,7 @@ class RuleChecker:
             self._column(tck, name, (group, bank), row, column)
 
     def _bind(self, tck: int, name: str, group: int, bank: int) -> _Bound:
-        """Looks up once what a command in a place depends on."""
+        """Look up, once, the rules and times that a command in a place depends on."""
         if name not in self._rules:
             raise ValueError(f"tCK {tck}: unknown command {name!r}")
         if not (0 <= group < self._banks[0] and 0 <= bank < self._banks[1]):
@@ -213,11 +212,11 @@ class RuleChecker:
         return bound
 
     def finish(self, tck: int) -> None:
-        """Ends the trace at clock ``tck``: no refresh may be overdue there."""
+        """End the trace at clock ``tck``, where no refresh may be overdue."""
         raise NotImplementedError
 
     def _refresh(self, tck: int) -> None:
-        """Checks the distance of a refresh from those before it."""
+        """Check the distance of a refresh from those before it."""
         raise NotImplementedError
 
     def _require(self, fulfilled: bool, tck: int, rule: str, command: str) -> None:
@@ -243,28 +242,28 @@ class RuleChecker:
 
 @dataclass
 class TraceReport:
-    """What a trace shows."""
+    """Result of checking a trace."""
 
     preset: str
     violations: list[TraceViolation] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """Commands by name, over all memories."""
     longest_refresh_gap: int = 0
-    """Largest distance in clocks of two REF commands, over all memories."""
+    """Largest distance of two REF commands, over all memories, in clocks."""
     last_tck: int = 0
 
 
 _Table = TypeVar("_Table", bound=TimingTable)
 
-_TIMING = [each.name for each in fields(TimingTable) if each.name != "rows"]
+_TIMING = [item.name for item in fields(TimingTable) if item.name != "rows"]
 
 
 def _described_part(
     tables: Mapping[str, _Table], preset: str, settings: Mapping[str, str]
 ) -> _Table:
-    """The part of a header: its figures, and what it leaves out of the known part ``preset``."""
+    """Return the part of a header: its figures, completed from the known part ``preset``."""
     kind = type(next(iter(tables.values())))
-    names = [each.name for each in fields(kind)]
+    names = [item.name for item in fields(kind)]
     given = {name: settings[name] for name in names if name in settings}
     for name, text in given.items():
         if not text.isdecimal() or int(text) == 0:
@@ -288,11 +287,10 @@ def check_lines(
     tables: Mapping[str, _Table],
     checker: Callable[[_Table], RuleChecker],
 ) -> TraceReport:
-    """Checks a whole trace, given as its lines; each memory by itself, up to its last command.
+    """Check a trace, given as its lines; each memory by itself, up to its last command.
 
-    A memory's clock may stand still while others run, so refreshes are demanded of it only as
-    long as it gives commands. ``columns`` are the names of the second line, ``tables`` the known
-    parts.
+    A memory's clock may stand still while others run, so it must refresh only until its last
+    command. ``columns`` are the names of the second line, ``tables`` the known parts.
 
     Raises ``ValueError`` for a malformed trace or a part that is neither known nor described.
     """
@@ -313,19 +311,23 @@ def check_lines(
         try:
             tck, memory, name, group, bank, row, column = line.rstrip("\n").split(",")
             at, place = int(tck), (int(group or 0), int(bank or 0))
-            told = [int(each) if each else None for each in (row, column)]
+            row_and_column = [
+                int(field_text) if field_text else None for field_text in (row, column)
+            ]
         except ValueError:
             raise ValueError(
                 f"line {number} is {line!r}: expected {columns}, in integers"
             ) from None
         if memory not in checkers:
             checkers[memory] = checker(part)
-        checkers[memory].command(at, name, *place, *told)
+        checkers[memory].command(at, name, *place, *row_and_column)
         ends[memory] = at
     report.last_tck = max(ends.values(), default=0)
-    for memory, each in checkers.items():
-        each.finish(ends[memory])
-        report.violations += each.violations
-        report.counts += each.counts
-        report.longest_refresh_gap = max(report.longest_refresh_gap, each.longest_refresh_gap)
+    for memory, memory_checker in checkers.items():
+        memory_checker.finish(ends[memory])
+        report.violations += memory_checker.violations
+        report.counts += memory_checker.counts
+        report.longest_refresh_gap = max(
+            report.longest_refresh_gap, memory_checker.longest_refresh_gap
+        )
     return report

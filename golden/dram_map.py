@@ -18,7 +18,7 @@ COLUMNS_PER_LINE = 8
 
 
 class DramLocation(NamedTuple):
-    """Where a line is; ``column`` is that of its first transfer, a multiple of 8."""
+    """Location of a line; ``column`` is that of its first transfer, a multiple of 8."""
 
     bank_group: int
     bank: int
@@ -28,7 +28,7 @@ class DramLocation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DramAddressMap:
-    """Byte addresses of one channel to places in its DRAM. All four numbers are powers of two."""
+    """Map from byte addresses of one channel to its DRAM; all four numbers are powers of two."""
 
     bank_groups: int
     banks_per_group: int
@@ -37,6 +37,7 @@ class DramAddressMap:
 
     @property
     def lines_per_row(self) -> int:
+        """64-byte lines of a row of one bank."""
         return self.columns // COLUMNS_PER_LINE
 
     @property
@@ -46,10 +47,11 @@ class DramAddressMap:
 
     @property
     def capacity_bytes(self) -> int:
+        """Bytes of the channel."""
         return self.lines * LINE_BYTES
 
     def decode(self, address: int) -> DramLocation:
-        """Where the byte ``address`` is; ``ValueError`` beyond the capacity."""
+        """Return the location of the byte ``address``; raise ``ValueError`` beyond the capacity."""
         if not 0 <= address < self.capacity_bytes:
             raise ValueError(f"address must be from 0 to {self.capacity_bytes - 1}, got {address}")
         rest, group_low = divmod(address // LINE_BYTES, 2)

@@ -1,4 +1,4 @@
-"""Checks a trace of DDR4 commands against the rules of JESD79-4, independently of the hardware.
+"""Checker of DDR4 command traces against the rules of JESD79-4, independent of the hardware.
 
 The tables below are in nanoseconds and clocks as the standard gives them, by speed bin, die
 density and page size; the numbers of clocks are computed from them. For traces see
@@ -24,15 +24,15 @@ from golden.command_trace import (
 __all__ = ["PARTS", "CommandChecker", "DramTimingTable", "check_trace"]
 
 MAX_POSTPONED = 8
-"""Refreshes that may be postponed or pulled in (JESD79-4, refresh command)."""
+"""Maximum number of refreshes postponed, and pulled in (JESD79-4, refresh command)."""
 
 MAX_REFRESHES_IN_TWO_INTERVALS = 16
-"""REF commands that may come within 2 x tREFI (JESD79-4, refresh command)."""
+"""Maximum number of REF commands within 2 x tREFI (JESD79-4, refresh command)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Speed:
-    """A speed grade, without its bins: (clocks, picoseconds) means the larger of the two."""
+    """Speed grade, without its bins; (clocks, picoseconds) means the larger of the two."""
 
     tck_ps: int
     cwl: int
@@ -58,7 +58,7 @@ _T_RTP = (4, 7500)
 _T_REFI_PS = 7_800_000
 _T_RFC1_PS = {2: 160_000, 4: 260_000, 8: 350_000, 16: 550_000}
 
-# From 1866 and from 2400 on these do not change any more.
+# These stay the same from 1866 and from 2400 on.
 _RRD_S_OF_2K = (4, 5300)
 _RRD_L_1866 = _by_page((4, 5300), (4, 5300), (4, 6400))
 _RRD_L_2400 = _by_page((4, 4900), (4, 4900), (4, 6400))
@@ -144,13 +144,13 @@ _BINS = {
 
 
 def _clocks(picoseconds: int, tck_ps: int) -> int:
-    """Clocks that a duration takes, by the rounding algorithm of JESD79-4 (factor 0.974)."""
+    """Return the clocks that a duration takes, rounded as in JESD79-4 (factor 0.974)."""
     return (picoseconds * 1000 // tck_ps + 974) // 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class DramTimingTable(TimingTable):
-    """What the checker needs to know of a part."""
+    """Times and geometry of a part, for the checker."""
 
     bank_groups: int
     banks_per_group: int
@@ -192,7 +192,7 @@ def _part(bin_name: str, density_gbit: int, width: int) -> DramTimingTable:
 
 
 def _tiny() -> DramTimingTable:
-    """A part of no standard: few rows, frequent refreshes (160 ns every 2 us), for tests."""
+    """Return a non-standard part for tests: few rows, frequent refreshes (160 ns every 2 us)."""
     return replace(
         _part("1600K", 16, 8),
         rows=4,
@@ -225,7 +225,7 @@ _COMMANDS = ("ACT", "PRE", "PREA", "RD", "WR", "REF")
 
 def _rules(part: DramTimingTable, refresh: bool) -> Iterable[Rule]:
     for name, scope in (("PRE", BANK), ("PREA", MEMORY)):
-        # Of a bank that has been precharged before, PREA comes late enough anyway.
+        # A bank that was already precharged needs no rule here: PREA then comes late enough.
         yield Rule("tRAS", ("ACT",), (name,), scope, part.t_ras)
         yield Rule("tRTP", ("RD",), (name,), scope, part.t_rtp)
         yield Rule("tWR", ("WR",), (name,), scope, part.written + part.t_wr)
@@ -252,7 +252,7 @@ class CommandChecker(RuleChecker):
             rules=_rules(part, refresh),
         )
         self.refresh = refresh
-        # Refreshes that fell due less those given; the intervals up to ``_intervals`` are in it.
+        # Refreshes due less those issued, counted up to the interval ``_intervals``.
         self._owed = 0
         self._intervals = 0
 
@@ -267,7 +267,7 @@ class CommandChecker(RuleChecker):
             self._require(tck - self._last_ref <= longest, tck, "tREFI", "REF")
 
     def _fall_due(self, tck: int, command: str) -> None:
-        """Counts the refreshes that fell due before ``tck``."""
+        """Count the refreshes that fell due before ``tck``."""
         intervals = (tck - 1) // self._table.t_refi
         self._owed += intervals - self._intervals
         self._intervals = intervals
@@ -276,7 +276,7 @@ class CommandChecker(RuleChecker):
 
 
 def check_trace(lines: Iterable[str], *, refresh: bool = True) -> TraceReport:
-    """Checks the trace of a module, see :func:`golden.command_trace.check_lines`.
+    """Check the trace of a module; see :func:`golden.command_trace.check_lines`.
 
     ``refresh`` is that of :class:`CommandChecker`.
     """

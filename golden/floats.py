@@ -2,8 +2,8 @@
 
 Written from IEEE 754-2019: clause 3.4 (encoding), 4.3.1 (round to nearest, ties to even), 5.8
 (conversion to integers), 5.11 (comparison), 6.1 (infinities), 6.2 (NaN: here always the canonical
-quiet one, sign 0, only the top fraction bit), 6.3 (signs of zeros) and 9.6 (maximum). Slow and
-plain; for formats of 8 bits every operand pair can be tried.
+quiet one, sign 0, only the top fraction bit), 6.3 (signs of zeros) and 9.6 (maximum). It is slow
+and plain. For formats of 8 bits every operand pair can be tried.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class BinaryFormat:
-    """A binary interchange format with ``exponent_bits`` and ``fraction_bits``.
+    """Binary interchange format with ``exponent_bits`` and ``fraction_bits``.
 
-    Without ``subnormals``, which the standard does not have, operations take subnormal operands as
-    zeros of the same sign, and where the exact result is not zero and its magnitude less than the
-    least normal number's, the result is a zero of its sign.
+    The standard always has ``subnormals``. Without them operations take subnormal operands as
+    zeros of the same sign. A result that is not zero, but less in magnitude than the smallest
+    normal number, becomes a zero of its sign.
     """
 
     exponent_bits: int
@@ -55,28 +55,28 @@ class BinaryFormat:
         return 2 - (1 << (self.exponent_bits - 1))
 
     def split(self, bits: int) -> tuple[int, int]:
-        """The sign of ``bits``, and the bits of the magnitude."""
+        """Return the sign of ``bits``, and the bits of the magnitude."""
         place = self.exponent_bits + self.fraction_bits
         return bits >> place, bits & ((1 << place) - 1)
 
     def join(self, sign: int, magnitude: int) -> int:
-        """The bits with that sign and magnitude: the inverse of :meth:`split`."""
+        """Return the bits with a sign and magnitude: the inverse of :meth:`split`."""
         return sign << (self.exponent_bits + self.fraction_bits) | magnitude
 
     def is_nan(self, bits: int) -> bool:
-        """Whether ``bits`` are a NaN."""
+        """Return whether ``bits`` are a NaN."""
         return self.split(bits)[1] > self.infinity
 
     def is_infinite(self, bits: int) -> bool:
-        """Whether ``bits`` are an infinity."""
+        """Return whether ``bits`` are an infinity."""
         return self.split(bits)[1] == self.infinity
 
     def is_zero(self, bits: int) -> bool:
-        """Whether ``bits`` are a zero."""
+        """Return whether ``bits`` are a zero."""
         return self.split(bits)[1] == 0
 
     def value(self, bits: int) -> Fraction:
-        """The exact value of finite ``bits``."""
+        """Return the exact value of finite ``bits``."""
         sign, magnitude = self.split(bits)
         exponent, fraction = divmod(magnitude, 1 << self.fraction_bits)
         if exponent:
@@ -86,15 +86,17 @@ class BinaryFormat:
         return (-1) ** sign * fraction * Fraction(2) ** power
 
     def operand(self, bits: int) -> int:
-        """What an operation takes ``bits`` for."""
+        """Return ``bits`` as an operation takes them: a subnormal number may become a zero."""
         sign, magnitude = self.split(bits)
         if not self.subnormals and magnitude < 1 << self.fraction_bits:
             return self.join(sign, 0)
         return bits
 
     def round(self, sign: int, value: Fraction) -> int:
-        """The bits of ``value`` (positive or zero) with ``sign``, rounded to nearest even or
-        flushed."""
+        """Return the bits of ``value`` (positive or zero) with ``sign``.
+
+        They are rounded to nearest even, or flushed.
+        """
         if not value or (not self.subnormals and value < Fraction(2) ** self.emin):
             return self.join(sign, 0)
         binade = value.numerator.bit_length() - value.denominator.bit_length()
@@ -108,7 +110,7 @@ class BinaryFormat:
 
 
 def add(form: BinaryFormat, a: int, b: int) -> int:
-    """``a + b``; operands and result are bits."""
+    """Return ``a + b``; operands and result are bits."""
     a, b = form.operand(a), form.operand(b)
     if form.is_nan(a) or form.is_nan(b):
         return form.nan
@@ -126,7 +128,7 @@ def add(form: BinaryFormat, a: int, b: int) -> int:
 
 
 def mul(form: BinaryFormat, a: int, b: int) -> int:
-    """``a * b``; operands and result are bits."""
+    """Return ``a * b``; operands and result are bits."""
     a, b = form.operand(a), form.operand(b)
     sign = form.split(a)[0] ^ form.split(b)[0]
     if form.is_nan(a) or form.is_nan(b):
@@ -139,7 +141,7 @@ def mul(form: BinaryFormat, a: int, b: int) -> int:
 
 
 def div(form: BinaryFormat, a: int, b: int) -> int:
-    """``a / b``; operands and result are bits."""
+    """Return ``a / b``; operands and result are bits."""
     a, b = form.operand(a), form.operand(b)
     sign = form.split(a)[0] ^ form.split(b)[0]
     if form.is_nan(a) or form.is_nan(b):
@@ -154,7 +156,7 @@ def div(form: BinaryFormat, a: int, b: int) -> int:
 
 
 def sqrt(form: BinaryFormat, a: int) -> int:
-    """The square root of ``a``; operand and result are bits."""
+    """Return the square root of ``a``; operand and result are bits."""
     a = form.operand(a)
     sign, _ = form.split(a)
     if form.is_nan(a):
@@ -166,7 +168,7 @@ def sqrt(form: BinaryFormat, a: int) -> int:
     if form.is_infinite(a):
         return a
     value = form.value(a)
-    # The root to more places than the format has; if it is not exact, a little more than that
+    # Take the root to more places than the format has. If it is inexact, add half a place: the sum
     # lies on the same side of every number and midpoint of the format as the root itself.
     places = 2 * (form.fraction_bits + 4) + abs(value.numerator.bit_length()
                                                 - value.denominator.bit_length())  # fmt: skip
@@ -179,18 +181,18 @@ def sqrt(form: BinaryFormat, a: int) -> int:
 
 
 def maximum(form: BinaryFormat, a: int, b: int) -> int:
-    """The larger of ``a`` and ``b``, of zeros the positive one; operands and result are bits."""
+    """Return the larger of ``a`` and ``b``, +0 of two zeros; operands and result are bits."""
     a, b = form.operand(a), form.operand(b)
     if form.is_nan(a) or form.is_nan(b):
         return form.nan
     if not form.split(a)[0] and not form.split(b)[0]:
         return max(a, b)
-    # With a sign that is set, the smaller bits are the larger number, and a clear sign wins.
+    # If a sign is set, the smaller bits are the larger number, and a clear sign wins.
     return min(a, b)
 
 
 def sign(form: BinaryFormat, a: int) -> int:
-    """1 with the sign of ``a``, a zero as it is; operand and result are bits."""
+    """Return 1 with the sign of ``a``, or a zero as it is; operand and result are bits."""
     a = form.operand(a)
     if form.is_nan(a):
         return form.nan
@@ -200,13 +202,13 @@ def sign(form: BinaryFormat, a: int) -> int:
 
 
 def compare(form: BinaryFormat, a: int, b: int) -> int:
-    """1 if ``a < b``, 2 if ``a == b``, else 0; operands are bits."""
+    """Return 1 if ``a < b``, 2 if ``a == b``, else 0; operands are bits."""
     a, b = form.operand(a), form.operand(b)
     if form.is_nan(a) or form.is_nan(b):
         return 0
 
     def place(bits: int) -> Fraction:
-        # An infinity is where the next binade would begin.
+        # An infinity counts as the start of the next binade.
         if form.is_infinite(bits):
             return (-1) ** form.split(bits)[0] * Fraction(2) ** (2 - form.emin)
         return form.value(bits)
@@ -215,15 +217,18 @@ def compare(form: BinaryFormat, a: int, b: int) -> int:
 
 
 def from_integer(form: BinaryFormat, a: int) -> int:
-    """The integer whose two's complement of the format's width is ``a``; the result is bits."""
+    """Return the bits of the integer with two's complement ``a``, as wide as the format."""
     sign, rest = form.split(a)
     value = rest - form.join(sign, 0)
     return form.round(sign, Fraction(abs(value)))
 
 
 def to_integer(form: BinaryFormat, a: int, b: int) -> int:
-    """``a`` to nearest even, or toward zero if ``b`` is odd, in two's complement of the format's
-    width: the integer next to it where it is too large, for a NaN the largest."""
+    """Return ``a`` as an integer, to nearest even, or toward zero if ``b`` is odd.
+
+    The result is a two's complement as wide as the format. Numbers that are too large give the
+    nearest integer in range, and a NaN gives the largest.
+    """
     a = form.operand(a)
     sign, _ = form.split(a)
     least = form.join(1, 0)

@@ -1,4 +1,4 @@
-"""Numbers of fewer bits than FP32's, bit for bit (``docs/formats.md``).
+"""Narrow formats of numbers, bit for bit (``docs/formats.md``).
 
 BF16 arrays are of ``uint16``, codes of ``uint8``, random words of ``uint16``. Rounding and NaN are
 as in :mod:`golden.rules`. Conversions keep subnormal numbers; quantizing and dequantizing keep or
@@ -40,9 +40,9 @@ __all__ = [
 ]
 
 BLOCK = 256
-"""Values that have a scale."""
+"""Values with a common scale."""
 TABLES = ("linear_signed", "linear_unsigned", "dynamic_signed", "dynamic_unsigned")
-"""What codes stand for."""
+"""Names of the tables of numbers that codes stand for."""
 _NAN = 0x7FC0
 _MASK = 0xFFFFFFFF
 
@@ -56,30 +56,33 @@ class Quantized:
 
 
 def from_bf16(values: NDArray[np.uint16]) -> Floats:
-    """FP32 of BF16, exactly."""
+    """Return FP32 values equal to BF16 values."""
     return canonical((values.astype(np.uint32) << 16).view(np.float32))
 
 
 def to_bf16(values: Floats) -> NDArray[np.uint16]:
-    """BF16 of FP32, rounded to nearest, ties to even."""
+    """Return FP32 values in BF16, rounded to nearest, ties to even."""
     bits = values.view(np.uint32)
-    # Just below a half, and a half where the last bit that stays is odd.
+    # Add a little less than half a unit, or half a unit if the last bit that stays is odd.
     return _upper_half(values, 0x7FFF + (bits >> 16 & 1))
 
 
 def to_bf16_stochastic(values: Floats, words: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """BF16 of FP32, away from zero with the probability of what is cut off, by random words."""
+    """Return FP32 values in BF16, rounded stochastically by random words.
+
+    The probability of rounding away from zero is the part that is cut off.
+    """
     return _upper_half(values, words)
 
 
 def _upper_half(values: Floats, addend: NDArray[Any]) -> NDArray[np.uint16]:
-    """No addend of 16 bits carries an infinity further, or a finite number beyond infinity."""
+    """Return the upper halves of sums; no 16-bit addend carries past an infinity or beyond it."""
     upper = (values.view(np.uint32) + addend.astype(np.uint32)) >> 16
     return np.where(np.isnan(values), _NAN, upper).astype(np.uint16)
 
 
 def random_words(count: int, seed: int, t: int) -> NDArray[np.uint16]:
-    """A random word for each of ``count`` parameters in step ``t``; ``seed`` has 64 bits."""
+    """Return a random word for each of ``count`` parameters in step ``t``; ``seed`` has 64 bits."""
     block = np.arange(-(-count // 8), dtype=np.uint64)
     words = philox((block & _MASK, block >> 32, t & _MASK, 0), (seed & _MASK, seed >> 32))
     return np.stack(words, axis=-1).astype("<u4").view("<u2").ravel()[:count]
@@ -87,7 +90,7 @@ def random_words(count: int, seed: int, t: int) -> NDArray[np.uint16]:
 
 @cache
 def table(name: str) -> Floats:
-    """What the 256 codes stand for, in increasing order, before they are scaled."""
+    """Return the numbers of the 256 codes, in increasing order, before scaling."""
     if name not in TABLES:
         raise ValueError(f"the table is {name!r}, expected one of {', '.join(TABLES)}")
     signed = name.endswith("_signed")
@@ -110,72 +113,72 @@ def table(name: str) -> Floats:
 
 @cache
 def thresholds(name: str) -> Floats:
-    """The 255 numbers halfway between neighbours of :func:`table`."""
-    values = table(name).astype(np.float64)  # whose sums are exact
+    """Return the 255 numbers halfway between neighbours of :func:`table`."""
+    values = table(name).astype(np.float64)  # their sums are exact
     return ((values[:-1] + values[1:]) / 2).astype(np.float32)
 
 
 def code_of_zero(name: str) -> int:
-    """The code of the table's zero."""
+    """Return the code of the table's zero."""
     return int(np.flatnonzero(table(name) == 0)[0])
 
 
 def quantize(values: Floats, name: str, subnormals: str = "kept") -> Quantized:
-    """Codes and scales of FP32 values. Raises ``ValueError`` for a block that is not full."""
+    """Return codes and scales of FP32 values; raise ``ValueError`` for a block that is not full."""
     if values.size % BLOCK:
         raise ValueError(
             f"{values.size} values do not fill blocks of {BLOCK}: append zeros, "
             f"{-values.size % BLOCK} of them"
         )
     blocks = canonical(values.reshape(-1, BLOCK).copy())
-    # Bits of magnitudes are ordered as the magnitudes are, and a NaN is above infinity.
+    # The bits of magnitudes have the order of the magnitudes, and a NaN is above infinity.
     scales = (blocks.view(np.uint32) & 0x7FFFFFFF).max(axis=1, initial=0).view(np.float32)
     with np.errstate(all="ignore"):
         reciprocals = np.float32(1) / scales
         normal = np.asarray(operand(blocks, subnormals) * reciprocals[:, None])
-    codes = np.searchsorted(thresholds(name), normal)  # how many are less
+    codes = np.searchsorted(thresholds(name), normal)  # number of smaller thresholds
     codes = np.where(np.isnan(normal), code_of_zero(name), codes)
     return Quantized(codes=codes.astype(np.uint8).ravel(), scales=scales)
 
 
 def dequantize(state: Quantized, name: str, subnormals: str = "kept") -> Floats:
-    """FP32 values of codes and scales."""
+    """Return the FP32 values of codes and scales."""
     with np.errstate(all="ignore"):
         values = operand(table(name)[state.codes.reshape(-1, BLOCK)], subnormals)
         return canonical(values * state.scales[:, None]).ravel()
 
 
 def decode(stored: Any, form: str, subnormals: str = "kept") -> Floats:
-    """FP32 values of what memory holds in a format: ``fp32``, ``bf16``, or a table."""
+    """Return the FP32 values of data in a format: ``fp32``, ``bf16``, or a table."""
     if form == "fp32":
         return stored
     return from_bf16(stored) if form == "bf16" else dequantize(stored, form, subnormals)
 
 
 def encode(values: Floats, form: str, subnormals: str = "kept") -> Any:
-    """What memory holds of FP32 values in a format of :func:`decode`, rounded to nearest."""
+    """Return FP32 values in a format of :func:`decode`, rounded to nearest."""
     if form == "fp32":
         return values
     return to_bf16(values) if form == "bf16" else quantize(values, form, subnormals)
 
 
 def packed(tensors: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Tensors as they lie in memory: of states of 8 bits the codes, and the ``scales`` of all."""
-    states = {name: each for name, each in tensors.items() if isinstance(each, Quantized)}
-    found = {**tensors, **{name: each.codes for name, each in states.items()}}
+    """Return tensors as in memory: codes of 8-bit states, and the ``scales`` of all."""
+    states = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, Quantized)}
+    arrays = {**tensors, **{name: state.codes for name, state in states.items()}}
     if states:
-        found["scales"] = np.stack([each.scales for each in states.values()], axis=1).ravel()
-    return found
+        arrays["scales"] = np.stack([state.scales for state in states.values()], axis=1).ravel()
+    return arrays
 
 
 def unpacked(tensors: Mapping[str, NDArray[Any]], states: Sequence[str]) -> dict[str, Any]:
-    """What :func:`packed` was given: ``states`` names those that are of 8 bits."""
-    found: dict[str, Any] = dict(tensors)
-    scales = found.pop("scales", None)
+    """Return the tensors that :func:`packed` was given; ``states`` names those of 8 bits."""
+    arrays: dict[str, Any] = dict(tensors)
+    scales = arrays.pop("scales", None)
     for place, name in enumerate(states):
         assert scales is not None
-        found[name] = Quantized(codes=found[name], scales=scales[place :: len(states)])
-    return found
+        arrays[name] = Quantized(codes=arrays[name], scales=scales[place :: len(states)])
+    return arrays
 
 
 def step(
@@ -189,22 +192,22 @@ def step(
     copy: str = "none",
     skip_not_finite: bool = False,
 ) -> tuple[dict[str, Any], int]:
-    """The outputs of a step as memory holds them, and how many gradients are not finite.
+    """Return the outputs of a step as in memory, and the number of gradients that are not finite.
 
     Parameters
     ----------
     tensors
-        As memory holds them: FP32, BF16, or :class:`Quantized`.
+        Tensors as in memory: FP32, BF16, or :class:`Quantized`.
     formats
-        That of each tensor, as :func:`decode` takes it; without one it is FP32. An output is
-        written in the format in which it is read; in BF16, stochastically.
+        Format of each tensor, as :func:`decode` takes it; FP32 by default. An output is written in
+        the format in which it is read; in BF16 it is rounded stochastically.
     t, seed
-        Of the random words.
+        Step and seed of the random words.
     copy
-        The format, ``fp32`` or ``bf16``, of another output, ``p_copy``: the new parameters, rounded
-        to nearest. ``none``: there is none.
+        Format, ``fp32`` or ``bf16``, of another output, ``p_copy``: the new parameters, rounded to
+        nearest. ``none`` leaves it out.
     skip_not_finite
-        If a gradient is not finite, outputs stay as they are, and there is no copy.
+        Keep the outputs as they are, and make no copy, if a gradient is not finite.
     """
     form = {name: formats.get(name, "fp32") for name in model.inputs}
     loaded = {name: decode(tensors[name], form[name], model.subnormals) for name in model.inputs}

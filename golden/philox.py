@@ -8,7 +8,7 @@ __all__ = ["philox"]
 
 
 def philox(counter: tuple[Any, Any, Any, Any], key: tuple[int, int]) -> tuple[Any, Any, Any, Any]:
-    """Four words of 32 bits of a counter of four and a key of two.
+    """Return four random words of 32 bits from a counter of four words and a key of two.
 
     A word of the counter is an integer or an array of ``uint64``, and so are the results.
     """

@@ -1,0 +1,1 @@
+"""Near-memory training hardware in Amaranth."""

@@ -15,7 +15,32 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DONE = ()
+DONE = (
+    "golden/__init__.py",
+    "golden/command_trace.py",
+    "golden/dram_map.py",
+    "golden/dram_timing.py",
+    "golden/floats.py",
+    "golden/memory_node",
+    "golden/narrow.py",
+    "golden/philox.py",
+    "golden/rules",
+    "hw/__init__.py",
+    "hw/axdimm",
+    "hw/axi",
+    "hw/csr",
+    "hw/dataflow",
+    "hw/dram",
+    "hw/float",
+    "hw/kernel",
+    "hw/logic",
+    "hw/memory_node",
+    "hw/narrow",
+    "hw/rules",
+    "hw/sim",
+    "hw/stream",
+    "hw/verilog",
+)
 """Rooms whose words are held to these rules."""
 
 FRAGMENT = re.compile(

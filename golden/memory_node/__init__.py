@@ -1,1 +1,1 @@
-"""A memory-node, written from docs/memory-node-spec.md alone."""
+"""Memory-node, written from docs/memory-node-spec.md alone."""

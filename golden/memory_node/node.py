@@ -1,4 +1,4 @@
-"""What a memory-node does with packets (docs/memory-node-spec.md, "Packets" and "The node")."""
+"""Packet handling of a memory-node (docs/memory-node-spec.md, "Packets" and "The node")."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RESPONSES = 2
 
 
 class PacketFlit(NamedTuple):
-    """A flit as it is on one virtual channel."""
+    """Flit on one virtual channel."""
 
     head: bool
     tail: bool
@@ -34,7 +34,7 @@ class PacketFlit(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A packet that leaves a node."""
+    """Packet that leaves a node."""
 
     link: int
     channel: int
@@ -42,20 +42,24 @@ class Sent(NamedTuple):
 
 
 def flits_of(packet: Packet) -> tuple[PacketFlit, ...]:
-    """A packet as it goes over a virtual channel."""
+    """Return the flits of a packet on a virtual channel."""
     payloads = packet.payloads
     last = len(payloads) - 1
-    return tuple(PacketFlit(index == 0, index == last, each) for index, each in enumerate(payloads))
+    return tuple(
+        PacketFlit(index == 0, index == last, payload) for index, payload in enumerate(payloads)
+    )
 
 
 def packet_of(flits: Sequence[PacketFlit]) -> Packet:
-    """The packet that these flits are."""
-    return Packet.of([each.payload for each in flits])
+    """Return the packet with the given flits."""
+    return Packet.of([flit.payload for flit in flits])
 
 
 def packets_in(flits: Iterable[PacketFlit]) -> Iterator[tuple[PacketFlit, ...]]:
-    """The packets of a virtual channel: each from a head to the next tail; what is between is of no
-    packet."""
+    """Yield the packets of a virtual channel.
+
+    A packet goes from a head to the next tail. Flits between packets belong to none.
+    """
     packet: list[PacketFlit] = []
     for flit in flits:
         if packet or flit.head:
@@ -66,7 +70,7 @@ def packets_in(flits: Iterable[PacketFlit]) -> Iterator[tuple[PacketFlit, ...]]:
 
 
 def channel_of(address: int, *, channels: int, interleave_bytes: int) -> tuple[int, int]:
-    """The memory channel that holds a byte of a group's memory, and where it is there."""
+    """Return the memory channel of a byte of a group's memory, and its address there."""
     stripe, offset = divmod(address, interleave_bytes)
     turn, channel = divmod(stripe, channels)
     return channel, turn * interleave_bytes + offset
@@ -74,7 +78,7 @@ def channel_of(address: int, *, channels: int, interleave_bytes: int) -> tuple[i
 
 @dataclass
 class Group:
-    """A share of the memory and who may use it."""
+    """Share of the memory, and its allocation."""
 
     memory: bytearray
     base: int = 0
@@ -86,11 +90,11 @@ class Group:
     counts: Counter[str] = field(default_factory=Counter)
 
     def answer(self, node: int, flits: Sequence[PacketFlit]) -> tuple[PacketFlit, ...]:
-        """Does the request that came as ``flits``, in a packet, and answers it."""
-        # What is beyond the fields is of no meaning in a request.
+        """Execute the request of the packet ``flits`` and return the flits of its answer."""
+        # Bytes beyond the fields of a request's head have no meaning.
         head = Packet.of([flits[0].payload[:14].ljust(LINE_BYTES, b"\0")])
         status = self._check(node, head, flits)
-        lines = [self.base + head.address + LINE_BYTES * each for each in range(head.lines % 65)]
+        lines = [self.base + head.address + LINE_BYTES * index for index in range(head.lines % 65)]
         data = b""
         operation = Operation.REFUSED
         if head.operation == Operation.READ:
@@ -146,7 +150,7 @@ class Group:
 
 
 class MemoryNode:
-    """A node with all its links and groups; packets are done one after the other."""
+    """Node with all its links and groups; it handles packets one after the other."""
 
     def __init__(
         self, *, node: int, links: int, groups: int, group_bytes: int, date_line: bool = False
@@ -157,12 +161,12 @@ class MemoryNode:
         self.dead: set[int] = set()
         """Links on which nothing leaves any more."""
         self.counts: Counter[tuple[str, int]] = Counter()
-        """What a group counts, and packets that passed through or were dropped, by the link on
-        which they came."""
+        """Counts of the groups, and of packets that passed or were dropped, by name and the link
+        on which they came."""
         self._group_links = links // groups
 
     def take(self, link: int, channel: int, flits: tuple[PacketFlit, ...]) -> Sent | None:
-        """What leaves the node because this packet came; None if nothing does."""
+        """Return the packet that leaves the node in response to a packet, or None."""
         group, number = divmod(link, self._group_links)
         if len(self.groups) == 2 and flits[0].payload[0] != self.node:
             self.counts["passed", link] += 1
@@ -177,6 +181,6 @@ class MemoryNode:
         for name, count in used.counts.items():
             self.counts[name, link] += count
         first, size = group * self._group_links, self._group_links
-        ways = [first + (number + each) % size for each in range(size)]
-        way = next((each for each in ways if each not in self.dead), link)
+        ways = [first + (number + offset) % size for offset in range(size)]
+        way = next((candidate for candidate in ways if candidate not in self.dead), link)
         return Sent(way, _RESPONSES, answer)

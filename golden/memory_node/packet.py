@@ -1,4 +1,4 @@
-"""A packet and its flits' payloads (docs/memory-node-spec.md, "Packets")."""
+"""Packet and its flits' payloads (docs/memory-node-spec.md, "Packets")."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIELDS = {
 
 
 class Operation(enum.IntEnum):
-    """What a packet asks or answers."""
+    """Operation that a packet requests or answers."""
 
     READ = 1
     WRITE = 2
@@ -34,7 +34,7 @@ class Operation(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """How a request ended."""
+    """Outcome of a request."""
 
     OK = 0
     BOUNDS = 1
@@ -46,10 +46,10 @@ class Status(enum.IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Packet:
-    """A head and its lines.
+    """Head of a packet and its lines.
 
-    ``operation`` and ``status`` are plain numbers, for packets that are wrong; ``data`` is that of
-    the flits after the head, whatever ``lines`` says.
+    ``operation`` and ``status`` are plain numbers, so that packets can be wrong. ``data`` is that
+    of the flits after the head, whatever ``lines`` says.
     """
 
     destination: int
@@ -77,7 +77,7 @@ class Packet:
 
     @staticmethod
     def of(payloads: Sequence[bytes]) -> Packet:
-        """The packet of the flits from a head to its tail."""
+        """Return the packet with the given payloads, from a head to its tail."""
         head, *lines = payloads
         values, at = {}, 0
         for name, size in _FIELDS.items():

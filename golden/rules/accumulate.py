@@ -1,4 +1,4 @@
-"""Gradients of several batches added up, each scaled; parameters are not touched."""
+"""Sum of the gradients of several batches, each scaled; parameters do not change."""
 
 from __future__ import annotations
 

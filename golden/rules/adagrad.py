@@ -1,4 +1,4 @@
-"""Adagrad (Duchi, Hazan and Singer, 2011), its step decaying as in PyTorch's ``Adagrad``."""
+"""Adagrad (Duchi, Hazan and Singer, 2011), with the decaying step of PyTorch's ``Adagrad``."""
 
 from __future__ import annotations
 

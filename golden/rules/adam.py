@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba, 2015), the weight decay added to the gradient as in PyTorch's ``Adam``."""
+"""Adam (Kingma and Ba, 2015), with weight decay in the gradient as in PyTorch's ``Adam``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AMSGrad (Reddi, Kale and Kumar, 2018): Adam by the largest second moment so far."""
+"""AMSGrad (Reddi, Kale and Kumar, 2018): Adam with the largest second moment so far."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def formula(p: Floats, g: Floats, m: Floats, v: Floats, x: Floats, c: Values) ->
     g = g + c.lam * p
     m = c.beta1 * m + c.one_minus_beta1 * g
     v = c.beta2 * v + c.one_minus_beta2 * (g * g)
-    # IEEE 754-2019, 9.6: +0 is larger than -0, which numpy leaves open. The sum of zeros is right.
+    # IEEE 754-2019, 9.6: +0 is larger than -0. numpy leaves it open; the sum of zeros is right.
     x = np.where((x == 0) & (v == 0), x + v, np.maximum(x, v))
     u = (m * c.inv_bc1) / (np.sqrt(x * c.inv_bc2) + c.eps)
     return {"p": p - c.lr * u, "m": m, "v": v, "x": x}

@@ -1,4 +1,4 @@
-"""The rule ``copy``: a copy of a tensor, bit for bit."""
+"""Copy of a tensor, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule ``fill``: one value everywhere."""
+"""Fill of a tensor with one value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sum of the squares of a gradient, of which its norm is the root."""
+"""Sum of the squares of a gradient, the square of its norm."""
 
 from __future__ import annotations
 

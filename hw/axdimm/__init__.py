@@ -1,0 +1,1 @@
+"""AXDIMM: a memory module with an update kernel at each DRAM channel."""

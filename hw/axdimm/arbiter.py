@@ -1,4 +1,4 @@
-"""The arbiter of a channel: who owns the DRAM, and where host requests go."""
+"""Arbiter of a channel: it assigns the DRAM and dispatches host requests."""
 
 from __future__ import annotations
 
@@ -35,22 +35,24 @@ class Mode(enum.Enum, shape=1):
 class Arbiter(wiring.Component):
     """Gives the DRAM to the host (normal mode) or to the kernel (acceleration mode).
 
-    In normal mode requests of the kernel wait. In acceleration mode host requests go to the
-    kernel's registers, and those to the DRAM are refused unless ``join`` admits them. The arbiter's
-    own registers answer in both. A switch stops new requests of the side that loses the DRAM, waits
-    for what it has in flight and for the memory to be idle, and then takes effect; meanwhile host
-    requests other than to the arbiter's registers are refused and counted: on the link a write is
-    dropped and a read comes back late, on AXI both are answered with an error.
+    In normal mode requests of the kernel wait. In acceleration mode host requests to the kernel's
+    registers are served, and those to the DRAM are refused unless ``join`` admits them. The
+    arbiter's own registers answer in both modes.
+
+    A mode switch stops new requests of the side that loses the DRAM. It takes effect when that
+    side has nothing in flight and the memory is idle. Until then host requests are refused and
+    counted, except those to the arbiter's registers. A refused write on the link is dropped and a
+    refused read comes back late; on AXI both get an error response.
 
     Parameters
     ----------
     join
-        How host and kernel come to the memory; its address width is that of the channel, the
-        register windows at the top included.
+        Connection of host and kernel to the memory. Its address width is that of the channel,
+        including the register windows at the top.
     port
-        The host's side; its addresses are as wide as the join's.
+        Port of the host; its addresses are as wide as the join's.
     lanes, block_bytes, rules, narrow
-        What the kernel was built with, for the registers that tell; rules by their identifiers.
+        Parameters of the kernel, shown in registers; rules by their identifiers.
 
     Members
     -------
@@ -97,7 +99,7 @@ class Arbiter(wiring.Component):
         self._join = join
         self._port = port
         self.side = port.side
-        """The member that the host is connected to."""
+        """Name of the member that connects to the host."""
         super().__init__(
             {
                 port.side: port.signature.members[port.side],
@@ -134,7 +136,7 @@ class Arbiter(wiring.Component):
         wiring.connect(m, dram.axi, join.host)
         wiring.connect(m, join.memory, wiring.flipped(memory.axi))
 
-        # The switch.
+        # Mode switch.
         mode = Signal(Mode)
         requested = Mode(csr.mode_mode)
         draining = Signal()
@@ -155,7 +157,7 @@ class Arbiter(wiring.Component):
         request = port.o.payload
         refused = Signal()
         arbiter_read = Signal()
-        # Where results have to come in order, each target waits for what the others are at.
+        # If results must come in order, a target waits until the other targets are idle.
         in_order = port.in_order
         settled = host_idle if in_order else Const(1)
         m.d.comb += [
@@ -212,7 +214,7 @@ class Arbiter(wiring.Component):
                 ),
             ]
 
-        # Results of reads: what was decided here in the cycle before comes first, the bridges wait.
+        # Read results: one that was decided here in the cycle before comes first; bridges wait.
         answer = Signal(HostResult(), reset_less=True)
         m.d.sync += [
             answered.eq(arbiter_read | (refused & ~request.write)),
@@ -251,7 +253,7 @@ class Arbiter(wiring.Component):
         return m
 
     def _connect_registers(self, m: Any, csr: Any, mode: Signal, draining: Signal) -> None:
-        """Connects the registers that show what others hold."""
+        """Connect the registers that show values from outside the arbiter."""
         memory = self.memory
         for member, value in {
             "status_mode": mode,
@@ -263,7 +265,10 @@ class Arbiter(wiring.Component):
             "config_read_latency_fabric_cycles": self._port.read_latency,
             "config_rules": len(self._rules),
             "config_narrow": int(self._narrow),
-            **{f"rule_{number}_identifier": each for number, each in enumerate(self._rules)},
+            **{
+                f"rule_{number}_identifier": identifier
+                for number, identifier in enumerate(self._rules)
+            },
             "refreshes_count": memory.refreshes,
             "activates_count": memory.activates,
             "precharges_count": memory.precharges,
@@ -276,14 +281,14 @@ class Arbiter(wiring.Component):
 
     @staticmethod
     def _count_events(m: Any, csr: Any, events: dict[str, list[Any]]) -> None:
-        """Registers of the same name that count events, of which one or two are told apart."""
-        for register, those in events.items():
+        """Count events, of one or two sources each, in the registers of the same name."""
+        for register, sources in events.items():
             count = getattr(csr, f"{register}_count")
             counter = Signal.like(count, name=register)
-            # No sum waits for the events, which come late.
-            if len(those) > 1:
-                with m.If(Cat(those).all()):
+            # No adder waits for the events, which come late.
+            if len(sources) > 1:
+                with m.If(Cat(sources).all()):
                     m.d.sync += counter.eq(counter + 2)
-            with m.If(Cat(those).xor()):
+            with m.If(Cat(sources).xor()):
                 m.d.sync += counter.eq(counter + 1)
             m.d.comb += count.eq(counter)

@@ -1,4 +1,4 @@
-"""One channel of the module: arbiter, kernel and memory."""
+"""Channel of the module: arbiter, kernel and memory."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Channel(wiring.Component):
     Parameters
     ----------
     arbiter, kernel
-        What the host has to do with, and who updates the parameters.
+        Arbiter between host and kernel, and the kernel that updates the parameters.
     memory
-        With a member ``memory``, In(:class:`~hw.axdimm.memory.MemorySignature`), and others,
-        interfaces to the outside, as :class:`~hw.axdimm.memory.Ddr4Memory` has them.
+        Component with a member ``memory``, In(:class:`~hw.axdimm.memory.MemorySignature`). Its
+        other members are interfaces to the outside, as :class:`~hw.axdimm.memory.Ddr4Memory` has.
 
     Members
     -------
@@ -58,8 +58,8 @@ class Channel(wiring.Component):
             name: arbiter.signature.members[name] for name in (arbiter.side, "read_done", "idle")
         }
         members = memory.signature.members
-        self.memory_side = {name: each for name, each in members.items() if name != "memory"}
-        """The members that are those of the memory."""
+        self.memory_side = {name: member for name, member in members.items() if name != "memory"}
+        """Members that the channel takes over from the memory."""
         super().__init__({**self._outside, **self.memory_side})
 
     def elaborate(self, platform: Any) -> Module:
@@ -88,7 +88,7 @@ class Channel(wiring.Component):
 
 
 def axdimm_channel(config: ModuleConfig) -> Channel:
-    """A channel of the module: host and kernel exclude each other at the memory."""
+    """Return a channel of the module, where host and kernel exclude each other at the memory."""
     return Channel(
         arbiter=channel_arbiter(config, ExclusiveJoin(addr_width=config.address_width)),
         kernel=Kernel(config.kernel),
@@ -101,7 +101,7 @@ def axdimm_channel(config: ModuleConfig) -> Channel:
 
 
 def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
-    """The arbiter of a channel of the module, with ``join`` before the memory."""
+    """Return the arbiter of a channel of the module, with ``join`` before the memory."""
     if config.host == "axi4":
         port = HostAxiPort(address_width=config.address_width)
     else:
@@ -121,8 +121,10 @@ def channel_arbiter(config: ModuleConfig, join: MemoryJoin) -> Arbiter:
 def channel_controller(
     config: ModuleConfig, kind: type[Ddr4Controller | DfiController], *, reserve: bool
 ) -> Any:
-    """The DRAM controller of a channel of the module, of this kind; within the channel without
-    ``reserve``, since read data are always taken there."""
+    """Return a DRAM controller of class ``kind`` for a channel of the module.
+
+    Within the channel it is built without ``reserve``, since read data are always taken there.
+    """
     return kind(
         geometry=config.part.geometry,
         timing=config.part.timing,

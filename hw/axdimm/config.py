@@ -27,10 +27,10 @@ from hw.rules import PAPER_RULES
 __all__ = ["HOSTS", "MEMORIES", "MODULE_PRESETS", "OPTIONS", "ModuleConfig", "configure"]
 
 MEMORIES = ("ddr4", "axi4")
-"""What a channel has at its memory's side: the DDR4 controller, or an AXI4 port for another."""
+"""Memory sides of a channel: the DDR4 controller, or an AXI4 port for another controller."""
 
 HOSTS = ("link", "axi4")
-"""What the host's side of a channel can be."""
+"""Host sides of a channel."""
 
 _PAPER_CONTROLLER = ControllerConfig()
 _PAPER_READ_LATENCY = 48
@@ -38,7 +38,7 @@ _PAPER_READ_LATENCY = 48
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleConfig:
-    """What an AXDIMM is generated for; the defaults are the paper's module (section 3)."""
+    """Configuration of an AXDIMM; the defaults are the paper's module (section 3)."""
 
     channels: int = 2
     """Channels on the host link, 1, 2 or 4; the paper's module has two."""
@@ -62,27 +62,27 @@ class ModuleConfig:
     """Fixed latency of host reads in fabric cycles."""
 
     clocking: str = "gated"
-    """How the functional units are clocked; see :data:`hw.logic.clocking.CLOCKINGS`."""
+    """Clocking of the functional units, one of :data:`hw.logic.clocking.CLOCKINGS`."""
 
     subnormals: str = "kept"
-    """What becomes of subnormal numbers; see :data:`hw.kernel.config.SUBNORMALS`."""
+    """Treatment of subnormal numbers, one of :data:`hw.kernel.config.SUBNORMALS`."""
 
     narrow: bool = False
-    """Whether the kernels have narrow formats; see :class:`~hw.kernel.config.KernelConfig`."""
+    """Narrow formats in the kernels; see :class:`~hw.kernel.config.KernelConfig`."""
 
     host: str = "link"
-    """The host's side, one of :data:`HOSTS`: the link of a DIMM, or an AXI4 port a channel for
-    boards on which the host has a bus. AXI waits, so reads have no fixed latency there."""
+    """Host side of a channel, one of :data:`HOSTS`. ``link`` is a DIMM's link; ``axi4`` is an AXI4
+    port a channel, for boards with a host bus. Reads on AXI have no fixed latency."""
 
     controller: ControllerConfig = _PAPER_CONTROLLER
     """DRAM controller of a channel."""
 
     memory: str = "ddr4"
-    """What a channel has at its memory's side, one of :data:`MEMORIES`. With ``axi4`` the part says
-    no more than the capacity and the clock, and ``controller`` is left as it is."""
+    """Memory side of a channel, one of :data:`MEMORIES`. With ``axi4`` the part only sets the
+    capacity and the clock, and ``controller`` must keep its default."""
 
     kernel: KernelConfig = field(init=False)
-    """The kernel's configuration, which follows from the rest."""
+    """Configuration of the kernel, derived from the other fields."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -95,7 +95,9 @@ class ModuleConfig:
             raise ValueError(f"memory must be one of {', '.join(MEMORIES)}, got {self.memory!r}")
         if self.memory != "ddr4" and self.controller != _PAPER_CONTROLLER:
             usual = asdict(_PAPER_CONTROLLER)
-            given = [name for name, each in asdict(self.controller).items() if each != usual[name]]
+            given = [
+                name for name, value in asdict(self.controller).items() if value != usual[name]
+            ]
             raise ValueError(
                 f"{', '.join(given)} of the DRAM controller cannot be set, because memory is "
                 f"{self.memory!r}, which has none: leave it out"
@@ -126,17 +128,17 @@ class ModuleConfig:
 
     @property
     def capacity_bytes(self) -> int:
-        """Bytes of one channel's address range, the register windows at its top included."""
+        """Bytes of one channel's address range, including the register windows at its top."""
         return self.part.geometry.capacity_bytes
 
     @property
     def address_width(self) -> int:
-        """Width of a channel's byte addresses."""
+        """Width of a channel's byte addresses, in bits."""
         return self.capacity_bytes.bit_length() - 1
 
     @property
     def fabric_mhz(self) -> float:
-        """Fabric clock: a quarter of the DRAM's."""
+        """Fabric clock in MHz: a quarter of the DRAM's."""
         return 1e6 / (SLOTS * self.part.timing.tck_ps)
 
     @property
@@ -152,16 +154,16 @@ class ModuleConfig:
 
     @property
     def onchip_bytes(self) -> int:
-        """Data that a channel buffers on the chip: the kernel's FIFOs and the controller's."""
+        """Bytes that a channel buffers on the chip, in the FIFOs of kernel and controller."""
         lines = self.controller.buffer_lines if self.memory == "ddr4" else 0
         return self.kernel.fifo_bytes + LINE_BYTES * lines
 
     def with_capacity(self, capacity_bytes: int) -> ModuleConfig:
-        """The same module with less or more DRAM a channel, see ``DramGeometry.with_capacity``."""
+        """Return the module with another DRAM capacity; see ``DramGeometry.with_capacity``."""
         return replace(self, part=self.part.with_capacity(capacity_bytes))
 
     def describe(self) -> dict[str, Any]:
-        """The configuration as plain values, as in reports."""
+        """Return the configuration as plain values, for reports."""
         values = asdict(self)
         values["fabric_mhz"] = self.fabric_mhz
         values["capacity_bytes"] = self.capacity_bytes
@@ -178,9 +180,9 @@ MODULE_PRESETS = {
 }
 """Named configurations: the paper's module, variations of it, and a small one for tests.
 
-Four lanes take almost a whole round to compute and free their input only block by block: the third
-block keeps the loader from waiting. On a bus that moves a beat a cycle and serves reads first,
-99.9 % of the cycles then move one, and 93.3 % with two."""
+With four lanes a round takes almost as long to compute as to move, and its input is freed only
+block by block. The third block keeps the loader from waiting. On a bus that moves a beat a cycle
+and serves reads first, a beat moves in 99.9 % of the cycles, against 93.3 % with two blocks."""
 
 _CONTROLLER, _TIMING, _GEOMETRY = (
     tuple(item.name for item in fields(kind))
@@ -206,15 +208,16 @@ OPTIONS = (
     *_TIMING,
     *_GEOMETRY,
 )
-"""What :func:`configure` takes: ``part`` by its name, the settings of the DRAM controller, and the
-numbers of the part's timing (tCK) and geometry, with ``allow_nonstandard`` such as no DDR4 has."""
+"""Options of :func:`configure`: the module's, with ``part`` by name; the DRAM controller's; and the
+numbers of the part's timing (in tCK) and geometry. ``allow_nonstandard`` permits values that no
+DDR4 has."""
 
 
 def configure(preset: str = "axdimm", **options: Any) -> ModuleConfig:
-    """The preset with ``options`` changed.
+    """Return the preset with ``options`` changed.
 
-    Times that the standard has in ns follow ``tck_ps``, unless given. Raises ``ValueError`` for an
-    unknown preset or option and for values that do not fit.
+    Times that the standard gives in ns follow ``tck_ps``, unless they are given. Raises
+    ``ValueError`` for an unknown preset or option and for values that do not fit.
     """
     if preset not in MODULE_PRESETS:
         raise ValueError(f"no configuration {preset!r}; known: {', '.join(MODULE_PRESETS)}")

@@ -1,4 +1,4 @@
-"""An AXI4 port in the place of the host link, for boards on which the host has an AXI bus."""
+"""AXI4 port in place of the host link, for boards with a host AXI bus."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from hw.stream.fifo import StreamFifo
 __all__ = ["HOST_ID_WIDTH", "BurstBeats", "HostAxiPort", "HostAxiSignature"]
 
 HOST_ID_WIDTH = 16
-"""Bits of an ID: those of a Zynq UltraScale+; who has fewer leaves the upper ones 0."""
+"""Bits of an ID, as on a Zynq UltraScale+; a host with fewer leaves the upper bits 0."""
 
 _PAGE_BITS = 12
-"""Bits of an address within the 4 KB that no burst crosses (IHI 0022E, A3.4.1)."""
+"""Bits of an address within the 4 KB that no burst may cross (IHI 0022E, A3.4.1)."""
 
 _FIXED, _WRAP = 0b00, 0b10
 _WRAP_LENGTHS = (1, 3, 7, 15)
@@ -32,9 +32,11 @@ _RUN_BEATS = 32
 
 
 class HostAxiSignature(AXI4Signature):
-    """AXI4 of a channel's host, as the host sees it: 512 data bits; INCR bursts of 1 to 256 beats
-    that do not cross 4 KB, FIXED of 1 to 16, WRAP of 2, 4, 8 or 16 from a multiple of the size, and
-    sizes of 1 to 64 bytes; SLVERR answers all others, and nothing is touched.
+    """AXI4 of a channel's host, as the host sees it, with 512 data bits.
+
+    It serves these bursts, of sizes from 1 to 64 bytes: INCR of 1 to 256 beats that do not cross
+    4 KB; FIXED of 1 to 16 beats; WRAP of 2, 4, 8 or 16 beats from a multiple of the size. Any other
+    burst gets SLVERR and changes nothing.
     """
 
     def __init__(self, *, address_width: int) -> None:
@@ -54,10 +56,10 @@ def _order_layout() -> data.StructLayout:
 class BurstBeats(wiring.Component):
     """Takes bursts apart: the line of each beat (IHI 0022E, A3.4.1), one a cycle.
 
-    All lengths, sizes up to a line and kinds of bursts. ``bad`` are the beats of a burst that the
-    specification does not have: a larger size, a reserved kind, an INCR that crosses 4 KB, a FIXED
-    of more than 16 beats, a WRAP of other than 2, 4, 8 or 16 beats or from an address that is no
-    multiple of the size.
+    It takes all lengths, sizes up to a line, and kinds of bursts. It marks the beats of an invalid
+    burst as ``bad``. Such a burst has a larger size or a reserved kind; it is an INCR that crosses
+    4 KB, a FIXED of more than 16 beats, or a WRAP of other than 2, 4, 8 or 16 beats. So is a WRAP
+    from an address that is no multiple of the size.
 
     Parameters
     ----------
@@ -89,7 +91,7 @@ class BurstBeats(wiring.Component):
         burst = self.i.payload
         address = Signal(self._address_width)
         left = Signal(8)
-        # What of an address counts through a beat, and what of it the burst changes.
+        # Address bits that select a byte of a beat, and address bits that the burst changes.
         within = Signal(LINE_BYTE_BITS)
         changes = Signal(_PAGE_BITS)
         bad = Signal()
@@ -145,14 +147,13 @@ class BurstBeats(wiring.Component):
 class HostAxiPort(wiring.Component):
     """A host on AXI4 in the place of a :class:`~hw.axdimm.host_port.HostPort`.
 
-    Each beat becomes a request of its line, whatever size it has; its strobes go with it. Requests
-    of one direction keep the order in which their addresses were taken; reads and writes go beside
-    each other, in runs while both are there, and a direction that has no data, or whose answers
-    nobody takes, does not hold up the other. Answers come in the order of the addresses, too.
+    Each beat of any size becomes a request for its line, with its strobes. Requests of one
+    direction keep the order of their addresses. Reads and writes alternate in runs while both are
+    waiting. A direction without data, or with answers that nobody takes, does not block the other.
+    Answers come in the order of the addresses, too.
 
-    Errors: SLVERR for the beats that were refused or failed, and for a write with such a beat; the
-    others of its beats are written. No output depends combinationally on an input of ``s_axi``.
-    WLAST is not looked at.
+    Refused or failed beats get SLVERR, and so does a write with such a beat; its other beats are
+    written. No output depends combinationally on an input of ``s_axi``. WLAST is ignored.
 
     Parameters
     ----------
@@ -176,13 +177,13 @@ class HostAxiPort(wiring.Component):
     """
 
     side = "s_axi"
-    """The member that the host is connected to."""
+    """Name of the member that connects to the host."""
 
     in_order = True
-    """Results come in order, those of writes as well."""
+    """Order of results: those of reads and writes come in the order of the requests."""
 
     read_latency = 0
-    """Fixed latency of reads in fabric cycles; 0: there is none."""
+    """Fixed latency of reads in fabric cycles; 0 as there is none."""
 
     def __init__(self, *, address_width: int) -> None:
         self._address_width = address_width
@@ -201,7 +202,7 @@ class HostAxiPort(wiring.Component):
         )
 
     def _beats(self, m: Any, channel: str) -> tuple[Any, Any]:
-        """The beats of the bursts on an address channel, and whether there are none."""
+        """Return the beats of the bursts on an address channel, and a flag that there are none."""
         axi = self.s_axi
         m.submodules[f"{channel}_bursts"] = queue = StreamFifo(
             shape=_burst_layout(self._address_width), depth=_BURSTS
@@ -227,7 +228,7 @@ class HostAxiPort(wiring.Component):
             shape=data.StructLayout({"data": LINE_BITS, "strobes": LINE_BYTES}),
             depth=_WRITE_BEATS,
         )
-        # Whose results are yet to come or to be taken: a place here is a place for the result.
+        # Beats whose result is not yet taken: a place here guarantees a place for the result.
         m.submodules.read_order = read_order = StreamFifo(shape=_order_layout(), depth=_UNANSWERED)
         m.submodules.write_order = write_order = StreamFifo(
             shape=_order_layout(), depth=_UNANSWERED
@@ -244,7 +245,7 @@ class HostAxiPort(wiring.Component):
             self.empty.eq(no_reads & no_writes & (write_data.level == 0)),
         ]
 
-        # Which direction has its turn. A request once offered stays.
+        # Choice of the direction. A request once offered stays.
         can_read = reads.valid & read_order.i.ready
         can_write = writes.valid & write_data.o.valid & write_order.i.ready
         last_write = Signal()

@@ -1,4 +1,4 @@
-"""Where host requests go: to the DRAM as AXI4, or to the kernel's registers as AXI4-Lite."""
+"""Bridges of host requests to the DRAM (AXI4) and to the kernel's registers (AXI4-Lite)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["DramBridge", "RegisterBridge"]
 class DramBridge(wiring.Component):
     """Turns each host request into an AXI4 transaction of one beat.
 
-    AXI orders reads and writes not at all against each other; a host on the link expects order. So
-    a read waits until all writes are answered and a write until all reads are, unless ``ordered``
-    is False.
+    AXI does not order reads and writes against each other, but a host on the link expects order.
+    With ``ordered`` a read therefore waits until all writes are answered, and a write until all
+    reads are.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ class DramBridge(wiring.Component):
     id_width
         Width of AXI IDs; the bridge uses ID 0.
     outstanding
-        Reads and writes in flight, each.
+        Maximum number of reads in flight, and of writes in flight.
     ordered
-        Whether reads and writes wait for each other.
+        Make reads and writes wait for each other.
 
     Members
     -------
@@ -75,15 +75,15 @@ class DramBridge(wiring.Component):
         m = Module()
         axi = self.axi
         m.submodules.tags = tags = StreamFifo(shape=TAG_BITS, depth=self._outstanding)
-        # A subordinate may take data only after its address, a cycle later; the next request
-        # need not wait for that.
+        # A subordinate may take data only a cycle after its address; the next request need not
+        # wait for that.
         m.submodules.write_data = write_data = StreamFifo(
             shape=data.StructLayout({"data": LINE_BITS, "strobes": LINE_BYTES}), depth=4
         )
 
         write = Signal()
         read = Signal()
-        # The highest bit of a count is that of `outstanding`, a power of two.
+        # `outstanding` is a power of two: the count's highest bit is set only when it is reached.
         writes, no_writes = under_way(m, "writes", self._outstanding, begun=write, ended=axi.bvalid)
         reads, no_reads = under_way(
             m, "reads", self._outstanding, begun=read, ended=axi.rvalid & axi.rready
@@ -187,7 +187,7 @@ class RegisterBridge(wiring.Component):
         axi = self.axi
         request = self.i.payload
         tag = Signal(TAG_BITS)
-        # Data come for a read only, so whether one is in progress need not be looked at.
+        # Data comes only for a read, so no flag for a read in progress is needed.
         m.d.comb += [
             self.o.valid.eq(axi.rvalid),
             self.o.payload.tag.eq(tag),

@@ -1,4 +1,4 @@
-"""The host's side of a channel: 64-byte reads and writes at the pace of the host's DDR4 bus."""
+"""Host link of a channel: 64-byte reads and writes at the pace of the host's DDR4 bus."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["HostLinkSignature"]
 class HostLinkSignature(wiring.Signature):
     """The deserialised host bus, as the host sees it (paper section 3.1).
 
-    The physical bus cannot deliver more than one line in two fabric cycles (DDR4-800, 64 data bits,
-    against 512 bits at 200 MHz), and a read is answered exactly the fixed latency after its
-    request. A DDR4 host opens and closes rows itself and so never asks faster than the banks
-    allow; here requests are whole lines, and ``req_ready`` stands for what that host would know.
+    The physical bus delivers at most one line in two fabric cycles (DDR4-800, 64 data bits,
+    against 512 bits at 200 MHz). A read is answered exactly the fixed latency after its request.
+    A DDR4 host opens and closes rows itself and never asks faster than the banks allow. Here
+    requests are whole lines, and ``req_ready`` replaces what that host would know.
 
     Parameters
     ----------

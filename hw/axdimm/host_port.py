@@ -1,4 +1,4 @@
-"""Queue of host requests and the fixed latency of host reads."""
+"""Host port: the queue of host requests and the fixed latency of host reads."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ __all__ = [
 ]
 
 TAG_BITS = 9
-"""Bits of a read's number: eight for its place in the result memory, one of generation."""
+"""Bits of a read's number: eight for its slot in the result memory, one for the generation."""
 
 
 MIN_READ_LATENCY = 5
-"""Least latency of host reads in fabric cycles: with less the answers of the arbiter's own
-registers would be late."""
+"""Minimum latency of host reads in fabric cycles; with less the arbiter's own registers would
+answer late."""
 
 MAX_READ_LATENCY = 2 << (TAG_BITS - 1)
-"""Greatest latency of host reads in fabric cycles: they come every second cycle, and each has a
-place until it is answered."""
+"""Maximum latency of host reads in fabric cycles: a read can come every second cycle, and each
+keeps its slot until it is answered."""
 
 _SPARE_LINES = 4
 
 
 class Target(enum.Enum, shape=2):
-    """Whom a request is for."""
+    """Destination of a request."""
 
     MEMORY = 0
     KERNEL = 1
@@ -50,7 +50,7 @@ class Target(enum.Enum, shape=2):
 
 
 def target_of(line: Any) -> Value:
-    """Whom a request of ``line`` is for: the register windows are the last of the addresses."""
+    """Return the destination of a request for ``line``; register windows end the address range."""
     window = line[WINDOW_ADDR_WIDTH - LINE_BYTE_BITS :]
     registers = window[1:].all()
     return Cat(registers & ~window[0], registers & window[0])
@@ -59,9 +59,9 @@ def target_of(line: Any) -> Value:
 class HostRequest(data.StructLayout):
     """A request of the host.
 
-    ``target`` follows from ``line``, and is here because much waits for it. ``tag`` numbers the
-    reads of a port that takes their results in any order. Bytes of ``data`` whose bit of
-    ``strobes`` is clear are not written. ``bad`` asks for nothing but a refusal.
+    ``target`` follows from ``line`` and is stored because much logic waits for it. ``tag`` numbers
+    the reads of a port that takes results in any order. A byte of ``data`` is written only if its
+    bit of ``strobes`` is set. A request with ``bad`` set is refused.
     """
 
     def __init__(self, *, line_width: int) -> None:
@@ -79,7 +79,7 @@ class HostRequest(data.StructLayout):
 
 
 class HostResult(data.StructLayout):
-    """What became of a read: its data, or ``ok`` low if nobody would answer it."""
+    """Result of a read: its data, or ``ok`` low if nothing answers it."""
 
     def __init__(self) -> None:
         super().__init__({"tag": TAG_BITS, "ok": 1, "data": LINE_BITS})
@@ -88,9 +88,9 @@ class HostResult(data.StructLayout):
 class HostPort(wiring.Component):
     """Takes requests at the link's pace and answers each read after a fixed time.
 
-    Every read taken from ``o`` must be given exactly one result on ``i``, in any order. A result
-    that is not there ``read_latency`` fabric cycles after the request is late: the host gets
-    ``rsp_late`` in its place and the data is dropped when it comes.
+    Each read taken from ``o`` must get exactly one result on ``i``, in any order. A result that is
+    not there ``read_latency`` fabric cycles after the request is late: the host gets ``rsp_late``
+    instead, and the data is dropped when it comes.
 
     After reset the port needs 256 fabric cycles before it takes requests.
 
@@ -99,8 +99,8 @@ class HostPort(wiring.Component):
     address_width
         Byte address width of the channel.
     read_latency
-        Fabric cycles from ``req_valid`` to ``rsp_valid``, from 5 to 512: at the link's pace 256
-        reads, which is what the result memory holds.
+        Fabric cycles from ``req_valid`` to ``rsp_valid``, from 5 to 512. At the link's pace 512
+        cycles bring 256 reads, the depth of the result memory.
     queue_lines
         Requests held while the DRAM is busy, from 8 to 128. The longest refresh is 110 fabric
         cycles, in which 55 requests come.
@@ -122,10 +122,10 @@ class HostPort(wiring.Component):
     """
 
     side = "link"
-    """The member that the host is connected to."""
+    """Name of the member that connects to the host."""
 
     in_order = False
-    """Results of reads come in any order; writes have none."""
+    """Order of results: those of reads come in any order; writes have none."""
 
     def __init__(
         self, *, address_width: int, read_latency: int = 48, queue_lines: int = 128
@@ -133,7 +133,7 @@ class HostPort(wiring.Component):
         check_int("read_latency", read_latency, MIN_READ_LATENCY, MAX_READ_LATENCY)
         check_int("queue_lines", queue_lines, 8, 128)
         self.read_latency = read_latency
-        """Fabric cycles from a read's request to its answer, for the register that tells."""
+        """Fabric cycles from a read's request to its answer, shown in a register."""
         self._queue_lines = queue_lines
         self._line_width = line_width(address_width)
         super().__init__(
@@ -151,11 +151,12 @@ class HostPort(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         places = 1 << (TAG_BITS - 1)
-        # Of whole lines only. Where a request goes depends on all but its data.
-        asked = data.StructLayout(
+        # All strobes are set on the link. Apart from its data, everything in a request is needed
+        # early in the cycle to dispatch it.
+        header = data.StructLayout(
             {"write": 1, "target": Target, "line": self._line_width, "tag": TAG_BITS}
         )
-        m.submodules.queue = queue = StreamFifo(shape=asked, depth=self._queue_lines, early=True)
+        m.submodules.queue = queue = StreamFifo(shape=header, depth=self._queue_lines, early=True)
         m.submodules.queue_data = queue_data = StreamFifo(shape=LINE_BITS, depth=self._queue_lines)
         m.submodules.results = results = Memory(
             shape=data.StructLayout({"generation": 1, "ok": 1, "data": LINE_BITS}),
@@ -198,7 +199,7 @@ class HostPort(wiring.Component):
             self.o.valid.eq(queue.o.valid),
             queue.o.ready.eq(self.o.ready),
             queue_data.o.ready.eq(self.o.ready),
-            *(self.o.payload[name].eq(queue.o.payload[name]) for name, _ in asked),
+            *(self.o.payload[name].eq(queue.o.payload[name]) for name, _ in header),
             self.o.payload.data.eq(queue_data.o.payload),
             self.o.payload.strobes.eq(Const(-1, LINE_BYTES)),
         ]
@@ -213,7 +214,7 @@ class HostPort(wiring.Component):
         with m.If(~ready):
             m.d.comb += [write.addr.eq(sweep[:-1]), write.data.generation.eq(0)]
 
-        # One bit a cycle for "a read was requested" and "it was lost", as long as the latency.
+        # Shift registers as long as the latency: "a read was requested" and "it was lost".
         pending = Signal(self.read_latency - 1)
         pending_lost = Signal(self.read_latency - 1)
         m.d.sync += [
@@ -232,7 +233,7 @@ class HostPort(wiring.Component):
             self.link.rsp_valid.eq(due),
             expected.eq(due_tag[-1]),
         ]
-        # A result that comes in the cycle in which it is due is late, whatever the memory gives.
+        # A result that comes in the cycle in which it is due is late, even if the memory gives it.
         answered_lost, just_late = Signal(), Signal()
         m.d.sync += [
             answered_lost.eq(due_lost),

@@ -1,4 +1,4 @@
-"""The memory of a channel as its users see it, and what takes its place."""
+"""Memory of a channel: its interface, and the components that implement it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 MOST_ADMITTED = 255
-"""Reads, or writes without their data, that the kernel may have under way at a time."""
+"""Maximum number of reads, and of writes without their data, that the kernel has in flight."""
 
 MOST_UNANSWERED = 1023
-"""Writes of the kernel that may be under way without an answer."""
+"""Maximum number of the kernel's writes in flight without an answer."""
 
 MEMORY_COUNTERS = ("refreshes", "activates", "precharges", "turns", "longest_refresh_gap")
 
@@ -37,16 +37,16 @@ MEMORY_COUNTERS = ("refreshes", "activates", "precharges", "turns", "longest_ref
 class MemorySignature(wiring.Signature):
     """A memory as its user has it; a controller, or what adapts one, has it as ``In``.
 
-    Its users send incrementing bursts of whole lines that do not cross 4 KB, with ID 0, and the
-    data of a write with or after its address, never before, but without waiting for the address to
-    be taken. The memory answers in order. It need not bound what it accepts: the arbiter leaves at
-    most :data:`MOST_ADMITTED` reads, :data:`MOST_ADMITTED` writes whose data is not taken and
+    Users send incrementing bursts of whole lines that do not cross 4 KB, with ID 0. The data of a
+    write comes with or after its address, never before, but does not wait for the address to be
+    taken. The memory answers in order. It need not bound what it accepts, as the arbiter does: to
+    :data:`MOST_ADMITTED` reads, :data:`MOST_ADMITTED` writes without their data and
     :data:`MOST_UNANSWERED` writes without an answer.
 
     Parameters
     ----------
     addr_width
-        Width of the AXI port's addresses, which are bytes from 0.
+        Width of the AXI port's byte addresses, which start at 0.
 
     Members
     -------
@@ -114,11 +114,11 @@ class Ddr4Memory(wiring.Component):
 class AxiMemory(wiring.Component):
     """A controller that is not ours, behind an AXI4 port, as a channel's memory.
 
-    Such a controller tells nothing but its answers, so the account of a run is made of what passes
-    the port. A cycle in which a beat moves, or one in each direction, is ``DATA``; one in which
-    the memory owes a beat or an answer, or does not take one, is ``ROW``, whatever the reason; all
-    others are ``STARVED``. ``REFRESH`` and ``TURN_AROUND`` do not occur, and the counters, which
-    are of commands that nobody sees here, are 0.
+    Such a controller shows only its answers, so the account of a run comes from the traffic at the
+    port. A cycle with a beat in either direction is ``DATA``. A cycle in which the memory owes a
+    beat or an answer, or does not take a beat, is ``ROW`` for any reason. All others are
+    ``STARVED``. ``REFRESH`` and ``TURN_AROUND`` do not occur. The counters of commands are 0, as
+    no commands are visible here.
 
     Members
     -------
@@ -146,7 +146,7 @@ class AxiMemory(wiring.Component):
             begun=axi.arvalid & axi.arready,
             ended=read_beat & axi.rlast,
         )
-        # Those whose data are all there; their address may still be on offer.
+        # Writes with all their data passed on; their address may still be on offer.
         _, all_answered = under_way(
             m,
             "unanswered",

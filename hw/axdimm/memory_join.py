@@ -1,4 +1,4 @@
-"""How the host and the kernel of a channel come to its memory."""
+"""Connection of a channel's host and kernel to its memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["ExclusiveJoin", "KernelGate", "MemoryJoin"]
 class MemoryJoin(wiring.Component):
     """Joins the host's and the kernel's AXI port to that of the memory; see its kinds.
 
-    The arbiter switches ``kernel_owns`` while nothing of either side is under way, and keeps the
-    kernel from offering bursts where it does not own the memory.
+    The arbiter switches ``kernel_owns`` only while neither side has anything in flight. It keeps
+    the kernel from offering bursts while it does not own the memory.
 
     Parameters
     ----------
@@ -77,9 +77,9 @@ class ExclusiveJoin(MemoryJoin):
 class KernelGate(wiring.Component):
     """Lets the kernel begin bursts only while it may, and knows when the last has ended.
 
-    Data of a write is passed on as soon as its address is offered: a memory may want to see it
-    before it takes the address (IHI 0022E, A3.3.1). No more bursts are under way than the counters
-    hold, however many the memory would take.
+    Data of a write passes as soon as its address is offered: a memory may want to see the data
+    before it takes the address (IHI 0022E, A3.3.1). The gate admits at most as many bursts as its
+    counters hold, even if the memory would take more.
 
     Parameters
     ----------
@@ -114,8 +114,8 @@ class KernelGate(wiring.Component):
         )
         write_waits = Signal()
         write_offered = memory.awvalid & ~write_waits
-        # Data passes only behind its address: what a drain left behind would otherwise be taken
-        # for the data of the host's next write.
+        # Data passes only after its address. Otherwise the memory would take data left over from
+        # before a switch for the data of the host's next write.
         without_data, none_owed = under_way(
             m,
             "without_data",
@@ -130,8 +130,8 @@ class KernelGate(wiring.Component):
             begun=memory.awvalid & memory.awready,
             ended=kernel.bvalid & kernel.bready,
         )
-        # An address once offered stays until it is taken, so a drain begins between two. The
-        # counters do not yet know of the one that passes now.
+        # An address once offered stays until it is taken, so the gate closes between two. The
+        # counters do not yet include the address that passes in this cycle.
         read_open = Signal()
         write_open = Signal()
         with m.If(~(read_open & kernel.arvalid) | memory.arready):

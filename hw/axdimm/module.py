@@ -1,4 +1,4 @@
-"""The module: its channels behind one host link."""
+"""AXDIMM module: its channels behind one host link."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["Axdimm"]
 class Axdimm(wiring.Component):
     """All channels on one host link; the host sees each as a rank (paper section 3.1).
 
-    The channels share nothing but the link: modes and work are independent. The upper bits of
+    The channels share only the link: modes and work are independent. The upper bits of
     ``link_req_line`` select the channel. The link brings at most one request in two fabric
-    cycles and reads have the same fixed latency in every channel, so no two answers meet.
+    cycles and reads have the same fixed latency in every channel, so two answers never coincide.
 
-    With an AXI4 host each channel has a port of its own, and the bus that is before them selects.
+    With an AXI4 host each channel has a port of its own, and the bus before them selects.
 
     Members
     -------

@@ -1,4 +1,4 @@
-"""The registers of a channel: those of its arbiter, and those of its kernel."""
+"""Registers of a channel: those of its arbiter and of its kernel."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _ARBITER_RDL = Path(__file__).with_name("arbiter.rdl")
 
 
 def arbiter_map() -> RegisterMap:
-    """The arbiter's registers."""
+    """Return the map of the arbiter's registers."""
     return load_registers("axdimm_arbiter", _ARBITER_RDL)
 
 
 def registers_text(rules: tuple[str, ...] = PAPER_RULES, narrow: bool = False) -> str:
-    """The description of a channel's registers in SystemRDL.
+    """Return the description of a channel's registers in SystemRDL.
 
-    Raises ``ValueError`` for a constant that has the name of another register.
+    Raises ``ValueError`` for a constant with the name of another register.
     """
     return f"{_ARBITER_RDL.read_text()}\n{kernel_text(rules, narrow)}"

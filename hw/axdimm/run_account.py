@@ -1,4 +1,4 @@
-"""Where the time of a kernel's run goes, and what the run asks of the DRAM."""
+"""Account of a kernel's run: its DRAM clocks by use, and its DRAM commands."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from hw.dram.interface import SLOT_BITS, SLOTS
 __all__ = ["RUN_COMMANDS", "RUN_TIMES", "RunAccount", "RunCountsSignature"]
 
 RUN_TIMES = {f"{activity.name.lower()}_tck": activity for activity in Activity}
-"""Names of the counts of DRAM clocks in a run, each with the activity that it counts."""
+"""Activity that each count of DRAM clocks stands for, by the count's name."""
 
 RUN_COMMANDS = ("activates", "precharges", "refreshes", "turns")
-"""Counters of the memory whose share in a run is kept."""
+"""Counters of the memory that are also kept for a single run."""
 
 
 class RunCountsSignature(wiring.Signature):
-    """The counts of a run, as their source sees them: ``idle_tck``, those of ``RUN_TIMES`` in DRAM
-    clocks, and ``run_NAME`` of ``RUN_COMMANDS``."""
+    """Counts of a run, as their source sees them.
+
+    They are ``idle_tck`` and those of ``RUN_TIMES`` in DRAM clocks, and ``run_NAME`` for each name
+    of ``RUN_COMMANDS``.
+    """
 
     def __init__(self) -> None:
         names = ("idle_tck", *RUN_TIMES, *(f"run_{name}" for name in RUN_COMMANDS))
@@ -34,9 +37,9 @@ class RunAccount(wiring.Component):
     """Accounts for every DRAM clock of the kernel's last run.
 
     The counts of :data:`RUN_TIMES` and ``idle_tck`` add up to the clocks of the run, four times
-    the kernel's ``cycles``; all columns count, so they are the kernel's only while nobody else uses
-    the DRAM. ``idle_tck`` are the clocks in which the kernel asks for nothing yet,
-    because it checks its settings.
+    the kernel's ``cycles``. All DRAM traffic counts, so the counts are the kernel's only while
+    nothing else uses the DRAM. ``idle_tck`` counts the clocks in which the kernel checks its
+    settings and requests nothing.
 
     Members
     -------

@@ -28,8 +28,8 @@ class AXI4Signature(wiring.Signature):
     """AXI4 as the manager sees it; a subordinate has it as ``In``.
 
     Members are flat (``awaddr``, ``awvalid`` …), so that a member ``m_axi`` of a component
-    becomes the conventional ports ``m_axi_awaddr`` … in Verilog. Left out are the signals no
-    part here gives a meaning to: lock, cache, protection, QoS, region, user.
+    becomes the conventional ports ``m_axi_awaddr`` … in Verilog. Signals that no part here uses
+    are left out: lock, cache, protection, QoS, region, user.
     """
 
     def __init__(self, *, addr_width: int, data_width: int, id_width: int = 1) -> None:
@@ -73,7 +73,7 @@ class AXI4Channels(wiring.Signature):
 
     def __init__(self, axi: AXI4Signature, *channels: str) -> None:
         super().__init__(
-            {name: each for name, each in axi.members.items() if name.startswith(channels)}
+            {name: member for name, member in axi.members.items() if name.startswith(channels)}
         )
 
 

@@ -1,0 +1,1 @@
+"""Control and status registers from SystemRDL register maps."""

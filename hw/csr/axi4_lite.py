@@ -17,24 +17,24 @@ __all__ = ["AXI4LiteSubordinate"]
 class AXI4LiteSubordinate(wiring.Component):
     """AXI4-Lite (64 bits) to the bus of a :class:`~hw.csr.bank.CsrBank`.
 
-    One access at a time, writes first. A write is answered two cycles after the later of its
-    address and data, a read two cycles after its address. No output depends combinationally on
-    an input of ``s_axi``.
+    It handles one access at a time, writes first. It answers a write two cycles after the later
+    of its address and data, and a read two cycles after its address. No output depends
+    combinationally on an input of ``s_axi``.
 
-    Answers SLVERR, and writes nothing, where ``hit`` is low. Answers OKAY, and writes nothing, if
-    no strobe is set. With some but not all strobes a write is answered with SLVERR, too (the
-    reaction IHI 0022 allows to strobes that are not supported), or writes these bytes, or, with
-    those of the lower four, is done as a whole.
+    An access with ``hit`` low gets SLVERR and writes nothing. A write without strobes gets OKAY
+    and writes nothing. A write with some strobes writes these bytes if ``parts``. It writes the
+    whole register if ``lower`` and the lower four strobes are set. Otherwise it gets SLVERR, which
+    IHI 0022 allows for unsupported strobes.
 
     Parameters
     ----------
     addr_width
         Width of the addresses in bits.
     parts
-        Whether writes of a part of a register are supported.
+        Support writes to a part of a register.
     lower
-        Whether the strobes of the lower four bytes are enough, as a manager of 32 bits has them:
-        for registers of which nothing above is written.
+        Accept the strobes of the lower four bytes as enough, as a 32-bit manager has them. Use it
+        for registers without writable bits above.
 
     Members
     -------
@@ -98,7 +98,7 @@ class AXI4LiteSubordinate(wiring.Component):
         with m.If(axi.rready):
             m.d.sync += r_valid.eq(0)
 
-        # Address and data of a write are here.
+        # Address and data of a write have arrived.
         whole_write = Signal()
         writing = whole_write & ~b_valid
         m.d.sync += whole_write.eq((aw_full | axi.awvalid) & (w_full | axi.wvalid) & ~writing)

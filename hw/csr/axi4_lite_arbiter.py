@@ -1,4 +1,4 @@
-"""AXI4-Lite of several managers to one subordinate."""
+"""Arbiter that connects several AXI4-Lite managers to one subordinate."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["AXI4LiteArbiter"]
 class AXI4LiteArbiter(wiring.Component):
     """Passes accesses on, one read and one write at a time, each from the managers in turn.
 
-    A manager has its turn from a cycle after it asked until it has taken the answer. So one that
-    does not take its answers keeps the others waiting.
+    A manager's turn begins one cycle after its request and ends when it takes the answer. A
+    manager that does not take its answers therefore blocks the others.
 
     Parameters
     ----------
     managers
-        How many there are, two or more.
+        Number of managers, two or more.
     addr_width, data_width
-        Of all of them.
+        Widths of every port, in bits.
 
     Members
     -------
@@ -54,14 +54,19 @@ class AXI4LiteArbiter(wiring.Component):
         return m
 
     def _pass(
-        self, m: Any, asking: dict[str, tuple[str, ...]], answer: str, told: tuple[str, ...]
+        self,
+        m: Any,
+        asking: dict[str, tuple[str, ...]],
+        answer: str,
+        answer_fields: tuple[str, ...],
     ) -> None:
-        """Passes the channels ``asking`` on, each once, and the one of the ``answer`` back."""
+        """Pass the request channels ``asking`` on, and the channel ``answer`` back."""
         managers = [getattr(self, f"s_axi_{number}") for number in range(self._managers)]
         last = Signal(range(self._managers), name=f"{answer}_last")
         busy = Signal(name=f"{answer}_busy")
         asks = Cat(
-            Cat(getattr(each, f"{channel}valid") for channel in asking).any() for each in managers
+            Cat(getattr(manager, f"{channel}valid") for channel in asking).any()
+            for manager in managers
         )
         following = next_in_turn(m, last, asks)
         with m.If(~busy & asks.any()):
@@ -69,7 +74,7 @@ class AXI4LiteArbiter(wiring.Component):
             m.d.sync += last.eq(following)
 
         def chosen(name: str) -> Any:
-            return Array(getattr(each, name) for each in managers)[last]
+            return Array(getattr(manager, name) for manager in managers)[last]
 
         def mine(number: int) -> Any:
             return busy & (last == number)
@@ -82,15 +87,15 @@ class AXI4LiteArbiter(wiring.Component):
                 m.d.sync += given[channel].eq(1)
             for name in names:
                 m.d.comb += getattr(self.m_axi, f"{channel}{name}").eq(chosen(f"{channel}{name}"))
-            for number, each in enumerate(managers):
+            for number, manager in enumerate(managers):
                 taken = mine(number) & ~given[channel] & ready
-                m.d.comb += getattr(each, f"{channel}ready").eq(taken)
+                m.d.comb += getattr(manager, f"{channel}ready").eq(taken)
         valid, ready = (getattr(self.m_axi, f"{answer}{name}") for name in ("valid", "ready"))
         m.d.comb += ready.eq(busy & chosen(f"{answer}ready"))
-        for number, each in enumerate(managers):
-            m.d.comb += getattr(each, f"{answer}valid").eq(mine(number) & valid)
-            for name in told:
+        for number, manager in enumerate(managers):
+            m.d.comb += getattr(manager, f"{answer}valid").eq(mine(number) & valid)
+            for name in answer_fields:
                 value = getattr(self.m_axi, f"{answer}{name}")
-                m.d.comb += getattr(each, f"{answer}{name}").eq(value)
+                m.d.comb += getattr(manager, f"{answer}{name}").eq(value)
         with m.If(valid & ready):
-            m.d.sync += [busy.eq(0), *(each.eq(0) for each in given.values())]
+            m.d.sync += [busy.eq(0), *(flag.eq(0) for flag in given.values())]

@@ -62,22 +62,23 @@ class CsrBank(wiring.Component):
 
     A write takes effect at the end of the cycle in which ``write`` is high; reading is
     combinational from ``address`` and has no side effects. The low three bits of ``address`` are
-    ignored. An address where no register is reads as zero, and writing it does nothing.
+    ignored. An address without a register reads as zero; a write there has no effect.
 
-    Raises ``ValueError`` if a field is of another kind than those below, a register is misplaced
-    or written by software though it is there several times, or the map does not fit ``addr_width``.
+    Raises ``ValueError`` for a field of a kind not listed below, a misplaced register, and a map
+    that does not fit ``addr_width``. A register with several places must not be written by
+    software.
 
     Parameters
     ----------
     register_map
-        What to implement. A field is one of: written by software, read by hardware; written by
+        Registers to implement. A field is one of: written by software, read by hardware; written by
         software as a pulse (``singlepulse``); written by hardware, read by software; set by
         hardware and cleared by software that writes ones (``woclr``); neither written nor seen by
         hardware (a constant).
     addr_width
         Width of ``address`` in bits.
     strobes
-        Whether parts of a register can be written.
+        Support writes to a part of a register.
 
     Members
     -------
@@ -116,8 +117,8 @@ class CsrBank(wiring.Component):
                 )
             if len(register.places) > 1 and any(field.sw_writable for field in register.fields):
                 raise ValueError(
-                    f"register {register.name!r}, of which hardware shows one at a time, must be "
-                    "written by hardware alone"
+                    f"register {register.name!r} is at several offsets, so software must not write "
+                    "it: make its fields read-only in the register map"
                 )
             for field in register.fields:
                 if _is_constant(field):
@@ -143,7 +144,7 @@ class CsrBank(wiring.Component):
         return getattr(self, f"{register.name}_{field.name}{suffix}")
 
     def _word(self, register: Register) -> Value:
-        """What ``register`` reads as."""
+        """Return the value that software reads from ``register``."""
         parts: list[Value] = []
         position = 0
         for field in sorted(register.fields, key=lambda field: field.lsb):
@@ -153,7 +154,7 @@ class CsrBank(wiring.Component):
         return Cat(*parts)
 
     def _written(self, field: Field, before: Any) -> Value:
-        """What a write makes of ``before``."""
+        """Return the value after a write to a field that holds ``before``."""
         end = field.lsb + field.width
         if not self._strobes:
             return self.bus.write_data[field.lsb : end]
@@ -177,7 +178,7 @@ class CsrBank(wiring.Component):
                 if field.clears:
                     kept = self._value(register, field)
                     m.d.sync += kept.eq(kept | getattr(self, f"{register.name}_{field.name}"))
-        # Each block has its own choice of a word, which makes less logic than one among all.
+        # A multiplexer for each block of registers takes less logic than one for all.
         hits, words = [], []
         for _, registers in groupby(self._map.registers, key=lambda register: register.block):
             hits.append(hit := Signal())

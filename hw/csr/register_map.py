@@ -49,15 +49,15 @@ class Field:
 
     @property
     def mask(self) -> int:
-        """The field's bits in its register."""
+        """Mask of the field's bits in its register."""
         return ((1 << self.width) - 1) << self.lsb
 
     def code(self, name: str) -> int:
-        """The encoded value called ``name``; ``KeyError`` if there is none."""
+        """Return the encoded value called ``name``; raise ``KeyError`` if there is none."""
         return dict(self.encoding)[name]
 
     def extract(self, value: int) -> int:
-        """The field's value in a register that reads ``value``."""
+        """Return the field's value in a register that reads ``value``."""
         return (value & self.mask) >> self.lsb
 
 
@@ -67,15 +67,15 @@ class Register:
 
     name: str
     places: tuple[int, ...]
-    """Offsets in bytes from the start of its map: several if hardware shows by turns, under one
-    name, whichever is addressed."""
+    """Offsets in bytes from the start of the map. A register has several if hardware shows a
+    different one of an array at each of them, under one name."""
     fields: tuple[Field, ...]
     block: str = ""
-    """The map within the map that it is of, if it is of one."""
+    """Name of the inner address map that holds the register, or an empty string."""
 
     @property
     def offset_bytes(self) -> int:
-        """The first of its places, or the only one."""
+        """First of the register's offsets, in bytes."""
         return self.places[0]
 
     def __getitem__(self, name: str) -> Field:
@@ -124,52 +124,52 @@ _MEMORY_WORD = Field(
     name="data", lsb=0, width=64, reset=0, sw_readable=True, sw_writable=False, hw_readable=False,
     hw_writable=True, pulse=False, clears=False, encoding=(),
 )  # fmt: skip
-"""Of memories that software reads."""
+"""Field of a word in a memory that software reads."""
 
 
 @lru_cache
 def load_registers(top: str, path: Path) -> RegisterMap:
-    """The address map ``top`` of the RDL file at ``path``."""
+    """Return the address map ``top`` of the RDL file at ``path``."""
     return _register_map(elaborated(top, path.read_text()))
 
 
 def parse_registers(top: str, text: str) -> RegisterMap:
-    """The address map ``top`` of an RDL text."""
+    """Return the address map ``top`` of an RDL text."""
     return _register_map(elaborated(top, text))
 
 
 def unrolled_registers(top: str, text: str, *, selected: str = "") -> RegisterMap:
-    """All registers that the address map ``top`` of an RDL text has, in the maps within it, too.
+    """Return all registers of the address map ``top`` of an RDL text, inner maps included.
 
-    They have names such as ``kept_state`` or, in an array of maps, ``ring_0_base``. Those of the
-    array ``selected`` are there once, at several places; so are the words of a memory, as a
+    They have names such as ``kept_state`` or, in an array of maps, ``ring_0_base``. Registers in
+    the array ``selected`` appear once, with several places. The words of a memory appear as one
     register with the field ``data``.
     """
     root = elaborated(top, text)
-    found: dict[str, Register] = {}
+    registers: dict[str, Register] = {}
     for node in root.descendants(unroll=True):
         if isinstance(node, RegNode | MemNode) and node.parent is not None:
             index = "" if node.parent.inst_name == selected else "_{index}"
             block, name = (
-                each.get_rel_path(root, hier_separator="_", array_suffix=index)
-                for each in (node.parent, node)
+                item.get_rel_path(root, hier_separator="_", array_suffix=index)
+                for item in (node.parent, node)
             )
             fields = _fields(node) if isinstance(node, RegNode) else (_MEMORY_WORD,)
             more = range(node.absolute_address, node.absolute_address + node.size, 8)
-            places = (*(found[name].places if name in found else ()), *more)
-            found[name] = Register(name=name, places=places, fields=fields, block=block)
-    return RegisterMap(name=top, registers=tuple(found.values()))
+            places = (*(registers[name].places if name in registers else ()), *more)
+            registers[name] = Register(name=name, places=places, fields=fields, block=block)
+    return RegisterMap(name=top, registers=tuple(registers.values()))
 
 
 def renamed(text: str, names: Mapping[str, str], *, prefix: str) -> str:
-    """An RDL text whose definitions have the names ``names``, or ``prefix`` before their own."""
+    """Return an RDL text with definitions renamed by ``names``, or else given a ``prefix``."""
     defined = re.findall(r"^(?:addrmap|enum) (\w+)", text, re.MULTILINE)
-    new = {**{each: f"{prefix}{each}" for each in defined}, **names}
-    return re.sub(rf"\b({'|'.join(new)})\b", lambda found: new[found[0]], text)
+    new = {**{name: f"{prefix}{name}" for name in defined}, **names}
+    return re.sub(rf"\b({'|'.join(new)})\b", lambda match: new[match[0]], text)
 
 
 def elaborated(top: str, text: str) -> AddrmapNode:
-    """The address map ``top`` of an RDL text, as the compiler's exporters take it."""
+    """Return the address map ``top`` of an RDL text, in the form that RDL exporters take."""
     compiler = RDLCompiler()
     with NamedTemporaryFile("w", suffix=".rdl") as file:
         file.write(text)

@@ -1,0 +1,1 @@
+"""Pipelines built from formulas over floating-point values."""

@@ -1,5 +1,5 @@
 # amaranth: UnusedElaboratable=no
-# Operators are also made to ask a formula for its latency.
+# A formula's latency is read from operators that are never elaborated.
 
 """The pipeline builder: formulas over floating-point values become balanced pipelines.
 
@@ -9,9 +9,9 @@ A rule is an ordinary function of :class:`FlowValue` arguments that returns a di
         m_next = mu * m + g
         return {"p": p - lr * m_next, "m": m_next}
 
-:class:`~hw.dataflow.unit.FlowUnit` turns it into a component. :class:`Flow` holds what the rule
-builds: each value knows the stage (cycles after the inputs) at which it is ready, and operators
-delay the operand that is ready first.
+:class:`~hw.dataflow.unit.FlowUnit` turns it into a component. :class:`Flow` holds the values and
+operators of the rule. Each value knows the stage (cycles after the inputs) at which it is ready,
+and an operator delays the operand that is ready first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = [
 
 
 class FlowError(ValueError):
-    """A formula that is not a pipeline; the message says which value is wrong and why."""
+    """Error in a formula that is not a pipeline; the message names the value and the reason."""
 
 
 class FlowValue:
@@ -58,19 +58,19 @@ class FlowValue:
 
     def __init__(self, flow: Flow, name: str, stage: int | None) -> None:
         self.flow = flow
-        """The pipeline that the value belongs to."""
+        """Pipeline of the value."""
         self.name = name
-        """What messages call the value: the name of an input or the formula."""
+        """Name of the value in messages: the name of an input or the formula."""
         self.stage = stage
-        """Cycles from the inputs until the value is ready; ``None``: always, as of a constant."""
+        """Cycles from the inputs until the value is ready; ``None`` for a constant: always."""
         self.taps: dict[int | None, Any] = {}
-        """The signals that carry the value, by stage; none if nothing takes it."""
+        """Signals that carry the value, by stage; empty if nothing takes it."""
         self.negative_of: FlowValue | None = None
-        """The value of which this is the negative, if it is one."""
+        """Value that this one negates, or None."""
         self._negated: FlowValue | None = None
 
     def tap(self, stage: int | None) -> Any:
-        """The signal that carries the value at ``stage``, when it is ready."""
+        """Return the signal that carries the value at ``stage``, when it is ready."""
         if self.stage is None:
             stage = None
         if stage not in self.taps:
@@ -119,7 +119,7 @@ class FlowValue:
 
     def __bool__(self) -> bool:
         raise FlowError(
-            f"{self.name} is asked for its truth: a value of the pipeline is only known when it "
+            f"{self.name} has no truth value: a value of the pipeline is only known when it "
             f"runs; a rule computes the same for every parameter"
         )
 
@@ -129,17 +129,17 @@ class FlowValue:
 
 
 def sqrt(value: FlowValue) -> FlowValue:
-    """The square root of ``value``."""
+    """Return the square root of ``value``."""
     return _of_flow("sqrt", value).operate(FloatSqrt, "sqrt", value)
 
 
 def sign(value: FlowValue) -> FlowValue:
-    """1 or -1 by the sign of ``value``; a zero or a NaN stays what it is."""
+    """Return 1 or -1 by the sign of ``value``; a zero or a NaN stays as it is."""
     return _of_flow("sign", value).operate(FloatSign, "sign", value)
 
 
 def maximum(value: FlowValue, other: FlowValue) -> FlowValue:
-    """The larger of two values, NaN if one is; of zeros +0 (IEEE 754-2019, 9.6 ``maximum``)."""
+    """Return the larger value: NaN if one is, +0 of two zeros (IEEE 754-2019, 9.6 ``maximum``)."""
     return _of_flow("maximum", value).operate(FloatMaximum, "maximum", value, other)
 
 
@@ -174,8 +174,8 @@ class Flow:
 
     format: FloatFormat = FP32
     depths: Mapping[str, int] = field(default_factory=dict)
-    """Stages of operators, by :attr:`~hw.float.operator.FloatOperator.operation`; the others have
-    their default."""
+    """Stages of operators that differ from their default, by
+    :attr:`~hw.float.operator.FloatOperator.operation`."""
     inputs: dict[str, FlowValue] = field(default_factory=dict)
     constants: dict[str, FlowValue] = field(default_factory=dict)
     outputs: dict[str, FlowValue] = field(default_factory=dict)
@@ -184,15 +184,15 @@ class Flow:
     _operators: dict[type[FloatOperator], FloatOperator] = field(default_factory=dict)
 
     def input(self, name: str) -> FlowValue:
-        """A new input, ready at stage 0."""
+        """Return a new input, ready at stage 0."""
         return self._declare(self.inputs, name, 0)
 
     def constant(self, name: str) -> FlowValue:
-        """A new per-run constant, ready at every stage."""
+        """Return a new per-run constant, ready at every stage."""
         return self._declare(self.constants, name, None)
 
     def output(self, name: str, value: FlowValue) -> None:
-        """Names ``value`` as a result."""
+        """Make ``value`` a result called ``name``."""
         self.check(value, f"output {name}")
         if name in self.outputs:
             raise FlowError(f"output {name!r} is set twice; give each output one value")
@@ -204,8 +204,10 @@ class Flow:
         return max((value.stage or 0 for value in self.outputs.values()), default=0)
 
     def operate(self, kind: type[FloatOperator], symbol: str, *operands: FlowValue) -> FlowValue:
-        """The result of the flow's operator of class ``kind`` on ``operands``, each delayed until
-        the last of them is ready."""
+        """Return the result of the operator of class ``kind`` on ``operands``.
+
+        Each operand is delayed until the last of them is ready.
+        """
         names = [getattr(operand, "name", repr(operand)) for operand in operands]
         function = symbol.isidentifier()
         name = f"{symbol}({', '.join(names)})" if function else f"({f' {symbol} '.join(names)})"
@@ -235,7 +237,7 @@ class Flow:
         return result
 
     def check(self, value: object, where: str) -> None:
-        """Raises :class:`FlowError` unless ``value`` belongs to this pipeline."""
+        """Raise :class:`FlowError` unless ``value`` belongs to this pipeline."""
         if not isinstance(value, FlowValue):
             raise self.foreign(value, where)
         if value.flow is not self:
@@ -245,17 +247,17 @@ class Flow:
             )
 
     def foreign(self, value: object, where: str) -> FlowError:
-        """The error for something that is not a value of a pipeline."""
+        """Return the error for a value that does not belong to a pipeline."""
         return FlowError(
             f"{where}: {value!r} is not a value of the pipeline; declare a constant for it and let "
             f"the driver set it"
         )
 
     def finish(self) -> None:
-        """Checks that everything is connected; call it when all outputs are named.
+        """Check that everything is connected; call it when all outputs are named.
 
-        Raises :class:`FlowError` if there is no output, or an input, a constant or a computed value
-        is used nowhere.
+        Raises :class:`FlowError` without an output, and for an input, constant or computed value
+        that is not used.
         """
         if not self.outputs:
             raise FlowError("the pipeline has no output; name one with output()")
@@ -263,7 +265,7 @@ class Flow:
         for value in self.outputs.values():
             value.tap(latency)
         for value in reversed(self.values):
-            # A negative needs the value it is made of at each of its own stages.
+            # A negated value is derived at each stage from the value that it negates.
             if value.negative_of is not None:
                 for stage in list(value.taps):
                     value.negative_of.tap(stage)
@@ -289,7 +291,7 @@ class Flow:
 
 
 Formula = Callable[..., Mapping[str, FlowValue]]
-"""Takes each input and constant as a keyword, returns the outputs by name."""
+"""Function that takes each input and constant as a keyword and returns the outputs by name."""
 
 
 def build_flow(
@@ -301,9 +303,9 @@ def build_flow(
     format: FloatFormat = FP32,
     depths: Mapping[str, int] | None = None,
 ) -> Flow:
-    """The pipeline that computes ``formula``, complete.
+    """Return the complete pipeline that computes ``formula``.
 
-    Raises :class:`FlowError` if it is not a complete pipeline or its results are not ``outputs``.
+    Raises :class:`FlowError` if the pipeline is not complete or its results are not ``outputs``.
     """
     flow = Flow(format=format, depths=depths or {})
     values = {name: flow.input(name) for name in inputs}

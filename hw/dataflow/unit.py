@@ -20,8 +20,8 @@ __all__ = ["FlowUnit", "UnitSignature"]
 class UnitSignature(wiring.Signature):
     """A functional unit: takes a set of operands a cycle, and has no stall.
 
-    A component that takes part as one also has ``latency``, the cycles from operands to results,
-    and ``module_name``, the name of its Verilog module.
+    A component with this signature also has ``latency``, the cycles from operands to results, and
+    ``module_name``, the name of its Verilog module.
 
     Parameters
     ----------
@@ -71,14 +71,13 @@ class FlowUnit(wiring.Component):
     rule
         The formula.
     inputs, constants, outputs
-        Names of the arguments and results of ``rule``, in the order of the ports, which are those
-        of a :class:`UnitSignature`.
+        Names of the arguments and results of ``rule``, in the order of the ports.
     format
         Format of all numbers.
     depths
-        Stages of operators by their operation, where they are not the default.
+        Stages of operators that differ from their default, by operation.
     name
-        Name of the rule in the name of the Verilog module, by default that of the function.
+        Name of the rule in the name of the Verilog module; the function's name by default.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class FlowUnit(wiring.Component):
             format=format,
             depths=depths,
         )
-        """The pipeline that the unit is."""
+        """Pipeline of the unit."""
         self._name = f"{name or rule.__name__}_unit"
         super().__init__(
             UnitSignature(inputs=inputs, constants=constants, outputs=outputs, width=format.width)
@@ -108,8 +107,7 @@ class FlowUnit(wiring.Component):
 
     @property
     def module_name(self) -> str:
-        """Name of the Verilog module: that of the rule, of the format if it is not FP32, and the
-        depths that were asked for."""
+        """Name of the Verilog module: the rule, a format other than FP32, and given depths."""
         name = self._name if self.format == FP32 else f"{self._name}_{self.format.name}"
         return "_".join([name, *(f"{operation}{n}" for operation, n in self.flow.depths.items())])
 
@@ -137,7 +135,7 @@ class FlowUnit(wiring.Component):
         for name, value in flow.constants.items():
             self._delays(m, value, getattr(self, name), name)
         for value in flow.values:
-            # Negation is a flip of the sign bit and follows the delays of what it negates.
+            # Negation flips the sign bit and follows the delays of the value that it negates.
             if value.negative_of is not None:
                 for stage, tap in value.taps.items():
                     source = value.negative_of.taps[stage]
@@ -161,7 +159,7 @@ class FlowUnit(wiring.Component):
         return m
 
     def _delays(self, m: Module, value: FlowValue, source: Any, name: str) -> None:
-        """Drives the taps of ``value`` from ``source``, each later one from the one before."""
+        """Drive the taps of ``value`` from ``source``, each from the tap before it."""
         before = value.stage
         for stage in sorted(value.taps, key=lambda stage: stage or 0):
             if stage == before:

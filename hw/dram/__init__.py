@@ -1,0 +1,1 @@
+"""DRAM parts, their timing, and the controller."""

@@ -1,4 +1,4 @@
-"""From the line address of a channel to bank group, bank, row and column.
+"""Address map from the line address of a channel to bank group, bank, row and column.
 
 From the least significant bit of the 64-byte line address:
 
@@ -26,9 +26,9 @@ __all__ = ["line_layout"]
 
 
 def line_layout(geometry: DramGeometry) -> data.StructLayout:
-    """Layout of a line address, with the part that a 4 KB burst counts through in one field.
+    """Return the layout of a line address; the bits within a 4 KB burst are one field.
 
-    ``offset`` bit 0 is bit 0 of the bank group, its other bits are the low bits of the column
+    Bit 0 of ``offset`` is bit 0 of the bank group. Its other bits are the low bits of the column
     burst, continued in ``column_high``.
     """
     return data.StructLayout(

@@ -1,4 +1,4 @@
-"""Column scheduling: the reads and writes of the oldest request, one a fabric cycle."""
+"""Column scheduler: it issues the reads and writes of the oldest request, one a fabric cycle."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["ColumnScheduler"]
 class ColumnScheduler(wiring.Component):
     """Issues the lines of the oldest request in order, without a gap where the timing allows.
 
-    Lines alternate between two bank groups, so that tCCD_S holds within a burst; tCCD_L, the bus
-    turn-arounds and tWTR are kept here, tRCD is reported by the row scheduler.
+    Lines alternate between two bank groups, so that tCCD_S holds within a burst. This scheduler
+    keeps tCCD_L, the bus turn-arounds and tWTR; the row scheduler reports tRCD.
 
     Members
     -------
@@ -85,7 +85,7 @@ class ColumnScheduler(wiring.Component):
                 m.d.sync += last_group.eq(group)
             same_group = just_issued & (last_group == group)
 
-        # A counter a group, and no time stamp: the group is known late in the cycle.
+        # A counter per group instead of a time stamp, as the group is known late in the cycle.
         group_waits = [
             Signal(range(timing.write_to_read_same_group + 1), name=f"no_read_in_{index}_for")
             for index in range(geometry.bank_groups)

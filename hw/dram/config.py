@@ -12,33 +12,33 @@ __all__ = ["ControllerConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerConfig:
-    """What may be tuned in the controller. Raises ``ValueError`` for what cannot be built."""
+    """Settings of the controller. Raises ``ValueError`` for values that cannot be built."""
 
     queue_depth: int = 16
-    """Bursts in the request queue, which is how far ahead rows are prepared: a power of two from
-    8 to 256."""
+    """Bursts in the request queue, so the distance at which rows are prepared ahead. A power of
+    two from 8 to 256."""
 
     write_buffer_lines: int = 256
     """Lines of write data, a power of two from 64 to 4096; the default is four bursts of 4 KB."""
 
     read_buffer_lines: int = 64
-    """Lines of read data the manager may leave waiting before reads stop, a power of two from 16
-    to 4096. A controller that is not a channel's has 512 or more."""
+    """Lines of read data that the manager may leave waiting before reads stop, a power of two from
+    16 to 4096. A controller outside a channel has at least 512."""
 
     run_length: int = 16
     """Bursts of one direction in a row while the other direction waits, 1 to 255."""
 
     refresh: bool = True
-    """False gives no refresh at all: an experiment, not a working memory."""
+    """Refresh of the DRAM. False turns it off: for an experiment, not for a working memory."""
 
     refresh_postpone: int = 8
-    """Refreshes that are collected under load, 1 to 8; with 1 none is postponed."""
+    """Refreshes collected under load, 1 to 8; with 1 none is postponed."""
 
     refresh_pull_in: int = 8
-    """Refreshes given in advance when idle, 0 to 8."""
+    """Refreshes issued in advance when idle, 0 to 8."""
 
     refresh_idle_cycles: int = 32
-    """Fabric cycles without a request after which refreshes are given without being forced."""
+    """Fabric cycles without a request after which refreshes are issued before they must be."""
 
     reset_cycles: int = 16
     """Fabric cycles after reset before the first command, 1 to 256."""

@@ -26,7 +26,8 @@ from hw.logic.line import LINE_BITS
 __all__ = ["COUNTERS", "COUNTER_BITS", "RESERVED_LINES", "Ddr4Controller"]
 
 RESERVED_LINES = 512
-"""Lines that keep the bus full while room is kept for eight bursts; as deep as a block RAM."""
+"""Lines of read buffer that keep the bus full while room for eight bursts is reserved; the depth
+of a block RAM."""
 
 COUNTERS = ("refreshes", "activates", "precharges", "reads", "writes", "turns")
 COUNTER_BITS = 48
@@ -38,24 +39,24 @@ class Ddr4Controller(wiring.Component):
     The clock is four DRAM clocks long; one column command a cycle keeps the data bus full. Read
     latency to a closed bank with DDR4-1600: 13 cycles from the cycle of the AR handshake to the
     cycle of the first RVALID, without ``reserve`` 12. The initialisation sequence of JESD79-4
-    (reset, mode registers, calibration, some milliseconds) is reduced to a fixed wait; the DRAM is
-    taken to be trained. Requests are accepted from the first cycle on.
+    (reset, mode registers, calibration, some milliseconds) is reduced to a fixed wait; the DRAM
+    counts as trained. Requests are accepted from the first cycle on.
 
     Parameters
     ----------
     geometry, timing
         Organisation and timing of the part.
     addr_width, id_width
-        Widths of the AXI port; addresses are bytes of the channel from 0. ``ValueError`` if the
-        capacity does not fit.
+        Widths of the AXI port; byte addresses of the channel start at 0. Raises ``ValueError`` if
+        the capacity does not fit.
     config
         See :class:`~hw.dram.config.ControllerConfig`.
     read_valid
-        The DRAM's side tells when it has read data, see :class:`DramSignature`.
+        Take the time of read data from the DRAM's side; see :class:`DramSignature`.
     reserve
-        Room is kept for the data of each read, with at least :data:`RESERVED_LINES` lines of
-        buffer, so that any manager will do. False saves that for one that takes all read data
-        without waiting, as a channel's kernel and bridge do and a memory-node's links.
+        Keep room for the data of each read, in a buffer of at least :data:`RESERVED_LINES` lines.
+        Any manager works then. False saves the buffer for a manager that takes all read data
+        without waiting, such as a channel's kernel and bridge, or a memory-node's links.
 
     Members
     -------
@@ -164,7 +165,7 @@ class Ddr4Controller(wiring.Component):
             queue.push.eq(front.push),
             queue.request.eq(front.request),
             front.room.eq(queue.room),
-            # One burst is worked on and one more keeps the rows prepared ahead.
+            # One burst is in work; one more keeps the rows prepared ahead.
             front.low.eq(queue.level <= 2),
             rows.now.eq(now),
             rows.hold.eq(refresh.hold),
@@ -196,7 +197,7 @@ class Ddr4Controller(wiring.Component):
 
         self._issue(m, column_read, column_write)
 
-        # The command shows at the DRAM in the cycle after the decision; bit i of a pipe is set
+        # A command reaches the DRAM in the cycle after the decision; bit i of a pipe is set
         # i + 1 cycles after the decision.
         write_pipe = Signal(timing.write_latency)
         read_pipe = Signal(timing.read_latency + 1)
@@ -250,12 +251,12 @@ class Ddr4Controller(wiring.Component):
         return m
 
     def _issue(self, m: Any, column_read: Signal, column_write: Signal) -> None:
-        """Registers the commands of this cycle in their slots."""
+        """Register the commands of this cycle in their slots."""
         timing = self._fabric_timing
         rows, columns, refresh = self._rows, self._columns, self._refresh
 
         def slot(index: int) -> tuple[Any, Any, Any]:
-            """Command, {bank group, bank} and address of a slot."""
+            """Return command, {bank group, bank} and address of a slot."""
             command, group, bank, address = (
                 getattr(self.dram, f"{name}_p{index}")
                 for name in ("command", "bank_group", "bank", "address")

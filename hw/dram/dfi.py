@@ -1,4 +1,4 @@
-"""The DRAM's side of the controller in the signals of DFI 3.1 (DDR PHY Interface)."""
+"""DRAM side of the controller as signals of DFI 3.1 (DDR PHY Interface)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from hw.logic.line import LINE_BITS, LINE_BYTES
 __all__ = ["DfiController", "DfiPort", "DfiSignature", "dfi_timing"]
 
 _PINS = ("we_n", "cas_n", "ras_n")
-"""What DDR4 has on the pins of address bits 14, 15 and 16, in that order."""
+"""Command pins that DDR4 shares with the address bits 14, 15 and 16, in that order."""
 
 _FIRST_PIN = 14
 _ADDRESS_BITS = 13
-"""Least bits of the DRAM's address: up to A12, which says that a burst is one of eight."""
+"""Minimum width of the DRAM's address, in bits: up to A12, which selects a burst of eight."""
 _DESELECTED = 0b111
 
-# JESD79-4, command truth table: WE_n, CAS_n and RAS_n, the first lowest.
+# JESD79-4, command truth table: WE_n, CAS_n and RAS_n, from the lowest bit.
 _CODES = {
     DramCommand.REF: 0b001,
     DramCommand.PRE: 0b010,
@@ -37,7 +37,7 @@ _CODES = {
 
 
 def dfi_timing(timing: DramTiming) -> dict[str, int]:
-    """The timing parameters that :class:`DfiPort` keeps, in clocks of the PHY (tCK)."""
+    """Return the timing parameters that :class:`DfiPort` keeps, in clocks of the PHY (tCK)."""
     return {
         "tphy_wrlat": SLOTS * write_latency(timing, COLUMN_SLOT),
         "tphy_wrdata": 0,
@@ -48,10 +48,10 @@ def dfi_timing(timing: DramTiming) -> dict[str, int]:
 class DfiSignature(wiring.Signature):
     """The control, write data and read data interfaces of DFI, as the controller sees them.
 
-    The frequency ratio is 1:4: phase N of a cycle of the controller's clock is one of the DRAM's
-    clocks and has the suffix ``_pN``, or ``_wN`` for what is read. One rank, one enable for the
-    whole word. What is not here: initialisation and its status, training, updates, low power,
-    parity and CRC, data bus inversion.
+    The frequency ratio is 1:4. Phase N of a cycle of the controller's clock is one of the DRAM's
+    clocks; its signals have the suffix ``_pN``, or ``_wN`` for read data. There is one rank, and
+    one enable for the whole word. Initialisation and its status, training, updates, low power,
+    parity and CRC, and data bus inversion are left out.
 
     Members
     -------
@@ -139,7 +139,7 @@ class DfiPort(wiring.Component):
         return m
 
     def _encode(self, m: Any, slot: int) -> None:
-        """The command of a slot, as JESD79-4 has it on the pins."""
+        """Encode the command of a slot as JESD79-4 has it on the pins."""
         command, group, bank, address = (
             getattr(self.dram, f"{name}_p{slot}")
             for name in ("command", "bank_group", "bank", "address")
@@ -157,7 +157,7 @@ class DfiPort(wiring.Component):
             phase("bg").eq(group),
             phase("bank").eq(bank),
             phase("address").eq(
-                # What is above a column has the meaning of the command.
+                # The command gives the address bits above the column their meaning.
                 Mux(activates, address, Cat(column, command == DramCommand.PREA, C(0b10, 2)))
             ),
             pins.eq(_DESELECTED),
@@ -165,8 +165,8 @@ class DfiPort(wiring.Component):
         with m.Switch(command):
             with m.Case(DramCommand.ACT):
                 m.d.comb += pins.eq(address[_FIRST_PIN:])  # 0 if no row is so wide
-            for each, code in _CODES.items():
-                with m.Case(each):
+            for value, code in _CODES.items():
+                with m.Case(value):
                     m.d.comb += pins.eq(code)
 
 

@@ -1,4 +1,4 @@
-"""DRAM timing as the controller schedules it: whole fabric cycles between fixed command slots."""
+"""DRAM timing for the scheduler: whole fabric cycles between fixed command slots."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from hw.dram.timing import BURST_TCK, CommandTiming, DramTiming
 __all__ = ["COLUMN_SLOT", "FabricTiming", "fabric_cycles", "read_latency", "write_latency"]
 
 COLUMN_SLOT = 0
-"""RD and WR are always in the first slot, so that their data fill whole fabric words."""
+"""Slot of RD and WR: always the first, so that their data fills whole fabric words."""
 
 
 def fabric_cycles(tck: int, first: int, second: int) -> int:
-    """The least fabric cycles from a command in slot ``first`` to one in slot ``second`` that keep
-    ``tck``; at least one, because a command shows in the state only in the next cycle."""
+    """Return the minimum fabric cycles between commands in two slots that are ``tck`` apart.
+
+    It is at least one, because a command changes the state only in the next cycle.
+    """
     return max(1, -(-(tck + first - second) // SLOTS))
 
 
 def read_latency(timing: CommandTiming, slot: int = 0) -> int:
-    """Fabric cycles from the one that carries a RD in ``slot`` to that of its ``read_data``.
+    """Return the fabric cycles from a RD in ``slot`` to its ``read_data``.
 
-    The first cycle that starts when the burst has been received in full.
+    The data is there in the first cycle that starts after the whole burst has been received.
     """
     return -(-(slot + timing.cl + BURST_TCK) // SLOTS)
 
 
 def write_latency(timing: CommandTiming, slot: int = 0) -> int:
-    """Fabric cycles from the one that carries a WR in ``slot`` to that of its ``write_data``.
+    """Return the fabric cycles from a WR in ``slot`` to its ``write_data``.
 
-    The last cycle that starts no later than the first transfer of the burst.
+    The data is taken in the last cycle that starts no later than the burst's first transfer.
     """
     return (slot + timing.cwl) // SLOTS
 
@@ -39,8 +41,8 @@ def write_latency(timing: CommandTiming, slot: int = 0) -> int:
 class FabricTiming:
     """Slots of the row commands and distances in fabric cycles, made by :meth:`of`.
 
-    A distance n means: the second command is at least n fabric cycles after the first, each in
-    its slot. ACT and REF share one slot, PRE and PREA another.
+    With a distance n the second command is at least n fabric cycles after the first, each in its
+    slot. ACT and REF share one slot, PRE and PREA another.
     """
 
     activate_slot: int
@@ -64,7 +66,7 @@ class FabricTiming:
 
     @classmethod
     def of(cls, timing: DramTiming) -> FabricTiming:
-        """The slots that make a row cycle shortest, and the distances that follow."""
+        """Return the slots with the shortest row cycle, and the distances between them."""
         slots = [slot for slot in range(SLOTS) if slot != COLUMN_SLOT]
         candidates = [cls._with_slots(timing, a, p) for a in slots for p in slots if a != p]
         return min(candidates, key=lambda candidate: candidate._row_cycle())
@@ -98,6 +100,6 @@ class FabricTiming:
             write_to_read=cycles(timing.write_to_read_s, column, column),
             write_to_read_same_group=cycles(timing.write_to_read_l, column, column),
             refresh_to_activate=cycles(timing.t_rfc, activate, activate),
-            # Rounded down: never less often than the standard asks.
+            # Rounded down, so that refreshes are never too rare for the standard.
             refresh_interval=timing.t_refi // SLOTS,
         )

@@ -1,4 +1,4 @@
-"""AXI side of the DRAM controller: admits bursts in order, buffers write and read data."""
+"""AXI side of the DRAM controller: it admits bursts in order and buffers their data."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ _WRITES = 16
 class AxiFrontEnd(wiring.Component):
     """Turns AXI bursts into requests, in the order in which it takes them from AR and AW.
 
-    A write becomes a request when all its data are buffered, so that a manager may hold write
-    data back for as long as it likes; its response is given when its last column is issued. Reads
-    and writes are taken in runs of one direction, up to
-    ``run_length`` bursts while the other waits: turning the data bus costs time. A run also ends
-    when the direction has nothing to offer and the queue gets ``low``.
+    A write becomes a request when all its data is buffered, so a manager may hold write data back
+    for any time. Its response comes when its last column is issued. Reads and writes are taken in
+    runs of one direction, up to ``run_length`` bursts while the other waits, because a turn of the
+    data bus costs time. A run also ends when its direction has nothing to offer and the queue gets
+    ``low``.
 
-    Reads and writes share one queue, which is served in order, so a read there must never wait for
-    its manager: it may be one that takes read data only when it gets rid of what it has, as write
-    data that we take behind that read. Therefore, if ``reserve``, a read enters the queue only when
-    all its lines have room; what is in the queue then drains whatever the manager does, and reads
-    wait for nobody's writes nor writes for anybody's reads. Without ``reserve`` the room is looked
-    at when a column is due, and the manager must take all read data without waiting.
+    Reads and writes share one queue that is served in order, so a read in it must never wait for
+    its manager. A manager may take read data only after it could send write data that is queued
+    behind this read. With ``reserve`` a read therefore enters the queue only when there is room for
+    all its lines. The queue then drains whatever the manager does, and reads and writes never wait
+    for each other's manager. Without ``reserve`` a read needs room only when its column is due,
+    and the manager must take all read data without waiting.
 
-    Errors: DECERR beyond the capacity, SLVERR for a size other than 64 bytes, a burst type other
-    than INCR or a burst that crosses 4 KB. The right number of beats is transferred and no request
-    made; read data are then meaningless.
+    Errors: DECERR beyond the capacity; SLVERR for a size other than 64 bytes, a burst type other
+    than INCR, or a burst that crosses 4 KB. Such a burst transfers its number of beats but makes no
+    request; its read data is meaningless.
 
     Parameters
     ----------
     geometry, addr_width, id_width, run_length, queue_depth
         See :class:`~hw.dram.controller.Ddr4Controller`.
     write_buffer_lines, read_buffer_lines
-        Lines that are buffered; with ``reserve`` at least three bursts of them.
+        Lines in the buffers; with ``reserve`` the read buffer holds at least three bursts.
     reserve
-        See above.
+        Reserve room for read data, as described above.
 
     Members
     -------
@@ -90,7 +90,7 @@ class AxiFrontEnd(wiring.Component):
         self._read_lines = read_buffer_lines
         self._run_length = run_length
         self._reserve = reserve
-        # More than requests in the queue: those are answered that have left it.
+        # More than the queue holds: requests that have left it are answered, too.
         self._responses = 2 * queue_depth
         self._burst = data.StructLayout(
             {"id": id_width, "line": geometry.line_bits, "length": 8, "response": 2}
@@ -117,7 +117,7 @@ class AxiFrontEnd(wiring.Component):
         )
 
     def _checked(self, channel: str) -> Any:
-        """The burst offered on address channel ``channel``, with the response it will get."""
+        """Return the burst offered on address channel ``channel``, with its response."""
         addr, length, size, burst, ident = (
             getattr(self.axi, channel + name) for name in ("addr", "len", "size", "burst", "id")
         )
@@ -147,7 +147,7 @@ class AxiFrontEnd(wiring.Component):
         self._admit(m, write_bursts, responses, read_addresses, read_bursts, read_fits)
         self._answer_writes(m, responses)
 
-        # The data of the last write are on their way for one more cycle.
+        # The data of the last write is on its way for one more cycle.
         writing = Signal()
         m.d.sync += writing.eq(self.write_next)
         m.d.comb += self.idle.eq(
@@ -164,8 +164,10 @@ class AxiFrontEnd(wiring.Component):
         return m
 
     def _take_writes(self, m: Any, write_addresses: SyncFIFO, write_bursts: SyncFIFO) -> Any:
-        """Takes write addresses and data, and passes bursts on whose data are all here; returns
-        whether any data are."""
+        """Take write addresses and data, and pass on the bursts that have all their data.
+
+        Return whether the buffer holds any data.
+        """
         axi = self.axi
         receiving = data.View(self._burst, write_addresses.r_data)
         beat = Signal(8)
@@ -194,7 +196,7 @@ class AxiFrontEnd(wiring.Component):
         return space != self._write_lines
 
     def _buffer_data(self, m: Any, store: Any) -> None:
-        """Keeps the data of a beat with ``store``, and gives them out in that order."""
+        """Buffer the data of a beat with ``store``, and output beats in that order."""
         axi = self.axi
         put = Signal(range(self._write_lines))
         get = Signal(range(self._write_lines))
@@ -228,7 +230,7 @@ class AxiFrontEnd(wiring.Component):
         read_bursts: SyncFIFO,
         read_fits: Any,
     ) -> None:
-        """Makes requests of the bursts, in runs of one direction."""
+        """Turn bursts into requests, in runs of one direction."""
         write_burst = data.View(self._burst, write_bursts.r_data)
         read_burst = data.View(self._burst, read_addresses.r_data)
         write_refused = write_burst.response != Response.OKAY
@@ -273,7 +275,7 @@ class AxiFrontEnd(wiring.Component):
             m.d.sync += run.eq(run + 1)
 
     def _answer_writes(self, m: Any, responses: SyncFIFO) -> None:
-        """Gives the responses of writes: they are in order, and so are columns."""
+        """Send the responses of writes, which are in order as their columns are."""
         axi = self.axi
         written = Signal(range(self._responses + 1))
         answered = Signal()
@@ -288,7 +290,7 @@ class AxiFrontEnd(wiring.Component):
         step(m, written, up=self.written, down=answered & ~answer_refused)
 
     def _return_reads(self, m: Any, read_addresses: SyncFIFO, read_bursts: SyncFIFO) -> Any:
-        """Takes read addresses, and gives out the data that come; returns whether a line goes."""
+        """Take read addresses and return the read data; return the flag that a line goes out."""
         axi = self.axi
         read_beat = Signal(8)
         length = Signal(8)
@@ -296,7 +298,7 @@ class AxiFrontEnd(wiring.Component):
         returned = Signal()
         line_returned = Signal()
         if self._reserve:
-            # Deep, and so in block RAM.
+            # Deep, so it goes into block RAM.
             m.submodules.read_lines = deep = StreamFifo(shape=LINE_BITS, depth=self._read_lines)
             line, line_valid = deep.o.payload, deep.o.valid
             m.d.comb += [
@@ -329,14 +331,14 @@ class AxiFrontEnd(wiring.Component):
         return line_returned
 
     def _keep_room(self, m: Any, line_returned: Any) -> Any:
-        """Keeps account of the room for read data; returns whether a read may enter the queue."""
+        """Account for the room for read data; return whether a read may enter the queue."""
         free = Signal(range(self._read_lines + 1), init=self._read_lines)
         if not self._reserve:
             step(m, free, up=line_returned, down=self.read_issue)
             m.d.comb += self.read_room.eq(free != 0)
             return Const(1)
-        # All from flip-flops, so that a burst that enters is not known of in the two cycles after:
-        # there is room for three.
+        # All inputs are registered, so `free` lags two cycles behind a burst that enters. Room for
+        # three bursts makes up for it.
         entered, left, fits = (Signal(name=name) for name in ("entered", "left", "fits"))
         lines = Signal(range(AXI_BURST_LINES + 1))
         m.d.sync += [

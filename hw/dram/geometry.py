@@ -15,14 +15,14 @@ __all__ = [
 ]
 
 DATA_BYTES = 8
-"""Bytes the 64-bit data bus of the channel carries in one transfer; also the bytes of a column."""
+"""Bytes in one transfer on the channel's 64-bit data bus; also the bytes of a column."""
 
 BURST_COLUMNS = LINE_BYTES // DATA_BYTES
-"""Columns of one DRAM burst (BL8), which is a line."""
+"""Columns of one DRAM burst (BL8), which carries a line."""
 
 
 def rows_of(capacity_bytes: int, row_of_every_bank_bytes: int) -> int:
-    """Rows of a bank that make ``capacity_bytes``.
+    """Return the rows of a bank for a capacity.
 
     Raises ``ValueError`` unless they are a power of two from 2.
     """
@@ -39,12 +39,12 @@ def rows_of(capacity_bytes: int, row_of_every_bank_bytes: int) -> int:
 class DramGeometry:
     """Banks, rows and columns of one channel (JESD79-4, addressing tables).
 
-    ``rows`` may be smaller than those of the real part, which only shortens the simulated
-    storage. Raises ``ValueError`` for values that the address map cannot serve.
+    ``rows`` may be fewer than those of the real part, which only shrinks the simulated storage.
+    Raises ``ValueError`` for values that the address map cannot serve.
     """
 
     bank_groups: int
-    """2 (x16 devices) or 4 (x4 and x8 devices)."""
+    """Bank groups: 2 (x16 devices) or 4 (x4 and x8 devices)."""
 
     banks_per_group: int = 4
     """Banks of a bank group, 2 or 4."""
@@ -68,18 +68,22 @@ class DramGeometry:
 
     @property
     def bank_group_bits(self) -> int:
+        """Width of a bank group's number, in bits."""
         return self.bank_groups.bit_length() - 1
 
     @property
     def bank_bits(self) -> int:
+        """Width of a bank's number within its group, in bits."""
         return self.banks_per_group.bit_length() - 1
 
     @property
     def row_bits(self) -> int:
+        """Width of a row address, in bits."""
         return self.rows.bit_length() - 1
 
     @property
     def column_bits(self) -> int:
+        """Width of a column address, in bits."""
         return self.columns.bit_length() - 1
 
     @property
@@ -94,11 +98,12 @@ class DramGeometry:
 
     @property
     def column_burst_bits(self) -> int:
+        """Width of a burst's number within its row, in bits."""
         return self.bursts_per_row.bit_length() - 1
 
     @property
     def address_bits(self) -> int:
-        """Width of the command address, which carries a row or a column."""
+        """Width of the command address, which carries a row or a column, in bits."""
         return max(self.row_bits, self.column_bits)
 
     @property
@@ -113,15 +118,16 @@ class DramGeometry:
 
     @property
     def line_bits(self) -> int:
-        """Width of a line address."""
+        """Width of a line address, in bits."""
         return self.lines.bit_length() - 1
 
     @property
     def capacity_bytes(self) -> int:
+        """Bytes of the channel."""
         return self.lines * LINE_BYTES
 
     def with_capacity(self, capacity_bytes: int) -> DramGeometry:
-        """The same banks with as many rows as make ``capacity_bytes``.
+        """Return the same banks with as many rows as ``capacity_bytes`` needs.
 
         Raises ``ValueError`` unless that is a power-of-two number of rows.
         """

@@ -1,4 +1,4 @@
-"""The command and data interface between the controller of a channel and its DRAM."""
+"""Command and data interface between the controller of a channel and its DRAM."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = [
 SLOTS = BURST_TCK
 """Slots of a fabric cycle, each a DRAM clock: slot i of fabric cycle c is DRAM clock 4*c + i.
 
-A fabric cycle is as long as the data of a DRAM burst, so a column command in each fills the bus.
+A fabric cycle is as long as the data of a DRAM burst, so one column command a cycle fills the bus.
 """
 
 SLOT_BITS = (SLOTS - 1).bit_length()
 
 
 class DramCommand(enum.Enum, shape=3):
-    """DDR4 commands. Reads and writes never precharge by themselves."""
+    """DDR4 commands; reads and writes have no auto-precharge."""
 
     NOP = 0
     ACT = 1
@@ -42,13 +42,13 @@ class DramSignature(wiring.Signature):
 
     Slot i has the members ``command_pi`` (a :class:`DramCommand`), ``bank_group_pi``, ``bank_pi``
     and ``address_pi`` (a row with ACT; a column, multiple of 8, with RD and WR). There is no
-    handshake: ``write_data`` is taken :func:`~hw.dram.fabric_timing.write_latency` fabric cycles
-    after its command, and ``read_data`` is valid for one cycle,
+    handshake. ``write_data`` is taken :func:`~hw.dram.fabric_timing.write_latency` fabric cycles
+    after its command. ``read_data`` is valid for one cycle,
     :func:`~hw.dram.fabric_timing.read_latency` fabric cycles after its command. Transfer k of a
     burst is bits 64*k to 64*k+63. A set bit of ``write_mask`` keeps the byte from being written.
 
-    With ``read_valid`` there is a member of that name, In(1): a PHY, whose latency is not known
-    here, says with it when ``read_data`` are those of the next RD.
+    With ``read_valid`` there is a member of that name, In(1). A PHY with an unknown latency sets it
+    when ``read_data`` belongs to the next RD.
     """
 
     def __init__(self, geometry: DramGeometry, *, read_valid: bool = False) -> None:

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 PARTS: dict[str, DramPart] = {}
-"""The known parts by their names."""
+"""Known parts, by name."""
 
 
 def _check_clock(tck_ps: int, allow_nonstandard: bool) -> None:
@@ -39,7 +39,7 @@ def _check_clock(tck_ps: int, allow_nonstandard: bool) -> None:
         check_int("tck_ps", tck_ps, 1, 1_000_000)
     elif not (is_int(tck_ps) and SHORTEST_TCK_PS <= tck_ps <= LONGEST_TCK_PS):
         raise ValueError(
-            f"tck_ps must be an integer from {SHORTEST_TCK_PS} to {LONGEST_TCK_PS}, as of every "
+            f"tck_ps must be an integer from {SHORTEST_TCK_PS} to {LONGEST_TCK_PS}, as in every "
             f"DDR4, got {tck_ps!r}: give one of these, or set allow_nonstandard=true"
         )
 
@@ -48,9 +48,9 @@ def _check_clock(tck_ps: int, allow_nonstandard: bool) -> None:
 class DramPart:
     """A named geometry with its timing, a rank of DDR4 devices.
 
-    A part with the name of one of :data:`PARTS` and other numbers than that one is called
-    ``NAME_changed``; fewer rows change nothing but the simulated storage. Raises ``ValueError``
-    for what no DDR4 has (JESD79-4), unless ``allow_nonstandard``.
+    A part that has the name of one of :data:`PARTS` but other numbers is renamed to
+    ``NAME_changed``. Fewer rows do not count: they only shrink the simulated storage. Raises
+    ``ValueError`` for numbers that no DDR4 has (JESD79-4), unless ``allow_nonstandard``.
     """
 
     name: str
@@ -63,7 +63,7 @@ class DramPart:
     geometry: DramGeometry
     timing: DramTiming
     allow_nonstandard: bool = False
-    """Whether numbers may be such that no DDR4 has them."""
+    """Permission for numbers that no DDR4 has."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -78,8 +78,8 @@ class DramPart:
         check_int("bin_ps", self.bin_ps, least_ps, 1_000_000)
         if not self.allow_nonstandard and (wrong := self._against_the_standard()):
             raise ValueError(
-                f"{'; '.join(wrong)}: no DDR4 of {self.density_gbit} Gbit x{self.width_bits} with "
-                f"tck_ps {self.timing.tck_ps} is so (JESD79-4). Leave out what need not be given, "
+                f"{'; '.join(wrong)}: JESD79-4 has no such DDR4 of {self.density_gbit} Gbit "
+                f"x{self.width_bits} with tck_ps {self.timing.tck_ps}. Leave out these numbers, "
                 "choose another part, or set allow_nonstandard=true"
             )
         object.__setattr__(self, "name", honest_name(self, PARTS))
@@ -111,20 +111,20 @@ class DramPart:
 
     @property
     def device_rows(self) -> int:
-        """Rows of a bank with which a device has its density."""
+        """Rows of a bank that give a device its density."""
         row_bits = self.width_bits * self.geometry.columns
         return (self.density_gbit << 30) // (row_bits * self.geometry.banks)
 
     @property
     def base(self) -> str:
-        """Name of the part of :data:`PARTS` from which this one was made, or its own."""
+        """Name of the part of :data:`PARTS` that this one was made from, or its own name."""
         return base_name(self.name, PARTS)
 
     def timing_at(self, tck_ps: int, *, allow_nonstandard: bool = False) -> dict[str, int]:
-        """The fields of the part's timing with another clock period.
+        """Return the fields of the part's timing at another clock period.
 
-        What the part has from the standard is what this asks for there; other times stay as long
-        as they are, in ns. Raises ``ValueError`` for a clock that no DDR4 has, unless
+        A time that equals the standard's follows the standard to the new clock. Other times keep
+        their length in ns. Raises ``ValueError`` for a clock that no DDR4 has, unless
         ``allow_nonstandard``.
         """
         _check_clock(tck_ps, allow_nonstandard)
@@ -138,17 +138,17 @@ class DramPart:
         return {"tck_ps": tck_ps, **after}
 
     def with_capacity(self, capacity_bytes: int) -> DramPart:
-        """The same part with fewer rows, see :meth:`DramGeometry.with_capacity`."""
+        """Return the part with fewer rows; see :meth:`DramGeometry.with_capacity`."""
         return replace(self, geometry=self.geometry.with_capacity(capacity_bytes))
 
 
 def _part(speed: int, density_gbit: int, width_bits: int, *, tck_ps: int, bin_ps: int) -> DramPart:
-    """Devices that together are 64 bits wide, with the least times of the standard."""
+    """Return a rank of devices, 64 bits wide together, with the standard's minimum times."""
     banks = 8 if width_bits == 16 else 16
     timing = standard_timing(
         tck_ps, bin_ps=bin_ps, density_gbit=density_gbit, width_bits=width_bits
     )
-    # tck_ps is rounded: 7.8 us of the true clock, too.
+    # tck_ps is rounded; tREFI must not exceed 7.8 us of the exact clock either.
     timing["t_refi"] = min(timing["t_refi"], 7800 * speed // 2000)
     made = DramPart(
         name=f"ddr4_{speed}_{density_gbit}gbit_x{width_bits}",
@@ -164,9 +164,9 @@ def _part(speed: int, density_gbit: int, width_bits: int, *, tck_ps: int, bin_ps
     return made
 
 
-# With tAA, tRCD and tRP of the speed bins (JESD79-4C, speed bin tables).
+# tAA, tRCD and tRP are those of the speed bins (JESD79-4C, speed bin tables).
 DDR4_1600_16GBIT_X8 = _part(1600, 16, 8, tck_ps=1250, bin_ps=13750)  # 1600K, 11-11-11
-"""A channel of the paper's module (AXDIMM, memory): 16 GB in eight 16 Gbit x8 dies, DDR4-1600."""
+"""DRAM of the paper's channel (AXDIMM, memory): 16 GB in eight 16 Gbit x8 dies, DDR4-1600."""
 
 DDR4_1600_8GBIT_X16 = _part(1600, 8, 16, tck_ps=1250, bin_ps=13750)
 """Four 8 Gbit x16 dies: two bank groups and 2 KB pages, hence the longer tRRD and tFAW."""
@@ -197,7 +197,7 @@ TINY = PARTS["tiny"] = replace(
 
 
 def part(name: str) -> DramPart:
-    """The part called ``name``; raises ``ValueError`` with the known names."""
+    """Return the part called ``name``; raise ``ValueError`` with the known names."""
     if name not in PARTS:
         raise ValueError(f"no DRAM part {name!r}; known parts: {', '.join(PARTS)}")
     return PARTS[name]

@@ -1,4 +1,4 @@
-"""Refresh scheduling within the limits of JESD79-4."""
+"""Refresh scheduler within the limits of JESD79-4."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class RefreshScheduler(wiring.Component):
     """Decides when to refresh, closes all banks for it and counts what is owed.
 
     One refresh falls due every tREFI. Under load, refreshes are postponed until ``postpone`` of
-    them are due and then given in a row, which closes the rows once for all of them. When there
-    has been nothing to do for ``idle_cycles``, what is due is given at once, and then up to
-    ``pull_in`` refreshes in advance, one every tREFI besides those that fall due. Two refreshes
-    are never more than 8 tREFI and the drain of the banks apart (the standard allows 9).
+    them are due and then issued in a batch, which closes the rows once for all of them. After
+    ``idle_cycles`` without work, due refreshes are issued at once, and then up to ``pull_in`` in
+    advance, one every tREFI besides those that fall due. Two refreshes are never further apart
+    than 8 tREFI and the drain of the banks (the standard allows 9).
 
-    While ``prompt`` is set, a refresh is given when it falls due, and what was postponed before is
-    given one by one with a pause of two tRFC for the requests that wait.
+    While ``prompt`` is set, a refresh is issued when it falls due. Refreshes postponed before are
+    issued one by one, with a pause of two tRFC for the requests that wait.
 
     Members
     -------
@@ -82,7 +82,7 @@ class RefreshScheduler(wiring.Component):
         timing = self._timing
         m: Any = Module()
 
-        # Cycles until PREA keeps tRAS, tRTP and tWR of every bank.
+        # Cycles until PREA satisfies tRAS, tRTP and tWR of every bank.
         unsettled = Signal(range(max(timing.activate_to_precharge, timing.write_to_precharge) + 1))
         remaining = Mux(unsettled == 0, 0, unsettled - 1)
         after = Signal.like(unsettled)
@@ -109,8 +109,8 @@ class RefreshScheduler(wiring.Component):
             m.d.sync += periods.eq(due)
         with m.Elif(due):
             m.d.sync += periods.eq(periods + 1)
-        # Two an interval, the one that is due and one more, so that together with a full batch
-        # there are never more than 16 in two intervals, which the standard forbids.
+        # Two an interval: the one that is due and one more. Together with a full batch there are
+        # never more than 16 in two intervals, the limit of the standard.
         with m.If(due):
             m.d.sync += allowance.eq(2)
         with m.Elif(self.refresh & (allowance != 0)):
@@ -124,7 +124,7 @@ class RefreshScheduler(wiring.Component):
         with m.Elif(~idle):
             m.d.sync += idle_for.eq(idle_for + 1)
 
-        # What waited behind a refresh is served before the next one, unless nothing waits.
+        # Requests that waited during a refresh are served before the next refresh.
         pause = Signal(range(2 * timing.refresh_to_activate + 1))
         with m.If(self.flush):
             m.d.sync += pause.eq(2 * timing.refresh_to_activate)
@@ -145,7 +145,7 @@ class RefreshScheduler(wiring.Component):
 
         longest = max(timing.refresh_to_activate, timing.precharge_to_activate, self._reset_cycles)
         wait = Signal(range(longest + 1), init=self._reset_cycles)
-        # A batch that began because refreshes could not wait any longer is given in full.
+        # A batch that was forced is issued in full.
         whole_batch = Signal()
         m.d.comb += self.hold.eq(~running)
         with m.If(wait != 0):

@@ -16,13 +16,13 @@ from hw.logic.line import AXI_BURST_BITS
 __all__ = ["SEQUENCE_BITS", "RequestQueue", "request_layout"]
 
 SEQUENCE_BITS = 12
-"""Width of the numbers by which requests are told apart, modulo their range."""
+"""Width of a request's sequence number, which wraps around."""
 
 
 def request_layout(geometry: DramGeometry) -> data.StructLayout:
-    """A burst: direction, first line, and ``length``, the number of lines less one.
+    """Return the layout of a burst: direction, first line, and ``length`` (its lines less one).
 
-    All lines lie in the aligned 4 KB of the first, so in one row of a pair of bank groups.
+    All lines lie in the aligned 4 KB of the first, and so in one row of a pair of bank groups.
     """
     return data.StructLayout({"write": 1, "line": line_layout(geometry), "length": AXI_BURST_BITS})
 
@@ -31,8 +31,8 @@ class RequestQueue(wiring.Component):
     """Requests in order, read at two places: where rows are prepared and where columns go.
 
     A request pushed in one cycle is at ``plan`` in the next if nothing is ahead of it. ``plan``
-    runs ahead of ``column``; a request reaches ``column`` only when ``prepared`` was pulsed for it.
-    ``replan`` takes ``plan`` back to the request at ``column`` (its rows were closed).
+    runs ahead of ``column``; a request reaches ``column`` only after a pulse on ``prepared``.
+    ``replan`` moves ``plan`` back to the request at ``column``, after its rows were closed.
 
     ``depth`` is a power of two.
 

@@ -1,4 +1,4 @@
-"""Row scheduling: which banks to precharge and activate, ahead of the columns that need them."""
+"""Row scheduler: it precharges and activates banks ahead of the columns that need them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hw.dram.request import SEQUENCE_BITS, request_layout
 __all__ = ["TIME_BITS", "RowScheduler"]
 
 TIME_BITS = 16
-"""Width of the fabric-cycle time stamps. They wrap: an event as old as the range looks recent for
-a few cycles, which delays a command and never lets one go early."""
+"""Width of the time stamps, in fabric cycles. They wrap: an event that is as old as their range
+looks recent for a few cycles, which can delay a command but never issue one early."""
 
 _ITEMS = 8
 
 
 class _Items(NamedTuple):
-    """What the first stage hands to the second: the banks of the requests, in their order.
+    """Queue from the first stage to the second: the banks of the requests, in order.
 
-    ``put`` and ``get`` are the ports of a memory, ``tail`` and ``head`` count what came and went.
+    ``put`` and ``get`` are the ports of its memory; ``tail`` and ``head`` count items in and out.
     """
 
     put: Any
@@ -37,13 +37,12 @@ class _Items(NamedTuple):
 class RowScheduler(wiring.Component):
     """Keeps the rows of the queued requests open; the bank machines of the controller.
 
-    The state of all banks is in small memories indexed by bank, not in one machine per bank,
-    because requests are served in order and so one bank a cycle is looked at in each of two
-    stages. The first walks the queued requests and the one or two banks of each: a bank whose
-    planned row is another one is precharged as soon as no earlier request uses it and tRAS, tRTP
-    and tWR are over. The second activates, in the same order, when tRP, tRRD and tFAW allow.
-    Both issue up to one command a fabric cycle; a precharge may overtake the activates that are
-    still waiting.
+    The state of all banks is in small memories indexed by bank, not in one machine per bank:
+    requests are served in order, so each of two stages looks at one bank a cycle. The first stage
+    walks the queued requests and the one or two banks of each. It precharges a bank planned for
+    another row as soon as no earlier request uses it and tRAS, tRTP and tWR are over. The second
+    stage activates, in the same order, when tRP, tRRD and tFAW allow. Both issue up to one command
+    a fabric cycle; a precharge may overtake activates that still wait.
 
     Members
     -------
@@ -127,17 +126,17 @@ class RowScheduler(wiring.Component):
         return _Items(put_item, get_item, item_tail, item_head)
 
     def _table(self, m: Any, name: str, shape: Any, depth: int | None = None) -> Any:
-        """A memory; as deep as there are banks, unless ``depth`` says otherwise."""
+        """Return a memory as deep as the number of banks, or ``depth`` if it is given."""
         depth = depth or self._geometry.banks
         m.submodules[name] = result = memory.Memory(shape=shape, depth=depth, init=[])
         return result
 
     def _since(self, stamp: Any) -> Any:
-        """Fabric cycles since the time ``stamp``."""
+        """Return the fabric cycles since the time ``stamp``."""
         return (self.now - stamp)[:TIME_BITS]
 
     def _release(self, m: Any, released: Any) -> None:
-        """Keeps the earliest precharge after the columns of each bank, as a time stamp."""
+        """Store the earliest precharge after the columns of each bank, as a time stamp."""
         timing = self._timing
         set_released = released.write_port()
         write_recovery = Signal(range(timing.write_to_precharge + 1))
@@ -157,8 +156,10 @@ class RowScheduler(wiring.Component):
         ]
 
     def _plan(self, m: Any, items: _Items, activated: Any, released: Any) -> None:
-        """The first stage: walks the banks of the requests, precharges them where it has to, and
-        hands them on. ``activated`` and ``released`` have the times of the banks."""
+        """Build the first stage: walk the requests' banks, precharge them if needed, pass them on.
+
+        ``activated`` and ``released`` hold the times of the banks.
+        """
         timing = self._timing
         longest_recovery = max(timing.write_to_precharge, timing.read_to_precharge)
         planned_row = self._table(m, "planned_row", self._geometry.row_bits)
@@ -168,7 +169,7 @@ class RowScheduler(wiring.Component):
         set_last_user, get_last_user = last_user.write_port(), last_user.read_port(domain="comb")
         get_activated = activated.read_port(domain="comb")
         get_released = released.read_port(domain="comb")
-        # Banks that are open or will be, and whether a request's second bank has its turn.
+        # Banks that are open or will be, and whether it is the turn of a request's second bank.
         planned: Any = Signal(self._geometry.banks)
         second = Signal()
         line = self.plan.line
@@ -188,8 +189,8 @@ class RowScheduler(wiring.Component):
             get_released.addr.eq(bank),
             was_planned.eq(planned.bit_select(bank, 1)),
             hit.eq(was_planned & (get_planned_row.data == line.row)),
-            # The bank's last user is not among the unfinished requests before this one. A stale
-            # number can look unfinished; then the bank waits until that one is finished.
+            # The bank's last user is not an unfinished request before this one. A stale number
+            # can look unfinished; then the bank waits until the request of that number finishes.
             unused.eq(
                 (get_last_user.data - self.column_sequence)[:SEQUENCE_BITS]
                 >= (self.plan_sequence - self.column_sequence)[:SEQUENCE_BITS]
@@ -232,7 +233,7 @@ class RowScheduler(wiring.Component):
             m.d.sync += [planned.eq(0), second.eq(0)]
 
     def _activate(self, m: Any, items: _Items, activated: Any) -> None:
-        """The second stage: activates what the first one says, in that order."""
+        """Build the second stage: activate the items of the first one, in order."""
         timing = self._timing
         set_activated = activated.write_port()
         recent = self._table(m, "recent_activates", TIME_BITS, 4)
@@ -289,10 +290,10 @@ class RowScheduler(wiring.Component):
     def _lately(
         self, m: Any, name: str, key: Any, happens: Any, cycles: int
     ) -> Callable[[Any], Any]:
-        """Whether ``happens`` with a key was less than ``cycles`` ago.
+        """Return a function that tells if ``happens`` with its key was less than ``cycles`` ago.
 
-        A key that comes late in the cycle is compared with those of the last cycles, which takes
-        less time than the age of a time stamp does.
+        It compares a key that comes late in the cycle with those of the last cycles, which is
+        faster than computing the age of a time stamp.
         """
         event: Any = Cat(key, happens)
         events = []
@@ -300,4 +301,4 @@ class RowScheduler(wiring.Component):
             events.append(Signal(len(event), name=f"{name}_{age}_ago"))
             m.d.sync += events[-1].eq(event)
             event = events[-1]
-        return lambda asked: Cat(event == Cat(asked, 1) for event in events).any()
+        return lambda late_key: Cat(event == Cat(late_key, 1) for event in events).any()

@@ -1,4 +1,4 @@
-"""What JESD79-4 asks of a DDR4 part: its timing at a clock, from nanoseconds, clocks and sizes.
+"""Timing that JESD79-4 requires of a DDR4 part at a clock, from nanoseconds, clocks and sizes.
 
 Figures: JESD79-4C, refresh parameters by density (tRFC1, tREFI), speed bins (tAA, tRCD, tRP, tRAS,
 CWL), timing parameters by speed grade (all others).
@@ -22,17 +22,17 @@ WIDTHS = (4, 8, 16)
 """Data bits of a device."""
 
 FASTEST_BIN_PS = 12500
-"""tAA, tRCD and tRP of the fastest bins (1600J, 2400P, 3200W): no DDR4 has less."""
+"""tAA, tRCD and tRP of the fastest bins (1600J, 2400P, 3200W), in ps; no DDR4 has less."""
 
 _T_RFC1_PS = {2: 160_000, 4: 260_000, 8: 350_000, 16: 550_000}
 DENSITIES_GBIT = tuple(_T_RFC1_PS)
 
 
 class _Grade(NamedTuple):
-    """Least times of a speed grade, in ps but for ``cwl``; by width x4, x8, x16 where three."""
+    """Minimum times of a speed grade, in ps except ``cwl``; three values are for x4, x8, x16."""
 
     tck_ps: int
-    """The shortest clock of the grade; the grade before it ends there."""
+    """Shortest clock period of the grade; the grade before it ends there."""
     cwl: int
     t_ras: int
     t_ccd_l: int
@@ -50,19 +50,19 @@ _GRADES = (
     _Grade(682, 16, 32000, 5000, (2700, 2700, 5300), (4900, 4900, 6400), (10875, 21000, 30000)),
     _Grade(625, 16, 32000, 5000, (2500, 2500, 5300), (4900, 4900, 6400), (10000, 21000, 30000)),
 )
-"""DDR4-1600, 1866, 2133, 2400, 2666, 2933 and 3200."""
+"""Speed grades DDR4-1600, 1866, 2133, 2400, 2666, 2933 and 3200."""
 
 LONGEST_TCK_PS = 1600
-"""The slowest clock with the DLL on: CL 9 and 10."""
+"""Longest clock period with the DLL on, in ps: CL 9 and 10."""
 SHORTEST_TCK_PS = _GRADES[-1].tck_ps
 
 _T_FAW_TCK = (16, 20, 28)
 
 
 def clocks(duration_ps: int, tck_ps: int) -> int:
-    """Least clocks of ``tck_ps`` that ``duration_ps`` takes.
+    """Return the minimum number of clocks of ``tck_ps`` that ``duration_ps`` takes.
 
-    By JESD79-4's rounding algorithm: up, but for 2.5 % of a clock, since tables are rounded, too.
+    JESD79-4's rounding algorithm rounds up, except for 2.5 % of a clock, since tables are rounded.
     """
     return (1000 * duration_ps // tck_ps + 974) // 1000
 
@@ -70,12 +70,12 @@ def clocks(duration_ps: int, tck_ps: int) -> int:
 def standard_timing(
     tck_ps: int, *, bin_ps: int, density_gbit: int, width_bits: int
 ) -> dict[str, int]:
-    """The fields of :class:`~hw.dram.timing.DramTiming` but ``tck_ps``: the shortest that a part
-    with tAA, tRCD and tRP of ``bin_ps`` is allowed at a clock, and its longest ``t_refi``.
+    """Return the fields of :class:`~hw.dram.timing.DramTiming` except ``tck_ps``.
 
-    A clock that no DDR4 has gets the figures of the nearest speed grade.
+    They are the minimum times at a clock of a part with tAA, tRCD and tRP of ``bin_ps``, and its
+    maximum ``t_refi``. A clock that no DDR4 has gets the figures of the nearest speed grade.
     """
-    grade = next((each for each in _GRADES if tck_ps >= each.tck_ps), _GRADES[-1])
+    grade = next((candidate for candidate in _GRADES if tck_ps >= candidate.tck_ps), _GRADES[-1])
     size = WIDTHS.index(width_bits)
 
     def longer(least_tck: int, duration_ps: int) -> int:

@@ -18,10 +18,10 @@ __all__ = [
 ]
 
 BURST_TCK = 4
-"""DRAM clocks that the data of a burst (BL8, double data rate) take: one fabric cycle."""
+"""DRAM clocks that the data of a burst (BL8, double data rate) takes: one fabric cycle."""
 
 MAX_POSTPONED_REFRESHES = 8
-"""Refreshes that may be postponed, and as many pulled in (JESD79-4, refresh command)."""
+"""Maximum number of refreshes postponed, and of refreshes pulled in (JESD79-4, refresh command)."""
 
 
 _SCHEDULING_TCK = 40
@@ -29,21 +29,21 @@ _SCHEDULING_TCK = 40
 
 @dataclass(frozen=True, kw_only=True)
 class CommandTiming:
-    """Minimum distances between the commands of a DRAM (JESD79-4 names), in tCK but ``tck_ps``.
+    """Minimum distances between the commands of a DRAM (JESD79-4 names), in tCK except ``tck_ps``.
 
-    ``_s`` is between different bank groups (of a vault: layers), ``_l`` within one. The fabric
+    ``_s`` applies between different bank groups (of a vault: layers), ``_l`` within one. The fabric
     clock period is always four tCK. Raises ``ValueError`` for numbers that contradict each other
     or that the controller does not schedule.
     """
 
     LONGEST_TCK: ClassVar[int]
-    """Longest distance in tCK, but for the refresh, that the controller can count."""
+    """Longest distance that the controller can count, in tCK; refreshes may be further apart."""
 
     LEAST_CWL: ClassVar[int]
-    """The least ``cwl``, in tCK, that the controller's registered data path can serve."""
+    """Minimum ``cwl`` that the controller's registered data path can serve, in tCK."""
 
     tck_ps: int
-    """DRAM clock period in picoseconds; where it is set, DDR4 times that are fixed in ns follow."""
+    """DRAM clock period in ps. Where it is set, DDR4 times that are fixed in ns follow it."""
 
     cl: int
     """CAS latency in tCK: read command to first data."""
@@ -64,7 +64,7 @@ class CommandTiming:
     t_rrd_s: int
     """Activate to activate of another bank, in tCK."""
     t_rrd_l: int
-    """The same within a bank group, in tCK."""
+    """Activate to activate of another bank within a bank group, in tCK."""
     t_faw: int
     """Window that holds at most four activates, in tCK."""
     t_wr: int
@@ -72,13 +72,13 @@ class CommandTiming:
     t_wtr_s: int
     """End of write data to read, in tCK."""
     t_wtr_l: int
-    """The same within a bank group, in tCK."""
+    """End of write data to read within a bank group, in tCK."""
     t_rtp: int
     """Read to precharge, in tCK."""
     t_rfc: int
     """Refresh to any command, in tCK."""
     t_refi: int
-    """Distance of refreshes in tCK: their average, or the longest where none may be postponed."""
+    """Distance of refreshes in tCK: their average, or the maximum if none may be postponed."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -114,15 +114,15 @@ class CommandTiming:
 
     @property
     def beside_refresh(self) -> int:
-        """Least time between the end of a refresh and the next, in tCK."""
+        """Minimum time between the end of a refresh and the next, in tCK."""
         return 1
 
     @property
     def read_to_write(self) -> int:
         """Read command to write command in tCK, any bank.
 
-        The read burst, one clock to turn the bus and one clock of write preamble (JESD79-4, read
-        followed by write).
+        It is the read burst, one clock to turn the bus and one clock of write preamble (JESD79-4,
+        read followed by write).
         """
         return self.cl - self.cwl + BURST_TCK + 2
 
@@ -150,8 +150,11 @@ class DramTiming(CommandTiming):
 
     @property
     def beside_refresh(self) -> int:
-        """Least time from a refresh's end to the next, in tCK: a bank is opened, a burst moves, and
-        the banks are closed, each in fabric cycles; the schedulers take some to turn to it."""
+        """Minimum time between the end of a refresh and the next, in tCK.
+
+        It covers opening a bank, moving a burst and closing the banks, each in fabric cycles, and
+        the time in which the schedulers turn to it.
+        """
         longest = max(self.t_ras, self.t_rc - self.t_rp, self.write_to_precharge)
         return self.t_rcd + longest + self.t_rp + _SCHEDULING_TCK
 
@@ -168,24 +171,24 @@ _CHANGED = "_changed"
 
 
 def base_name(name: str, known: Mapping[str, Any]) -> str:
-    """Name of the known part that :func:`honest_name` has in ``name``; else the name as it is."""
+    """Return the known name within a name made by :func:`honest_name`, or the name as it is."""
     base = name.removesuffix(_CHANGED)
     return base if base in known else name
 
 
 def honest_name(part: Any, known: Mapping[str, Any]) -> str:
-    """Name of a DRAM's part, a dataclass with ``name``, ``geometry`` and ``timing``.
+    """Return the name of a DRAM part, a dataclass with ``name``, ``geometry`` and ``timing``.
 
-    With other figures than the ``known`` part of its name has, it is ``NAME_changed``, wherever it
-    is written. Fewer rows do not count, of which simulations leave some out, nor what is allowed.
+    A part is ``NAME_changed`` if its figures differ from the ``known`` part of its name. Fewer rows
+    do not count, since simulations leave some out, nor does ``allow_nonstandard``.
     """
     base = base_name(part.name, known)
     if base not in known:
         return part.name
 
-    def figures(each: Any) -> dict[str, Any]:
-        geometry = replace(each.geometry, rows=known[base].geometry.rows)
-        values = {field.name: getattr(each, field.name) for field in fields(each)}
+    def figures(dram_part: Any) -> dict[str, Any]:
+        geometry = replace(dram_part.geometry, rows=known[base].geometry.rows)
+        values = {field.name: getattr(dram_part, field.name) for field in fields(dram_part)}
         return values | {"geometry": geometry, "name": base, "allow_nonstandard": None}
 
     more = part.geometry.rows > getattr(part, "device_rows", part.geometry.rows)

@@ -49,7 +49,7 @@ class FloatAdd(FloatOperator):
         bits = fmt.significand_bits
 
         # Order by magnitude, so that the difference of significands is never negative. Both
-        # distances of the exponents are there when the comparison is.
+        # exponent differences are ready as early as the comparison.
         a, b = Unpacked(m, fmt, self.i_a, "a"), Unpacked(m, fmt, self.i_b, "b")
         subtract = wire(m, a.sign ^ b.sign, "subtract")
         equal = a.magnitude == b.magnitude
@@ -75,7 +75,7 @@ class FloatAdd(FloatOperator):
             nan=a.nan | b.nan | (a.special & b.special & subtract),
             special=a.special | b.special,
         )
-        # Beyond the guard bits only whether something is there matters, hence saturation.
+        # Below the guard bits it only matters if anything is lost, so the distance saturates.
         distance_bits = bits_for(bits + 2)
         swap = compared.swap
         distance = Mux(
@@ -104,23 +104,23 @@ class FloatAdd(FloatOperator):
         large = register(m, large, "aligned_large", cycles)
         subtract = register(m, subtract, "aligned_subtract", cycles)
         side = carry(m, cycles, "aligned_side", **vars(side))
-        # One adder: the place below takes the one that a complement needs.
+        # One adder: an extra bit below adds the one that the two's complement needs.
         width = bits + 4
         augend = cat(C(1, 1), C(0, 3), large)
         addend = cat(C(1, 1), aligned, C(0, 1)) ^ cat(~subtract, subtract.replicate(width))
         cycles = self.cycles("sum")
         total = register(m, (augend + addend)[1 : width + 1], "sum", cycles)
 
-        # Normalise, but shift by no more than the exponent: what is then left unnormalised is
-        # subnormal. A one at the place of that shift limits the count; one in the last place
-        # limits that of a zero sum, so that the exponent stays positive. Without subnormals what
-        # is left with a lower exponent or without a leading one is tiny.
+        # Normalise, but shift by no more than the exponent: a number left unnormalised is then
+        # subnormal. A one at the place of that shift limits the count. A one in the last place
+        # limits the count of a zero sum, so that the exponent stays positive. Without subnormals a
+        # number with a lower exponent or without a leading one is tiny.
         limit = C(0)
         if fmt.subnormals:
             limit = C(1 << (width - 1), width) >> side.exponent
             limit = register(m, limit | 1, "limit", cycles)
         side = carry(m, cycles, "summed", **vars(side))
-        # Count zeros by four first, shift, and then one by one.
+        # Count zeros in fours first, shift, then count the rest one by one.
         padded = cat(C(0, -width % 4), wire(m, total | limit, "limited"))
         fours = cat(*(padded[place : place + 4].any() for place in range(0, len(padded), 4)))
         cycles = self.cycles("count")
@@ -137,7 +137,7 @@ class FloatAdd(FloatOperator):
         fine = wire(m, cat(~Mux(upper, top[1], top[3]), upper), "fine")
         cycles = self.cycles("shift")
         total = register(m, (total << fine)[:width], "normalised", cycles)
-        # The top bit of the sum counts one more than that of the larger operand.
+        # The top bit of the sum has twice the weight of the larger operand's top bit.
         exponent_bits = fmt.exponent_bits + (not fmt.subnormals)
         exponent = (side.exponent + 1 - cat(fine, side.coarse))[:exponent_bits]
         side = carry(

@@ -1,4 +1,4 @@
-"""The order of two floating-point numbers."""
+"""Comparison of two floating-point numbers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ __all__ = ["FloatCompare"]
 
 
 class FloatCompare(FloatOperator):
-    """1 if ``a`` is less than ``b``, 2 if they are equal, as zeros of both signs are, and 0 if
-    neither, as with a NaN; one cycle.
+    """1 if ``a < b``, 2 if ``a`` equals ``b``, else 0; one cycle.
+
+    Zeros of either sign are equal. With a NaN the result is 0.
     """
 
     operation = "compare"

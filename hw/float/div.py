@@ -28,10 +28,10 @@ _FIXED = ("operands", "normalised", "first", "shifted")
 
 
 class FloatDiv(FloatOperator):
-    """``a / b``, restoring division with up to four quotient bits a cycle (11 to 29 cycles for
-    FP32).
+    """``a / b`` by restoring division; 11 to 29 cycles for FP32.
 
-    0 / 0 and infinity / infinity give NaN, any other number divided by zero an infinity.
+    It finds up to four quotient bits a cycle. 0 / 0 and infinity / infinity give NaN; any other
+    number divided by zero gives an infinity.
     """
 
     operation = "div"
@@ -67,7 +67,7 @@ class FloatDiv(FloatOperator):
         b_2 = register(m, (b_1 << b_zeros_1)[:bits], "b_2")
         exponent_2 = register(m, exponent_1 - a_zeros_1 + b_zeros_1, "exponent_2")
 
-        # Take twice the dividend where the quotient would be below 1: it is in [1, 2) then.
+        # Double the dividend if the quotient would be below 1; the quotient is then in [1, 2).
         difference = wire(m, a_2 - b_2, "difference")
         below = difference[-1]
         remainder = register(
@@ -78,7 +78,7 @@ class FloatDiv(FloatOperator):
 
         subnormal = wire(m, exponent_3 < 1, "subnormal")
         if fmt.subnormals:
-            # They are shifted to the right; a shift by everything makes the zeros.
+            # Shift subnormal results to the right; a shift past the last bit makes the zeros.
             missing = wire(m, (1 - exponent_3)[: len(exponent_3) - 1], "missing")
             shift = Mux(subnormal, saturate(missing, bits_for(bits + 2)), 0)
             exponent = Mux(subnormal, 1, exponent_3)

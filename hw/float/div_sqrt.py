@@ -1,4 +1,4 @@
-"""Floating-point division and square root in one small circuit, one at a time."""
+"""Floating-point division and square root in one small circuit, one operation at a time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class FloatDivSqrt(wiring.Component):
     """``a / b`` or the square root of ``a``, a bit a cycle, with one subtractor.
 
     Results are those of :class:`~hw.float.div.FloatDiv` and :class:`~hw.float.sqrt.FloatSqrt`. For
-    FP32 they take 29 or 30 cycles, 2 if an operand is a zero, an infinity or a NaN, and one more
-    for each place that a subnormal number is shifted.
+    FP32 they take 29 or 30 cycles, or 2 if an operand is a zero, an infinity or a NaN. Each place
+    that a subnormal number is shifted takes one more.
 
     Parameters
     ----------
@@ -70,12 +70,12 @@ class FloatDivSqrt(wiring.Component):
         dividend = bank(bits + 1, "dividend")
         divisor = bank(bits, "divisor")
         remainder = bank(bits + 2, "remainder")
-        # Digits of the result, the leading one and two more than the significand, and one that
-        # stands for all that is below.
+        # Digits of the result: the leading one, two more than the significand has, and a sticky
+        # digit for everything below.
         word = bank(bits + 3, "word")
         step = bank(range(bits + 2), "step")
 
-        # Root: the next two bits of the radicand, against four times the root so far and one.
+        # Root: compare the next two bits of the radicand with four times the root so far plus one.
         minuend = wire(m, Mux(side.root, cat(dividend[-2:], remainder), remainder), "minuend")
         subtrahend = Mux(side.root, cat(C(1, 2), word[: bits + 1]), divisor)
         difference = wire(m, minuend - subtrahend, "difference")
@@ -106,7 +106,7 @@ class FloatDivSqrt(wiring.Component):
                         exponent.eq(exponent - a_short + b_short),
                     ]
                 with m.Else():
-                    # An even exponent leaves a radicand in [1, 4), whose root is in [1, 2).
+                    # An even exponent leaves a radicand in [1, 4); its root is in [1, 2).
                     m.d.sync += remainder.eq(Mux(side.root, 0, dividend))
                     with m.If(side.root):
                         m.d.sync += dividend.eq(dividend << exponent[0])
@@ -123,7 +123,7 @@ class FloatDivSqrt(wiring.Component):
                     m.d.sync += word.eq(cat(left.any(), digits))
                     m.next = "FINISH"
             with m.State("FINISH"):
-                # A quotient below 1 has a place too few; a subnormal result is shifted back.
+                # Shift a quotient below 1 up by one place, and a subnormal result back down.
                 with m.If(~word[-1] & (exponent > 1)):
                     m.d.sync += [word.eq(word << 1), exponent.eq(exponent - 1)]
                 with m.Elif(exponent < 1):

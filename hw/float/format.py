@@ -15,12 +15,12 @@ __all__ = ["FP32", "FP32_FLUSHED", "FloatFormat"]
 class FloatFormat:
     """Sign, biased exponent and fraction, with subnormals, infinities and NaNs (IEEE 754, 3.4).
 
-    Without ``subnormals`` an operand that is subnormal counts as a zero of its sign, and a result
-    whose exact value is nearer to zero than the least normal number is a zero of its sign.
+    Without ``subnormals`` a subnormal operand counts as a zero of its sign. A result with an exact
+    value nearer to zero than the smallest normal number becomes a zero of its sign.
 
-    Raises ``ValueError`` for widths that the operators cannot handle: they rely on
-    ``bias >= fraction_bits + 2``, from which follows that a product of two subnormal numbers
-    rounds to zero and that a square root is never subnormal.
+    Raises ``ValueError`` for widths that the operators cannot handle. They rely on
+    ``bias >= fraction_bits + 2``: a product of two subnormal numbers then rounds to zero, and a
+    square root is never subnormal.
     """
 
     exponent_bits: int
@@ -48,40 +48,42 @@ class FloatFormat:
 
     @property
     def bias(self) -> int:
-        """The exponent field of 1.0."""
+        """Exponent field of 1.0."""
         return (1 << (self.exponent_bits - 1)) - 1
 
     @property
     def max_exponent(self) -> int:
-        """The exponent field of infinities and NaNs."""
+        """Exponent field of infinities and NaNs."""
         return (1 << self.exponent_bits) - 1
 
     @property
     def significand_bits(self) -> int:
-        """Bits of the fraction with the leading bit, which is not stored."""
+        """Bits of the fraction plus the leading bit, which is not stored."""
         return self.fraction_bits + 1
 
     @property
     def infinity(self) -> int:
-        """The bits of plus infinity."""
+        """Bits of plus infinity, as an integer."""
         return self.max_exponent << self.fraction_bits
 
     @property
     def canonical_nan(self) -> int:
-        """The bits of the one NaN that operators return: quiet, positive, without payload."""
+        """Bits of the one NaN that operators return: quiet, positive, without payload."""
         return self.infinity | 1 << (self.fraction_bits - 1)
 
     @property
     def layout(self) -> data.StructLayout:
-        """The members ``fraction``, ``exponent`` and ``sign``, from the least significant bit."""
+        """Layout of ``fraction``, ``exponent`` and ``sign``, from the least significant bit."""
         return data.StructLayout(
             {"fraction": self.fraction_bits, "exponent": self.exponent_bits, "sign": 1}
         )
 
     @property
     def name(self) -> str:
-        """``fp32`` for single precision, else for example ``float_e4m3``; without subnormals
-        ``fp32_flush`` and ``float_e4m3_flush``."""
+        """Name such as ``fp32`` for single precision, or ``float_e4m3``.
+
+        Without subnormals it ends in ``_flush``.
+        """
         single = (self.exponent_bits, self.fraction_bits) == (8, 23)
         name = "fp32" if single else f"float_e{self.exponent_bits}m{self.fraction_bits}"
         return name if self.subnormals else f"{name}_flush"

@@ -1,4 +1,4 @@
-"""Floating-point numbers from and to integers in two's complement of the same width."""
+"""Conversion between floating-point numbers and two's complement integers of the same width."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class FloatFromInteger(FloatOperator):
 class FloatToInteger(FloatOperator):
     """``a`` rounded to an integer, to nearest even or, if ``b`` is odd, toward zero; three cycles.
 
-    What is too large becomes the integer next to it, and a NaN the largest (as RISC-V has it).
+    A number that is too large becomes the nearest integer in range, and a NaN the largest integer,
+    as in RISC-V.
     """
 
     operation = "to_integer"
@@ -64,7 +65,7 @@ class FloatToInteger(FloatOperator):
         fmt = self.format
         width = fmt.width
         a = Unpacked(m, fmt, self.i_a, "a")
-        # The significand at the top, to be shifted right; two bits are kept below the point.
+        # The significand starts at the top and shifts right; two bits stay below the point.
         top = cat(C(0, width - fmt.significand_bits + 2), a.cleared)
         distance = wire(m, fmt.bias + width - 1 - a.exponent, "distance")
         shift = wire(m, saturate(distance[:-1], bits_for(width + 2)), "shift")

@@ -17,7 +17,7 @@ class FloatMaximum(FloatOperator):
 
     def datapath(self, m: Module) -> Bits:
         a, b = Unpacked(m, self.format, self.i_a, "a"), Unpacked(m, self.format, self.i_b, "b")
-        # Of two negative numbers the one of the smaller magnitude is the larger.
+        # The larger of two negative numbers has the smaller magnitude.
         larger = wire(m, a.magnitude > b.magnitude, "larger")
         same_sign = wire(m, a.sign == b.sign, "same_sign")
         take_a = Mux(same_sign, larger ^ a.sign, ~a.sign)

@@ -25,15 +25,15 @@ __all__ = ["FloatMul"]
 
 
 _NARROW_BITS = 17
-"""Bits of the narrower of the unsigned operands that an AMD DSP48 multiplies."""
+"""Bits of the narrower unsigned operand of an AMD DSP48 multiplier."""
 
 
 class FloatMul(FloatOperator):
     """``a * b``, three to eight cycles; infinity times zero gives NaN.
 
-    The product of significands is the sum of two, each for a DSP48E2 in single precision. Five
-    cycles or more have the registers of these blocks: before the products, after them and after
-    the sum.
+    The product of significands is the sum of two partial products, each for a DSP48E2 in single
+    precision. From five cycles on, the pipeline has the registers of these blocks: before the
+    products, after them and after the sum.
     """
 
     operation = "mul"
@@ -74,13 +74,13 @@ class FloatMul(FloatOperator):
         high = register(m, a_1 * b_1[narrow:], "high", cycles)
         if not fmt.subnormals:
             return self._flushed(m, low, high, register(m, exponent, "field_sum", cycles), side)
-        # At most one subnormal operand matters: the product of two rounds to zero anyway.
+        # At most one subnormal operand matters: the product of two rounds to zero.
         smaller = wire(m, Mux(a_1[-1], b_1, a_1), "smaller")
         zeros = register(m, leading_zeros(m, smaller, "leading"), "zeros", cycles)
         exponent = register(m, exponent + ~smaller[-1], "product_exponent", cycles)
 
-        # The top bit of the product counts with exponent - bias + 1. Shift the zeros out to the
-        # left, as far as the exponent stays 1 or more, or to the right if it is less than that.
+        # The top bit of the product has the exponent `exponent - bias + 1`. Shift leading zeros out
+        # to the left while the exponent stays at least 1, or shift right if it is less than 1.
         cycles = self.cycles("sum")
         product = register(m, (cat(C(0, narrow), high) + low)[: 2 * bits], "product", cycles)
         one = C(1, fmt.exponent_bits + 1)
@@ -107,8 +107,8 @@ class FloatMul(FloatOperator):
             **vars(side),
         )
 
-        # Two bits more than the significand are kept, of which the lower is sticky, and one for
-        # the place that may be missing at the top.
+        # Keep two bits below the significand, the lower one sticky, and one more for a leading
+        # place that may be missing.
         low_bits = bits - 2
         left_shifted = (product << side.shift)[: 2 * bits]
         right_shifted = product >> side.shift
@@ -131,7 +131,7 @@ class FloatMul(FloatOperator):
         word = register(m, word, "sticky", cycles)
         side = carry(m, cycles, "sticky_side", **vars(side))
 
-        # The product of numbers in [1, 2) is in [1, 4): one more place if it is below 2.
+        # The product of numbers in [1, 2) is in [1, 4): shift it by one place if it is below 2.
         cycles = self.cycles("short")
         short = wire(m, ~word[-1] & (side.exponent != 1), "short")
         word = Mux(short, cat(word[0], word)[:-1], word)
@@ -148,13 +148,15 @@ class FloatMul(FloatOperator):
         )
 
     def _flushed(self, m: Module, low: Bits, high: Bits, exponent: Bits, side: Any) -> Bits:
-        """The rest of the datapath without subnormals: nothing is shifted but the one place that
-        may be missing."""
+        """Build the rest of the datapath without subnormals.
+
+        It only shifts the product by the one leading place that may be missing.
+        """
         fmt = self.format
         bits = fmt.significand_bits
         narrow = min(_NARROW_BITS, bits)
 
-        # The top bit of the product counts with exponent - bias + 1, which may be negative.
+        # The top bit of the product has the exponent `exponent - bias + 1`, maybe negative.
         cycles = self.cycles("sum")
         product = register(m, (cat(C(0, narrow), high) + low)[: 2 * bits], "product", cycles)
         exponent = (exponent - (fmt.bias - 1))[: fmt.exponent_bits + 2]
@@ -181,7 +183,7 @@ class FloatMul(FloatOperator):
             significand=word[-bits:],
             tail=word[:-bits],
             cycles=self.cycles("round"),
-            # What is not special has ``nan`` only if an operand is a zero.
+            # If the result is not special, `nan` is set only if an operand is a zero.
             tiny=side.nan | (signed < 1),
             **vars(side),
         )

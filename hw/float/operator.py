@@ -1,4 +1,4 @@
-"""What the floating-point operators have in common: ports, latency, the valid bit."""
+"""Common part of the floating-point operators: ports, latency, the valid bit."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["FloatOperator"]
 class FloatOperator(wiring.Component):
     """An IEEE 754 operation, rounded to nearest even, one result a cycle.
 
-    Subnormal numbers are taken and returned exactly, or flushed to zero if the format is without
-    them; every NaN out is the canonical one (:attr:`FloatFormat.canonical_nan`). There is no stall:
-    a result leaves :attr:`latency` cycles after its operands, whatever happens in between. Depths
-    do not depend on subnormals.
+    Subnormal numbers are taken and returned exactly, or flushed to zero if the format has none.
+    Every NaN result is the canonical one (:attr:`FloatFormat.canonical_nan`). There is no stall: a
+    result always leaves :attr:`latency` cycles after its operands. Depths do not depend on
+    subnormals.
 
     Parameters
     ----------
     format
         Format of operands and result.
     stages
-        Depth of the pipeline: one of :meth:`depths`, by default :meth:`default_depth`. A deeper one
-        is larger and allows a faster clock; the results are the same.
+        Depth of the pipeline: one of :meth:`depths`, by default :meth:`default_depth`. A deeper
+        pipeline is larger and allows a faster clock; the results are the same.
 
     Members
     -------
@@ -45,13 +45,13 @@ class FloatOperator(wiring.Component):
     operation: ClassVar[str]
     """Short name of the operation, used in :attr:`module_name`."""
     operands: ClassVar[tuple[str, ...]] = ("a", "b")
-    """Names of the operands in order."""
+    """Names of the operands, in order."""
     cuts: ClassVar[Mapping[int, tuple[str, ...]]] = {1: ()}
-    """The pipeline's depths, if they are the same for all formats, each with the cuts of
-    :meth:`datapath` that are registers then: one fewer than the depth, since the output register
-    comes besides."""
+    """Depths of the pipeline, if they are the same for all formats, each with its cuts: the places
+    of :meth:`datapath` that are registers. There is one fewer than the depth, because the output
+    register follows."""
     usual_depth: ClassVar[int | None] = None
-    """The pipeline's depth unless another is asked for, if it is not the greatest."""
+    """Default depth of the pipeline, or None for the greatest."""
 
     def __init__(self, *, format: FloatFormat = FP32, stages: int | None = None) -> None:
         if not isinstance(format, FloatFormat):
@@ -81,16 +81,16 @@ class FloatOperator(wiring.Component):
 
     @classmethod
     def depths(cls, format: FloatFormat) -> Mapping[int, tuple[str, ...]]:
-        """The pipeline's depths, see :attr:`cuts`."""
+        """Return the pipeline's depths, each with its cuts; see :attr:`cuts`."""
         return cls.cuts
 
     @classmethod
     def default_depth(cls, format: FloatFormat) -> int:
-        """The pipeline's depth unless another is asked for."""
+        """Return the pipeline's default depth."""
         return cls.usual_depth or max(cls.depths(format))
 
     def cycles(self, *cuts: str) -> int:
-        """Registers at the places ``cuts`` of the datapath, all taken together."""
+        """Return the total number of registers at the places ``cuts`` of the datapath."""
         return sum(cut in self._cuts for cut in cuts)
 
     @property
@@ -102,8 +102,10 @@ class FloatOperator(wiring.Component):
 
     @abstractmethod
     def datapath(self, m: Module) -> Bits:
-        """Adds the arithmetic to ``m``; the value is the result ``latency - 1`` cycles after the
-        operands, since the output register follows."""
+        """Add the arithmetic to ``m`` and return the value of the result.
+
+        The value is ready ``latency - 1`` cycles after the operands; the output register follows.
+        """
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -112,7 +114,7 @@ class FloatOperator(wiring.Component):
         m.d.sync += o_y.eq(y)
         m.d.comb += self.o_y.eq(o_y)
 
-        # Single bits and not a word, so that tools remove them where ``o_valid`` is not used.
+        # Single bits instead of a word, so that tools remove them if ``o_valid`` is not used.
         valid = self.i_valid
         for cycle in range(self.latency):
             later = Signal(name=f"valid_{cycle + 1}")

@@ -1,4 +1,4 @@
-"""Pieces of which the floating-point operators are made."""
+"""Building blocks of the floating-point operators."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ __all__ = [
 ]
 
 Bits: TypeAlias = Any
-"""An Amaranth value. Amaranth types what slices and ``Cat`` return too loosely to be checked."""
+"""Amaranth value. Amaranth types the results of slices and ``Cat`` too loosely for checks."""
 
 _LONGEST_REGISTERS = 4
 
 
 class Unpacked:
-    """A number taken apart, combinationally.
+    """Fields and class of a number, combinational.
 
-    ``exponent`` is the biased exponent with which ``significand`` (leading bit included) counts,
-    so 1 for subnormal numbers and zero, whose leading bit is 0; ``field`` is what is stored.
-    ``special`` numbers are the infinities and NaNs.
+    ``exponent`` is the biased exponent that applies to ``significand`` (leading bit included). It
+    is 1 for subnormal numbers and zero, which have a leading bit of 0; ``field`` is the stored
+    exponent. ``special`` numbers are the infinities and NaNs.
 
-    In a format without subnormals what would be one is a ``zero``, and ``exponent`` is ``field``.
-    There only ``cleared``, the significand otherwise, is 0 for every zero.
+    In a format without subnormals a number stored as one is a ``zero``, and ``exponent`` is
+    ``field``. There only ``cleared`` is 0 for every zero; otherwise it equals ``significand``.
     """
 
     def __init__(self, m: Module, format: FloatFormat, bits: Bits, name: str) -> None:
@@ -62,24 +62,24 @@ class Unpacked:
 
 
 def wire(m: Module, value: Bits, name: str) -> Bits:
-    """``value`` under a name. An expression that is used twice would be emitted twice."""
+    """Return ``value`` as a named signal; an expression used twice would be emitted twice."""
     named = Signal(Shape.cast(value.shape()), name=name)
     m.d.comb += named.eq(value)
     return named
 
 
 def cat(*parts: Bits) -> Bits:
-    """``parts`` side by side, the first in the least significant place."""
+    """Return ``parts`` side by side, the first in the least significant place."""
     return Cat(*parts)
 
 
 def fit(value: Bits, width: int) -> Bits:
-    """``width`` bits of the unsigned ``value``, with zeros above it if it has fewer."""
+    """Return ``width`` bits of the unsigned ``value``, extended with zeros if it has fewer."""
     return cat(value, C(0, max(0, width - len(value))))[:width]
 
 
 def register(m: Module, value: Bits, name: str, cycles: int = 1) -> Bits:
-    """``value`` one cycle later, in a register without reset, or at once if ``cycles`` is 0."""
+    """Return ``value`` one cycle later, without reset, or at once if ``cycles`` is 0."""
     if not cycles:
         return wire(m, value, name)
     stage = Signal(Shape.cast(value.shape()), name=name, reset_less=True)
@@ -88,10 +88,10 @@ def register(m: Module, value: Bits, name: str, cycles: int = 1) -> Bits:
 
 
 def hold(m: Module, when: Bits, name: str, **values: Bits) -> Any:
-    """The ``values`` of the last cycle with ``when``, from the next one on, as attributes.
+    """Return the ``values`` of the last cycle with ``when``, as attributes, one cycle later.
 
-    Each is in a register of its own, without reset: to simulate, one wide register that is taken
-    apart again costs several times as much.
+    Each value has a register of its own, without reset. One wide register taken apart again costs
+    several times as much to simulate.
     """
     registers = {
         key: Signal(Shape.cast(value.shape()), name=f"{name}_{key}", reset_less=True)
@@ -103,16 +103,16 @@ def hold(m: Module, when: Bits, name: str, **values: Bits) -> Any:
 
 
 def delayed_pulse(m: Module, pulse: Bits, cycles: int, name: str) -> Bits:
-    """The bit ``pulse`` later by ``cycles``; a reset clears what is on its way."""
+    """Return the bit ``pulse`` delayed by ``cycles``; a reset clears pulses in flight."""
     history = Signal(cycles, name=name)
     m.d.sync += history.eq(Cat(pulse, history))
     return history[-1]
 
 
 def carry(m: Module, cycles: int, name: str, **values: Bits) -> Any:
-    """The one-bit or unsigned ``values`` later by ``cycles``, as attributes of the result.
+    """Return the one-bit or unsigned ``values`` delayed by ``cycles``, as attributes.
 
-    They travel in one word: fewer registers to move in simulation, a memory when it is long.
+    They travel in one word, which means fewer registers to simulate, or a memory if it is long.
     """
     word = cat(*values.values())
     if not cycles:
@@ -133,10 +133,10 @@ def carry(m: Module, cycles: int, name: str, **values: Bits) -> Any:
 
 
 def digit_depths(digits: int, fixed: tuple[str, ...]) -> dict[int, tuple[str, ...]]:
-    """The depths of an operator that finds ``digits`` of its result one after the other.
+    """Return the depths, with their cuts, of an operator that finds ``digits`` one by one.
 
-    Its cuts are ``fixed``, and ``digit_0``, ``digit_1``, ... after each digit, of which the last is
-    always a register and the others are spread evenly: four, three, two digits apart or one.
+    Its cuts are ``fixed``, and ``digit_0``, ``digit_1``, ... after each digit. The last of these is
+    always a register; the others are spread evenly, four, three, two digits or one apart.
     """
     return {
         len(fixed) + stages + 1: fixed
@@ -146,9 +146,9 @@ def digit_depths(digits: int, fixed: tuple[str, ...]) -> dict[int, tuple[str, ..
 
 
 def leading_zeros(m: Module, significand: Bits, name: str) -> Bits:
-    """How many zeros ``significand`` has above its most significant one; arbitrary if it is zero.
+    """Return the number of zeros above the first one of ``significand``; arbitrary if it is zero.
 
-    For what seldom has many: a simulator is done when it sees the leading bit.
+    It suits values that seldom have many: a simulator stops at the leading bit.
     """
     width = len(significand)
     count = Signal(range(width), name=name)
@@ -160,14 +160,14 @@ def leading_zeros(m: Module, significand: Bits, name: str) -> Bits:
 
 
 def saturate(value: Bits, bits: int) -> Bits:
-    """The unsigned ``value`` in ``bits`` bits, all ones if it does not fit."""
+    """Return the unsigned ``value`` in ``bits`` bits, all ones if it does not fit."""
     if len(value) <= bits:
         return value
     return Mux(value[bits:].any(), C((1 << bits) - 1, bits), value[:bits])
 
 
 def mask_below(amount: Bits, width: int) -> Bits:
-    """``width`` bits of which the lowest ``amount`` are ones."""
+    """Return ``width`` bits with ones in the lowest ``amount`` places."""
     return ~(C((1 << width) - 1, width) << amount)[:width]
 
 
@@ -184,24 +184,24 @@ def round_and_pack(
     cycles: int,
     tiny: Bits | None = None,
 ) -> Bits:
-    """The bits of a result, rounded to nearest even, with a register within if ``cycles`` is 1.
+    """Return the bits of a result, rounded to nearest even, after a register if ``cycles`` is 1.
 
-    ``exponent`` (at least 1) and ``significand`` are as in :class:`Unpacked`; ``tail`` is the two
-    or more bits below the significand, of which the last also stands for all that is below it.
-    The leading bit may be 0 only if ``exponent`` is 1, or the number is zero and ``exponent`` less
-    than that of infinity. With ``special`` the number is NaN if ``nan``, else infinity.
+    ``exponent`` (at least 1) and ``significand`` are as in :class:`Unpacked`. ``tail`` holds two or
+    more bits below the significand; the last also stands for everything below. The leading bit may
+    be 0 only if ``exponent`` is 1, or if the number is zero and ``exponent`` is less than that of
+    infinity. With ``special`` the number is NaN if ``nan``, else infinity.
 
-    With ``tiny``, for formats without subnormals, the leading bit is not looked at: it says that a
-    number that is not special is a zero, or to be flushed to one.
+    ``tiny`` is for formats without subnormals and replaces the leading bit: it marks a number that
+    is not special and is a zero, or must be flushed to one.
     """
     significand = wire(m, significand, "significand")
     exponent = wire(m, exponent, "exponent")
     field = exponent[: format.exponent_bits]
     if tiny is None:
         field = Mux(significand[-1], field, 0)
-    # A carry leaves the tail if it is above half a unit, or half and the significand is odd. It
-    # may run from the fraction into the exponent: that makes the smallest normal number of the
-    # largest subnormal, the next binade, and infinity of the largest number.
+    # The tail carries if it is above half a unit, or half with an odd significand. The carry may
+    # run from the fraction into the exponent: the largest subnormal number then becomes the
+    # smallest normal one, and the largest number infinity.
     half = 1 << (len(tail) - 1)
     rounded = cat(tail, significand[:-1], field) + significand[0] + (half - 1)
     last = carry(

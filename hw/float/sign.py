@@ -1,4 +1,4 @@
-"""The sign of a floating-point number, as a number."""
+"""Sign of a floating-point number, as a number."""
 
 from __future__ import annotations
 

@@ -55,20 +55,20 @@ class FloatSqrt(FloatOperator):
             nonzero=~a.zero,
         )
 
-        # An even exponent leaves a radicand in [1, 4), whose root is in [1, 2).
+        # An even exponent leaves a radicand in [1, 4); its root is in [1, 2).
         exponent = wire(m, (exponent_1 - zeros_1)[: len(exponent_1)], "biased_twice")
         normalised = wire(m, (a_1 << zeros_1)[:bits], "normalised")
         radicand = Mux(exponent[0], cat(C(0, 1), normalised), normalised)
-        # Fixed point: as many places after the point as the root has bits, three before it.
+        # Fixed point: as many places after the point as the root has bits, and three before it.
         places = len(digits)
         scaled = cat(C(0, places - fmt.fraction_bits), radicand, C(0, 1))
-        # Take off the square of the leading bit of the root.
+        # Subtract the square of the root's leading bit.
         remainder: Bits = register(m, (scaled - (1 << places))[: places + 3], "remainder_2")
         side_2 = carry(m, 1, "side_2", exponent=exponent[1:], **vars(side_1))
         side = carry(m, self.cycles(*digits), "side", **vars(side_2))
 
-        # With root Q of i bits after the point and remainder R = 2^i (radicand - Q^2), the next
-        # bit is 1 if 2R - (2Q + 2^-(i+1)) is not negative, which is then the next remainder.
+        # The root Q has i bits after the point; the remainder is R = 2^i (radicand - Q^2). The next
+        # bit is 1 if 2R - (2Q + 2^-(i+1)) is not negative; it is then the next remainder.
         root: Bits = C(1, 1)
         for place, digit in enumerate(digits, start=1):
             doubled = cat(C(0, 1), remainder)

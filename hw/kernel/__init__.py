@@ -1,0 +1,1 @@
+"""Kernel that applies update rules to tensors in memory."""

@@ -31,28 +31,28 @@ COUNT_WIDTH = 40
 """Width of the register ``count`` and of the address registers, in bits."""
 
 MOST_RULES = 16
-"""Rules that a kernel may have: so many the arbiter's registers can name."""
+"""Maximum number of rules in a kernel: as many as the arbiter's registers can name."""
 
 SUBNORMALS = {"kept": FP32, "flushed": FP32_FLUSHED}
-"""What becomes of subnormal numbers: by each setting the format in which a kernel computes."""
+"""Treatments of subnormal numbers, each with the format in which a kernel then computes."""
 
-NARROW_RULES = tuple(name for name, each in RULES.items() if each.states)
-"""Rules that kernels with narrow formats can have: they load ``p``, ``g``, ``m``, ``v`` and store
-``p``, ``m``, ``v``, of which ``m`` and ``v`` are states."""
+NARROW_RULES = tuple(name for name, update_rule in RULES.items() if update_rule.states)
+"""Rules for kernels with narrow formats: they load ``p``, ``g``, ``m``, ``v`` and store ``p``,
+``m``, ``v``; ``m`` and ``v`` are states."""
 
 _LANES = (1, 2, 4, 8, 16)
 _LEAST_NARROW_BLOCK = 8192
 _NARROW_BYTES_A_LANE = 1 << 34
-"""Memory in which no run has more parameters than the random words have numbers: 2^32 a lane, of
-which each takes four bytes at least, for ``p``, ``m`` and ``v``."""
+"""Maximum memory a lane with narrow formats, in bytes: a lane has 2^32 random words for its
+parameters, and a parameter takes at least four bytes for ``p``, ``m`` and ``v``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig:
-    """What a kernel is generated for; the defaults are the paper's machine (3.3, 3.4)."""
+    """Configuration of a kernel; the defaults are the paper's machine (3.3, 3.4)."""
 
     rules: tuple[str, ...] = PAPER_RULES
-    """Names of the update rules (:data:`hw.rules.RULES`); a register selects the one of a run."""
+    """Names of the update rules (:data:`hw.rules.RULES`); a register selects the rule of a run."""
 
     lanes: int = 16
     """Functional units: 1, 2, 4, 8 or 16. A beat of 16 parameters takes 16 / ``lanes`` cycles."""
@@ -61,27 +61,27 @@ class KernelConfig:
     """Bytes of a block: a power of two from 1024 to 65536, for tests also 128 to 512."""
 
     buffer_blocks: int = 2
-    """Blocks in each input and output FIFO, 1 to 16; from 2, loading, computing and storing
+    """Blocks in each input and output FIFO, 1 to 16. With 2 or more, loading, computing and storing
     overlap."""
 
     address_width: int = 34
     """Width of the memory's byte addresses in bits, 16 to 40."""
 
     memory_bytes: int = (1 << 34) - 8192
-    """Bytes of memory that tensors may use, from address 0; a multiple of 64. The default is a
-    channel of 16 GiB less the two register windows of 4 KB."""
+    """Bytes of memory for tensors, from address 0; a multiple of 64. The default is a channel of
+    16 GiB less the two register windows of 4 KB."""
 
     clocking: str = "gated"
-    """How the functional units are clocked, one of :data:`hw.logic.clocking.CLOCKINGS`; results and
+    """Clocking of the functional units, one of :data:`hw.logic.clocking.CLOCKINGS`. Results and
     cycles do not depend on it."""
 
     subnormals: str = "kept"
-    """What becomes of subnormal numbers, one of :data:`SUBNORMALS`; cycles do not depend on it."""
+    """Treatment of subnormal numbers, one of :data:`SUBNORMALS`; cycles do not depend on it."""
 
     narrow: bool = False
-    """Whether a run may have its tensors in BF16 and its states in 8 bits; see
-    :class:`~hw.narrow.formats.Formats`. Then the rules are :data:`NARROW_RULES` or one of them, and
-    blocks have at least 8192 bytes, in which the scales of a round fill whole lines."""
+    """Support for tensors in BF16 and states in 8 bits; see
+    :class:`~hw.narrow.formats.Formats`. It takes rules of :data:`NARROW_RULES` and blocks of at
+    least 8192 bytes, so that the scales of a round fill whole lines."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -142,7 +142,7 @@ class KernelConfig:
 
     @property
     def update_rules(self) -> tuple[UpdateRule, ...]:
-        """The rules, in the order in which the register selects them."""
+        """Rules, in the order in which the register selects them."""
         return tuple(map(rule, self.rules))
 
     @property
@@ -152,20 +152,20 @@ class KernelConfig:
 
     @property
     def loaded(self) -> tuple[str, ...]:
-        """The places for tensors that a rule loads, named after those that come there."""
+        """Slots for the tensors that rules load, each named after the tensors that use it."""
         return self._places([self.loads(rule) for rule in self.update_rules])
 
     @property
     def stored(self) -> tuple[str, ...]:
-        """The places for tensors that a rule stores, named after those that come there."""
+        """Slots for the tensors that rules store, each named after the tensors that use it."""
         return self._places([self.stores(rule) for rule in self.update_rules])
 
     def loads(self, rule: UpdateRule) -> tuple[str, ...]:
-        """The tensors that a run of ``rule`` loads at most, which have the first places."""
+        """Return the tensors that a run of ``rule`` may load; they have the first slots."""
         return most_tensors(self.narrow).loads(rule)
 
     def stores(self, rule: UpdateRule) -> tuple[str, ...]:
-        """The tensors that a run of ``rule`` stores at most; likewise."""
+        """Return the tensors that a run of ``rule`` may store; they have the first slots."""
         return most_tensors(self.narrow).stores(rule)
 
     @staticmethod
@@ -175,17 +175,17 @@ class KernelConfig:
 
     @property
     def fifo_bytes(self) -> int:
-        """Bytes of all FIFOs: one for each place of a tensor."""
+        """Bytes of all FIFOs, one for each slot."""
         return len(self.loaded + self.stored) * self.fifo_beats * LINE_BYTES
 
     @property
     def cycles_per_beat(self) -> int:
-        """Cycles in which the lanes take a beat."""
+        """Cycles that the lanes take for a beat."""
         return PARAMETERS_PER_BEAT // self.lanes
 
     @property
     def rounds(self) -> RoundsLayout:
-        """Layout of a run's rounds, wide enough for all of the memory."""
+        """Layout of a run's rounds, wide enough for the whole memory."""
         beats_width = max(
             line_width(self.address_width) + 1,
             self.block_beats.bit_length(),

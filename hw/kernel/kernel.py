@@ -1,4 +1,4 @@
-"""The kernel: from registers to tensors in memory."""
+"""Kernel that applies update rules to tensors in memory."""
 
 from __future__ import annotations
 
@@ -29,50 +29,50 @@ from hw.stream.fifo import StreamFifo
 __all__ = ["Kernel"]
 
 _SHALLOW_BEATS = 64
-"""Beats up to which FIFOs are made of lookup tables."""
+"""Maximum depth, in beats, of FIFOs made of lookup tables."""
 
 
 class _Parts(NamedTuple):
-    """What a kernel is made of, and the signals between."""
+    """Components of a kernel, and the signals between them."""
 
     csr: Any
     settings: Any
     loader: Any
-    """None if no rule loads."""
+    """Loader, or None if no rule loads."""
     lanes: Any
     writer: Any
-    """None if no rule stores."""
+    """Writer, or None if no rule stores."""
     flush: Signal
-    """Empties the FIFOs."""
+    """Flush of the FIFOs."""
     scan: Signal
-    """The run only counts gradients that are not finite."""
+    """Mode of a run that only counts gradients that are not finite."""
     again: Signal
-    """Pulse: a run begins whose scan found none."""
+    """Pulse that begins the run proper after a scan that found only finite gradients."""
 
 
 class Kernel(wiring.Component):
     """Applies update rules to tensors in memory (paper 3.3).
 
     Loading of round k+1, computing of round k and storing of round k-1 overlap; a round is one
-    block of each tensor. Several rules share loader, writer and FIFOs. The registers, and what they
-    do, are those of ``axdimm_kernel`` in ``kernel.rdl`` and of the rules, see
-    :func:`~hw.kernel.registers.kernel_map`. Beyond what is said there:
+    block of each tensor. All rules share loader, writer and FIFOs. The registers and their effects
+    are those of ``axdimm_kernel`` in ``kernel.rdl`` and of the rules; see
+    :func:`~hw.kernel.registers.kernel_map`. In addition:
 
-    - A START that is refused leaves ``done`` and the counters as they were.
+    - A refused START leaves ``done`` and the counters unchanged.
     - ``busy`` covers the check of the settings; ``cycles`` counts the cycles of ``busy``.
-    - The cause ``start_while_busy`` gives way to an error of the memory in the same run.
-    - After an error of the memory no burst is issued any more; those issued are completed (data
-      that was loaded with an error is not computed on), then ``busy`` falls and ``done`` rises.
-    - The memory range of a tensor extends to the end of its last line of 64 bytes, which is read
-      as a whole; bytes beyond the tensor are not written.
+    - A memory error replaces the cause ``start_while_busy`` in the same run.
+    - After a memory error no more bursts are issued. Those in flight complete, without computing on
+      data that was loaded with an error. Then ``busy`` falls and ``done`` rises.
+    - The memory range of a tensor extends to the end of its last line of 64 bytes, which is read as
+      a whole; bytes beyond the tensor are not written.
 
     Parameters
     ----------
     config
-        What to build.
+        Configuration of the kernel.
     units
-        The functional unit of each rule if it is another than a :class:`~hw.kernel.unit.RuleUnit`:
-        of a vendor's operators, say. See :class:`~hw.kernel.lanes.Lanes` for what they must have.
+        Functional unit of each rule, if it is not a :class:`~hw.kernel.unit.RuleUnit`, for example
+        one made of a vendor's operators. See :class:`~hw.kernel.lanes.Lanes` for its interface.
 
     Members
     -------
@@ -92,7 +92,7 @@ class Kernel(wiring.Component):
 
     def __init__(self, config: KernelConfig, *, units: Sequence[Any] | None = None) -> None:
         self.config = config
-        """What the kernel was built for."""
+        """Configuration of the kernel."""
         if units is None:
             units = [RuleUnit(rule, format=config.format) for rule in config.update_rules]
         self._units = units
@@ -176,7 +176,7 @@ class Kernel(wiring.Component):
         return m
 
     def _take_addresses(self, m: Any, csr: Any, settings: Any) -> None:
-        """Takes the addresses from the registers of the selected rule's tensors to its slots."""
+        """Connect the address registers of the selected rule's tensors to their slots."""
         config = self.config
         with m.Switch(csr.rule_select):
             for number, rule in enumerate(config.update_rules):
@@ -191,7 +191,7 @@ class Kernel(wiring.Component):
                         ]
 
     def _connect_formats(self, m: Any, parts: _Parts) -> None:
-        """Connects what follows from the formats of a run's tensors."""
+        """Connect the signals that depend on the formats of a run's tensors."""
         csr, settings, loader, lanes, writer, _, scan, again = parts
         skip = RunFormats(settings.kept_formats).skip_not_finite
         scanned = Signal()
@@ -210,7 +210,7 @@ class Kernel(wiring.Component):
             loader.present.eq(Mux(scan, 1 << self.config.loaded.index("g"), settings.load_present)),
             writer.present.eq(settings.store_present),
         ]
-        # Known long before the check is over: in registers, so that nothing waits for them.
+        # Known long before the check is over. Registers keep them out of the timing paths.
         for mover, way in ((loader, "load"), (writer, "store")):
             for name in ("full", "tail"):
                 pairs = zip(getattr(mover, name), getattr(settings, f"{way}_{name}"), strict=True)
@@ -222,8 +222,11 @@ class Kernel(wiring.Component):
             m.d.comb += target.eq(strobes)
 
     def _start_movers(self, m: Any, parts: _Parts) -> None:
-        """Starts loader and writer: a rule without inputs leaves the loader alone, one without
-        outputs the writer. A ``scan`` only loads, and the run then begins ``again``."""
+        """Start loader and writer.
+
+        A rule without inputs does not start the loader, and one without outputs not the writer. A
+        ``scan`` only loads; the run proper then begins with ``again``.
+        """
         _, settings, loader, _, writer, _, scan, again = parts
         config = self.config
         for mover, tensors, first in (
@@ -260,9 +263,9 @@ class Kernel(wiring.Component):
     def _fifo(self, m: Any, name: str, source: Any, target: Any, flush: Signal) -> None:
         depth = self.config.fifo_beats
         if name.startswith("scales"):
-            # So many of a round whose widest tensor is in BF16; of others it has twice as many.
+            # Lines of scales in a round with a BF16 widest tensor; other rounds have half as many.
             depth = max(2, depth // (SCALES_LINE_PARAMETERS // 32))
-        # In block RAM few lines of 512 bits fill little of many blocks, which stand far apart.
+        # In block RAM a few lines of 512 bits would use little of many blocks, far apart.
         early = depth <= _SHALLOW_BEATS
         fifo = StreamFifo(shape=LINE_BITS, depth=depth, early=early)
         m.submodules[f"fifo_{name}"] = fifo
@@ -271,7 +274,7 @@ class Kernel(wiring.Component):
         m.d.comb += fifo.flush.eq(flush)
 
     def _run(self, m: Any, parts: _Parts) -> None:
-        """Conducts a run from START to ``done``, and what the registers tell of it."""
+        """Control a run from START to ``done``, and its status registers."""
         csr, settings, loader, lanes, writer, flush, scan, again = parts
         cause_of = self._map["status"]["cause"].code
         axi = self.m_axi
@@ -342,7 +345,7 @@ class Kernel(wiring.Component):
             ):
                 with m.If(event):
                     m.d.sync += counter.eq(counter + 1)
-            # Here, since the end of the check comes late; no data come in the first cycle.
+            # Set here, since the end of the check comes late; no data comes in the first cycle.
             with m.If(first):
                 m.d.sync += [
                     cycles.eq(settings.cycles + 1),

@@ -1,4 +1,4 @@
-"""The functional units of a kernel, between input and output FIFOs."""
+"""Lanes: the functional units of a kernel, between input and output FIFOs."""
 
 from __future__ import annotations
 
@@ -35,37 +35,40 @@ __all__ = ["Lanes"]
 
 
 class SumsSignature(wiring.Signature):
-    """The sums of all rules by their names, 32 bits each, as their source sees them."""
+    """Sums of all rules by name, 32 bits each, as their source sees them."""
 
     def __init__(self, config: KernelConfig) -> None:
         super().__init__(
-            {name: Out(32) for name in union(each.sums for each in config.update_rules)}
+            {
+                name: Out(32)
+                for name in union(update_rule.sums for update_rule in config.update_rules)
+            }
         )
 
 
 class Lanes(wiring.Component):
     """``config.lanes`` functional units that work on whole blocks (paper 3.3).
 
-    A round is taken up when all of it is in the input FIFOs and the output FIFOs have room for
-    all of its results; it then passes without a bubble, 16 / ``lanes`` cycles a beat, so that the
-    units need no stall. Results of a beat are at ``o`` (1 + latency of the unit) cycles after the
-    beat, or after the last of its parts.
+    A round starts when all of it is in the input FIFOs and the output FIFOs have room for all of
+    its results. It then passes without a bubble, 16 / ``lanes`` cycles a beat, so the units need no
+    stall. Results of a beat are at ``o`` (1 + latency of the unit) cycles after the beat, or after
+    the last of its parts.
 
-    The units and the registers around them are on a clock that may stop (``config.clocking``): it
-    runs from the cycle of the first operand until the last result has left, and in reset. While the
-    lanes have no work they take no power and, with a clock gate, no time to simulate. All operands
-    and constants go through registers of that domain for the same reason: no logic of the units
-    follows from signals that change while the clock stands still.
+    The units and the registers around them are on a clock that may stop (``config.clocking``). It
+    runs from the cycle of the first operand until the last result has left, and in reset. Idle
+    lanes take no power and, with a clock gate, no time to simulate. For the same reason all
+    operands and constants go through registers of that domain: no logic of the units depends on
+    signals that change while the clock stands still.
 
     Parameters
     ----------
     config
-        Rules, number of lanes, block, depth of the FIFOs.
+        Configuration of the kernel.
     units
-        The functional unit of each rule: a component with the members of a
-        :class:`~hw.dataflow.unit.UnitSignature`, the inputs, outputs and sums being those of the
-        rule and the constants as many of those there as the unit needs; placed ``config.lanes``
-        times as one Verilog module.
+        Functional unit of each rule: a component with the members of a
+        :class:`~hw.dataflow.unit.UnitSignature`. Inputs, outputs and sums are those of the rule; it
+        has as many of the rule's constants as it needs. It is placed ``config.lanes`` times as one
+        Verilog module.
 
     Members
     -------
@@ -139,7 +142,7 @@ class Lanes(wiring.Component):
         working, step, part = self._issue(m, issue, loads, stores)
         enable = Signal()
         register_enable, resetting = self._compute_domain(m, enable)
-        # While results are due the clock runs, so what the units show is of this cycle; after a
+        # While results are due the clock runs, so the outputs of the units are up to date. After a
         # reset they may show old results for two cycles.
         results_valid = Signal()
         most = max(unit.latency for unit in self._units) + 2
@@ -152,7 +155,7 @@ class Lanes(wiring.Component):
         over = ~working & no_results & (~issue.active | self.stop)
         summing = Signal()
         busy = self._add_up(m, shares, results_valid, result_part, result, over, register_enable)
-        if shares:  # the start clears them
+        if shares:  # The start clears them.
             m.d.comb += summing.eq(busy | self.start)
         with m.If(results_valid):
             m.d.sync += result_part.eq(result_part + 1)
@@ -180,7 +183,7 @@ class Lanes(wiring.Component):
         return m if register_enable is None else EnableInserter({"compute": register_enable})(m)
 
     def _used_tensors(self, m: Any) -> tuple[list[Signal], list[Signal]]:
-        """Which of the tensors of all rules the run loads, and which it stores."""
+        """Return flags for the tensor slots that the run loads, and for those that it stores."""
         config = self._config
         loads, stores = (
             [Signal(name=f"{way}_{name}") for name in names]
@@ -196,8 +199,11 @@ class Lanes(wiring.Component):
     def _issue(
         self, m: Any, issue: RoundWalker, loads: list[Signal], stores: list[Signal]
     ) -> tuple[Signal, Signal, Signal]:
-        """Takes rounds up; returns whether one is at work, whether operands go to the units in this
-        cycle, and which part of their beat."""
+        """Start rounds and step through them.
+
+        Return whether a round is at work, whether operands go to the units in this cycle, and which
+        part of their beat.
+        """
         config = self._config
         parts = config.cycles_per_beat
         inputs = [getattr(self.i, name) for name in config.loaded]
@@ -216,7 +222,7 @@ class Lanes(wiring.Component):
             ),
             step.eq(working & operands_valid),
             issue.step.eq(step & last_part),
-            # No data come faster than a beat a cycle, so none catch up with those that leave.
+            # Data comes no faster than a beat a cycle, so it cannot overtake data that leaves.
             self.freed.eq(begin if parts == 1 else round_end),
         ]
         for i, used in zip(inputs, loads, strict=True):
@@ -228,8 +234,10 @@ class Lanes(wiring.Component):
     def _take_rounds(
         self, m: Any, issue: RoundWalker, round_end: Any, *, any_load: Any, any_store: Any
     ) -> tuple[Signal, Signal]:
-        """Takes rounds up, of which the run loads anything and stores anything or not; returns
-        whether one begins, and whether one is at work."""
+        """Start rounds; return whether one begins, and whether one is at work.
+
+        ``any_load`` and ``any_store`` tell if the run loads or stores anything.
+        """
         most = range(self._config.buffer_blocks + 1)
         loaded_rounds = Signal(most)
         free_rounds = Signal(most)
@@ -263,11 +271,11 @@ class Lanes(wiring.Component):
         return begin, working
 
     def _compute_domain(self, m: Any, enable: Signal) -> tuple[Any, Any]:
-        """Makes the units' domain, which stops without ``enable``; returns what enables registers
-        of it by themselves, if anything does, and whether its reset is on its way.
+        """Create the units' clock domain, which stops while ``enable`` is low.
 
-        The reset is a register of its own, so that that of the chip is no input of the units'
-        logic; it comes two cycles late, when nothing is at work yet.
+        Return the enable that its registers need, if any, and whether its reset is on the way. The
+        reset is a register of its own, so that the chip's reset is no input of the units' logic. It
+        comes two cycles late, when nothing is at work yet.
         """
         clock, register_enable = stopping_clock(m, self._config.clocking, enable)
         m.domains.compute = ClockDomain(local=True)
@@ -284,10 +292,10 @@ class Lanes(wiring.Component):
     def _place_units(
         self, m: Any, step: Signal, part: Signal, register_enable: Any
     ) -> tuple[Signal, list[Signal], dict[str, Signal]]:
-        """The units of all rules, which get the operands of a ``step`` in the cycle after it.
+        """Place the units of all rules; they get the operands of a ``step`` one cycle later.
 
-        Returns whether those of the run's rule have results, these by tensor, and what is to be
-        added to each sum.
+        Return whether the units of the run's rule have results, these results by tensor, and the
+        contribution to each sum.
         """
         part_bits = LINE_BITS // self._config.cycles_per_beat
         loaded = self._config.loaded
@@ -303,7 +311,7 @@ class Lanes(wiring.Component):
     def _connect_units(
         self, m: Any, units_valid: Any, operands: list[Any], register_enable: Any
     ) -> tuple[Signal, list[Signal], dict[str, Signal]]:
-        """As :meth:`_place_units`, from registers of the units' domain."""
+        """Connect the units to registers in their own clock domain; see :meth:`_place_units`."""
         config, rules = self._config, self._config.update_rules
         part_bits = LINE_BITS // config.cycles_per_beat
         outputs = max(len(rule.outputs) for rule in rules)
@@ -358,7 +366,7 @@ class Lanes(wiring.Component):
         over: Any,
         register_enable: Any,
     ) -> Any:
-        """Connects the sums of the rules; returns whether one is busy."""
+        """Connect the sums of the rules; return whether one is busy."""
         config = self._config
         lanes = config.lanes
         last_line = result.last_round & result.tensor_end

@@ -1,4 +1,4 @@
-"""How long the tensors of a run with narrow formats are, and what each has of a round."""
+"""Lengths of a run's tensors with narrow formats, and their beats in each round."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from hw.narrow.run_formats import FORMATS_WIDTH, RunFormats
 __all__ = ["BEATS", "RunLengths"]
 
 BEATS = range((1 << COUNT_WIDTH) // PARAMETERS_PER_BEAT + 1)
-"""Beats that an FP32 tensor may have."""
+"""Range of the beats of an FP32 tensor."""
 
 
 class RunLengths(wiring.Component):
-    """Lengths and presence of a run's tensors, by slots as in
-    :class:`~hw.kernel.settings.RunSettings`.
+    """Lengths and presence of a run's tensors by slot, with narrow formats.
+
+    The slots are those of :class:`~hw.kernel.settings.RunSettings`.
 
     Members
     -------
@@ -78,8 +79,8 @@ class RunLengths(wiring.Component):
         round_bits = config.block_beats.bit_length() - 1
         formats = RunFormats(self.formats)
 
-        # What is read again and again, in beats of an FP32 tensor. A round has a block of the
-        # widest tensor: twice as many parameters if that is in BF16.
+        # Shared terms, in beats of an FP32 tensor. A round has a block of the widest tensor, so
+        # twice as many parameters if that is in BF16.
         wide = Signal()
         beats_before_last = self.before_last[part_bits:]
         a_round = Signal(range(2 * config.block_beats + 1))
@@ -108,7 +109,7 @@ class RunLengths(wiring.Component):
                 self.full[slot].eq(formats.lines(name, a_round)),
                 self.tail[slot].eq(formats.lines(name, last_round)),
             ]
-        # Of other tensors too: with blocks of parameters all their beats are full.
+        # The strobes hold for narrow tensors too: in whole blocks all their beats are full.
         last_parameter = self.before_last[:part_bits]
         last_pair = self.before_last[block_bits : block_bits + pair_bits]
         for strobes, name in zip(self.strobes, config.stored, strict=True):

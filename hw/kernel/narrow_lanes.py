@@ -1,4 +1,4 @@
-"""The functional units of a kernel with narrow formats, between input and output FIFOs."""
+"""Lanes of a kernel with narrow formats, between input and output FIFOs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["NarrowLanes"]
 
 
 class NarrowLanes(Lanes):
-    """As :class:`~hw.kernel.lanes.Lanes`, with tensors in the formats of the run.
+    """Lanes with tensors in the formats of the run.
 
-    A round is as many parameters as fill a block of the widest tensor; the walks over ``rounds``
-    are in lines of that one. Codes leave the input FIFOs first and are numbers when those of the
-    other tensors do. Lines of results come a few cycles later than from other lanes, those of codes
-    when the scale of their block is known.
+    They differ from :class:`~hw.kernel.lanes.Lanes` as follows. A round has as many parameters as
+    fill a block of the widest tensor; the walks over ``rounds`` count its lines. Codes leave the
+    input FIFOs first and are numbers when those of the other tensors leave. Lines of results come a
+    few cycles later, and lines of codes only when the scale of their block is known.
 
     Members
     -------
@@ -69,7 +69,7 @@ class NarrowLanes(Lanes):
         config, lanes = self._config, self._config.lanes
         m.submodules.issue_walker = issue = RoundWalker(layout=config.rounds, tensors=1)
         m.submodules.result_walker = result = RoundWalker(layout=config.rounds, tensors=1)
-        # Whether the widest tensor is in BF16.
+        # Set if the widest tensor is in BF16.
         narrow = Signal()
         m.d.comb += narrow.eq(~RunFormats(self.formats).wide)
         enable, done = Signal(), Signal()
@@ -144,8 +144,10 @@ class NarrowLanes(Lanes):
         return m if register_enable is None else EnableInserter({"compute": register_enable})(m)
 
     def _take(self, m: Any, issue: RoundWalker, operands: Any, narrow: Any) -> tuple[Any, Any]:
-        """Takes rounds up and lines from the input FIFOs; returns whether a round is at work, and
-        whether a step's codes are taken."""
+        """Start rounds and take lines from the input FIFOs.
+
+        Return whether a round is at work, and whether a step's codes are taken.
+        """
         formats, lanes = RunFormats(self.formats), self._config.lanes
         late_cycles = self._operands.late_cycles
         codes = formats.codes & ~self.scan
@@ -164,7 +166,7 @@ class NarrowLanes(Lanes):
             with m.Elif(moves):
                 m.d.sync += counter.eq(counter + 1)
         i = self.i
-        # Numbers that are taken later than codes are there by then.
+        # Numbers leave the FIFOs later than codes and are there by then.
         early_there = Cat(i.m.valid, i.v.valid, i.scales.valid).all() | ~codes
         part = late_place[: max(16 // lanes, 1).bit_length() - 1] if lanes < 16 else C(0, 1)
         m.d.comb += [
@@ -192,6 +194,6 @@ class NarrowLanes(Lanes):
         return working, step
 
     def _line_ends(self, place: Any, narrow: Any) -> Any:
-        """The step at ``place`` is the last of a line in BF16 if ``narrow``, else in FP32."""
+        """Return whether the step at ``place`` ends a line, of BF16 if ``narrow``, else of FP32."""
         lanes = self._config.lanes
         return Mux(narrow, ends(place, lanes, 32), ends(place, lanes, 16))

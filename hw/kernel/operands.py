@@ -1,4 +1,4 @@
-"""FP32 operands of lines in narrow formats."""
+"""FP32 operands from lines in narrow formats."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ __all__ = ["Operands", "ends", "places", "state_tables"]
 
 
 def places(lanes: int) -> range:
-    """Places of the lanes' steps within a line of scales."""
+    """Return the range of the lanes' steps within a line of scales."""
     return range(SCALES_LINE_PARAMETERS // lanes)
 
 
 def ends(place: Any, lanes: int, parameters: int) -> Any:
-    """Whether the step at ``place`` is the last of so many parameters."""
+    """Return whether the step at ``place`` is the last of ``parameters`` parameters."""
     bits = (parameters // lanes).bit_length() - 1
     return place[:bits].all() if bits else C(1, 1)
 
 
 def state_tables(config: KernelConfig, state: str) -> tuple[str, str]:
-    """The tables of a state's codes, the dynamic one and the linear one."""
-    dynamic, linear = (Formats(states=each).form(config.update_rules[0], state) for each in CODES)
+    """Return the tables of a state's codes: the dynamic one and the linear one."""
+    dynamic, linear = (
+        Formats(states=states).form(config.update_rules[0], state) for states in CODES
+    )
     return dynamic, linear
 
 
 class Operands(wiring.Component):
     """Takes operands from the lines that stand at the input FIFOs.
 
-    A step takes those of ``lanes`` parameters: codes and their scales early, and numbers in FP32 or
-    BF16 ``late_cycles`` later, when the codes are numbers; so that nothing has to wait in
-    registers. The operands are there two cycles after that.
+    A step takes the operands of ``lanes`` parameters: codes and their scales early, and numbers in
+    FP32 or BF16 ``late_cycles`` later, when the codes are numbers. So nothing has to wait in
+    registers. The operands are ready two cycles after that.
 
     Parameters
     ----------
     config
-        The kernel.
+        Configuration of the kernel.
 
     Members
     -------
@@ -106,10 +108,10 @@ class Operands(wiring.Component):
         }
         for name in ("p", "g"):
             halves = register(m, self._word(getattr(self, name), self.late_place, 16), f"{name}_16")
-            # A NaN may be another than the canonical one, which no operation tells apart.
+            # The NaN need not be the canonical one; no operation distinguishes them.
             words = Cat(Cat(C(0, 16), halves[16 * lane : 16 * lane + 16]) for lane in range(lanes))
             numbers[name] = Mux(formats.bf16(name), words, numbers[name])
-        # Which of the eight pairs.
+        # Index of the pair of scales among the eight of a line.
         pair = self.early_place[-3:]
         scales = register(m, self.scales.word_select(pair, 64), "pair")
         early = delayed_pulse(m, self.early, 1, "early_taken")
@@ -139,7 +141,7 @@ class Operands(wiring.Component):
         return m
 
     def _word(self, line: Any, place: Any, bits: int) -> Bits:
-        """The operands of a step, each of so many bits."""
+        """Return the operands of a step, ``bits`` bits each."""
         size = bits * self._config.lanes
         parts = LINE_BITS // size
         return line.word_select(place[: parts.bit_length() - 1], size) if parts > 1 else line

@@ -1,4 +1,4 @@
-"""Lines in narrow formats of FP32 results."""
+"""Lines in narrow formats from FP32 results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Results(wiring.Component):
     Parameters
     ----------
     config
-        The kernel.
+        Configuration of the kernel.
 
     Members
     -------
@@ -68,7 +68,7 @@ class Results(wiring.Component):
             for state in ("m", "v")
         }
         self.most_cycles = BLOCK_PARAMETERS // config.lanes + self._quantizers["m"].latency + 4
-        """More cycles than any results take to ``done``."""
+        """Upper bound of the cycles from results to ``done``."""
         lanes = config.lanes
         lines = ("p", "m", "v", "p_copy", "scales")
         super().__init__(
@@ -91,7 +91,7 @@ class Results(wiring.Component):
         m = Module()
         formats = RunFormats(self.formats)
         codes = formats.codes
-        # Numbers in BF16 come a cycle later, so do those of FP32 of the same tensors.
+        # Numbers in BF16 take one cycle more; FP32 numbers of the same tensors are delayed, too.
         rounded = delayed_pulse(m, self.i_valid, 1, "rounded")
         p_fp32 = register(m, self.i_p, "p_fp32")
         words = self._random_words(m)
@@ -108,8 +108,8 @@ class Results(wiring.Component):
             m.d.comb += [
                 quantizer.i_valid.eq(self.i_valid & codes),
                 quantizer.select.eq(formats.linear),
-                *(each.eq(values[32 * lane : 32 * lane + 32])
-                  for lane, each in enumerate(quantizer.i)),
+                *(port.eq(values[32 * lane : 32 * lane + 32])
+                  for lane, port in enumerate(quantizer.i)),
             ]  # fmt: skip
             valid = Mux(codes, quantizer.o_valid, self.i_valid)
             self._pack(m, name, valid, codes, Cat(quantizer.o), values)
@@ -138,7 +138,7 @@ class Results(wiring.Component):
         return list(words.o)
 
     def _rounded(self, m: Any, name: str, random: list[Any] | None) -> Bits:
-        """The parameters in BF16, a cycle later; to nearest without ``random`` words."""
+        """Return the parameters in BF16, one cycle late; round to nearest without ``random``."""
         model = ToBf16()
         halves = []
         for lane in range(self._config.lanes):
@@ -154,13 +154,13 @@ class Results(wiring.Component):
         return Cat(halves)
 
     def _pack(self, m: Any, name: str, valid: Any, narrow: Any, few: Any, many: Any) -> None:
-        """Shifts words of a step into a line: ``few`` bits if ``narrow``, else those in FP32."""
+        """Shift a step's words into a line: ``few`` bits if ``narrow``, else ``many`` in FP32."""
         lanes = self._config.lanes
         line = Signal(LINE_BITS, name=f"line_{name}", reset_less=True)
         place = Signal(range(LINE_BITS // len(few)), name=f"place_{name}")
         full = Signal(name=f"full_{name}")
         of_few, of_many = (
-            ends(place, lanes, LINE_BITS * lanes // len(each)) for each in (few, many)
+            ends(place, lanes, LINE_BITS * lanes // len(bits)) for bits in (few, many)
         )
         with m.If(self.clear):
             m.d.sync += place.eq(0)
@@ -174,7 +174,7 @@ class Results(wiring.Component):
         m.d.comb += [getattr(self, name).eq(line), getattr(self, f"{name}_valid").eq(full)]
 
     def _pack_scales(self, m: Any, valid: Any, pair: Bits) -> None:
-        """Puts a pair of scales at its place with the last codes of its block."""
+        """Put a pair of scales in its place with the last codes of its block."""
         steps = BLOCK_PARAMETERS // self._config.lanes
         step = Signal(range(steps))
         place = Signal(3)

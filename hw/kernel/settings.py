@@ -1,4 +1,4 @@
-"""The settings of a kernel's run, and their check."""
+"""Settings of a kernel's run, and their check."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from hw.rules.update_rule import UpdateRule
 __all__ = ["ConstantsSignature", "RunSettings"]
 
 _NARROW_WIDTHS = {"formats": FORMATS_WIDTH, "seed": 64, "t": 32}
-"""Settings that kernels with narrow formats have in addition, with their widths."""
+"""Additional settings of kernels with narrow formats, with their widths in bits."""
 
 
 class ConstantsSignature(wiring.Signature):
     """The constants of all rules by their names, 32 bits each, as their source sees them."""
 
     def __init__(self, config: KernelConfig) -> None:
-        names = union(each.constants for each in config.update_rules)
+        names = union(update_rule.constants for update_rule in config.update_rules)
         super().__init__({name: Out(32) for name in names})
 
 
 class _Pair(NamedTuple):
-    """An output, and an input or another output, that must not overlap."""
+    """Pair of an output and an input or another output that must not overlap."""
 
     output: int
     other: int
@@ -39,14 +39,14 @@ class _Pair(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """What the check looks at of a tensor, or keeps of it: first line, beats, presence."""
+    """Data of a tensor for the check: first line, beats, presence."""
 
     line: Any
     beats: Any
     there: Any = 1
 
     def take(self, tensor: _Tensor) -> list[Any]:
-        """Statements with which this one keeps ``tensor``; what all have in common is not kept."""
+        """Return the statements that store ``tensor`` here, except for parts that are the same."""
         return [
             kept.eq(value) for kept, value in zip(self, tensor, strict=True) if kept is not value
         ]
@@ -55,10 +55,10 @@ class _Tensor(NamedTuple):
 class RunSettings(wiring.Component):
     """Takes over the settings of a run, checks them, and holds them for the run.
 
-    A slot is a place for a tensor: first come those of ``config.loaded``, then those of
-    ``config.stored``. A rule uses the first of each; with narrow formats all, of which a run may
-    have fewer. The members from ``formats`` on are there with narrow formats only. Then ``rounds``
-    counts beats of the widest tensor, and what is said of tensors that are not present is void.
+    A slot is a place for a tensor; the slots are those of ``config.loaded``, then those of
+    ``config.stored``. A rule uses the first slots of each. With narrow formats it uses all, but a
+    run may have fewer tensors. The members from ``formats`` on exist with narrow formats only.
+    Then ``rounds`` counts beats of the widest tensor, and outputs of absent tensors are void.
 
     Members
     -------
@@ -158,13 +158,13 @@ class RunSettings(wiring.Component):
         before_last = Signal(COUNT_WIDTH, reset_less=True)
         beats = Signal(BEATS, reset_less=True)
         count_beats = ((self.count - 1) >> part_bits) + 1
-        # One tensor, or one pair, a cycle, put here in the cycle before.
+        # The tensor or pair that is checked in this cycle, loaded in the cycle before.
         first, second = (
             _Tensor(Signal.like(full_line, name=name, reset_less=True), beats)
             for name in ("first", "second")
         )
         tensors = [_Tensor(line, beats) for line in lines]
-        asked = [_Tensor(address[LINE_BYTE_BITS:], beats) for address in self.addresses]
+        requested = [_Tensor(address[LINE_BYTE_BITS:], beats) for address in self.addresses]
         low = [address[:LINE_BYTE_BITS] for address in self.addresses]
         no_format: list[tuple[str, Any]] = []
         part_of_block: list[tuple[str, Any]] = []
@@ -173,18 +173,18 @@ class RunSettings(wiring.Component):
             m.submodules.lengths = lengths = RunLengths(config)
             formats = RunFormats(self.formats)
             first, second = (
-                each._replace(
-                    beats=Signal(BEATS, name=f"{each.line.name}_beats", reset_less=True),
-                    there=Signal(name=f"{each.line.name}_there", reset_less=True),
+                tensor._replace(
+                    beats=Signal(BEATS, name=f"{tensor.line.name}_beats", reset_less=True),
+                    there=Signal(name=f"{tensor.line.name}_there", reset_less=True),
                 )
-                for each in (first, second)
+                for tensor in (first, second)
             )
             tensors = list(map(_Tensor, lines, lengths.lengths, lengths.present))
-            asked = [
-                _Tensor(each.line, formats.lines(name, count_beats), formats.present(name))
-                for each, name in zip(asked, places, strict=True)
+            requested = [
+                _Tensor(tensor.line, formats.lines(name, count_beats), formats.present(name))
+                for tensor, name in zip(requested, places, strict=True)
             ]
-            low = [Mux(each.there, bits, 0) for each, bits in zip(asked, low, strict=True)]
+            low = [Mux(tensor.there, bits, 0) for tensor, bits in zip(requested, low, strict=True)]
             no_format = [("no_format", lengths.unknown)]
             part_of_block = [("part_of_block", lengths.part_of_block)]
             self._keep_narrow(m, lengths)
@@ -230,19 +230,19 @@ class RunSettings(wiring.Component):
         with m.Switch(kept_rule):
             for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
-                    # Each has one, with narrow formats also those that a run does not have.
+                    # One step for each slot and pair, even if the run does not have the tensor.
                     steps = len(self._slots_of(rule)) + len(self._pairs(rule))
                     m.d.comb += self.cycles.eq(steps)
         with m.If(self.take), m.Switch(self.rule):
             for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
                     slot = self._slots_of(rule)[0]
-                    m.d.sync += [is_range_check.eq(1), *first.take(asked[slot])]
+                    m.d.sync += [is_range_check.eq(1), *first.take(requested[slot])]
         with m.Elif(self.check), m.Switch(kept_rule):
             for number, rule in enumerate(config.update_rules):
                 with m.Case(number):
-                    what = (first, second, may_be_same, is_range_check)
-                    self._select(m, rule, step, tensors, what)
+                    targets = (first, second, may_be_same, is_range_check)
+                    self._select(m, rule, step, tensors, targets)
         out_of_range = first.line + first.beats > config.memory_bytes // LINE_BYTES
         overlap = (
             (first.line < second.line + second.beats)
@@ -268,7 +268,7 @@ class RunSettings(wiring.Component):
         return m
 
     def _keep_narrow(self, m: Any, lengths: RunLengths) -> None:
-        """Keeps what only narrow formats have, and says what ``lengths`` makes of it."""
+        """Keep the settings of narrow formats, and connect the results of ``lengths``."""
         for name, width in _NARROW_WIDTHS.items():
             kept = Signal(width, name=f"{name}_kept", reset_less=True)
             m.d.comb += getattr(self, f"kept_{name}").eq(kept)
@@ -283,17 +283,18 @@ class RunSettings(wiring.Component):
                     getattr(self, f"{way}_tail")[slot].eq(lengths.tail[first + slot]),
                 ]
         m.d.comb += [
-            strobes.eq(each) for strobes, each in zip(self.strobes, lengths.strobes, strict=True)
+            strobes.eq(line_strobes)
+            for strobes, line_strobes in zip(self.strobes, lengths.strobes, strict=True)
         ]
 
     def _slots_of(self, rule: UpdateRule) -> list[int]:
-        """The slots that ``rule`` uses."""
+        """Return the slots that ``rule`` uses."""
         stores = len(self._config.stores(rule))
         loads = range(len(self._config.loads(rule)))
         return [*loads, *range(self._first_output, self._first_output + stores)]
 
     def _pairs(self, rule: UpdateRule) -> list[_Pair]:
-        """The pairs of tensors that must not overlap, by their slots."""
+        """Return the pairs of tensors that must not overlap, by their slots."""
         loads = self._config.loads(rule)
         outputs = dict(enumerate(self._config.stores(rule), self._first_output))
         pairs = [
@@ -309,10 +310,10 @@ class RunSettings(wiring.Component):
         rule: UpdateRule,
         step: Signal,
         tensors: list[_Tensor],
-        what: tuple[_Tensor, _Tensor, Signal, Signal],
+        targets: tuple[_Tensor, _Tensor, Signal, Signal],
     ) -> None:
-        """Puts the tensors of the step after ``step`` in the check of ``rule`` into ``what``."""
-        first, second, may_be_same, is_range_check = what
+        """Load the tensors of the step after ``step`` in the check of ``rule`` into ``targets``."""
+        first, second, may_be_same, is_range_check = targets
         slots = self._slots_of(rule)
         with m.Switch(step):
             for index, slot in enumerate(slots[1:]):

@@ -16,26 +16,26 @@ from hw.logic.shared import Shared
 __all__ = ["ACCUMULATORS", "LaneSums"]
 
 ACCUMULATORS = 16
-"""Sums that are kept side by side; more than the adder has stages, so that each is ready when it is
-its turn again."""
+"""Number of accumulators. It exceeds the adder's stages, so that each is ready when its turn comes
+again."""
 
 
 class LaneSums(wiring.Component):
     """Adds up what the lanes give.
 
-    The 16 values of a line are added as a binary tree of neighbours. The sum of line k is added to
+    The 16 values of a line are added as a binary tree of neighbours. The sum of line k goes to
     accumulator k mod 16; all begin at +0. At the end the accumulators are added as a binary tree of
     neighbours.
 
     Parameters
     ----------
     lanes
-        Values that are added in a cycle.
+        Values added in a cycle.
     format
         FP32, with subnormal numbers or without.
     enable
-        Enable of the adders, if each register is to have one; whoever places the component sees to
-        the registers around them.
+        Enable of the adders, if each register is to have one. The surrounding registers then need
+        it from the component's user.
 
     Members
     -------
@@ -81,7 +81,7 @@ class LaneSums(wiring.Component):
             m.d.comb += [shared.i_valid.eq(valid), shared.i_a.eq(a), shared.i_b.eq(b)]
             return shared.o_valid, shared.o_y
 
-        # Over the lanes, side by side.
+        # Over the lanes, in parallel.
         valid, level = self.valid, list(self.values)
         while len(level) > 1:
             pairs = [
@@ -89,7 +89,7 @@ class LaneSums(wiring.Component):
             ]
             valid, level = pairs[0][0], [value for _, value in pairs]
         value = level[0]
-        # Over the parts of a line, one after the other; lines are whole, so the first is known.
+        # Over the parts of a line, in sequence; lines are whole, so the first part is known.
         depth = self._lanes
         while depth < PARAMETERS_PER_BEAT:
             first = Signal(32, name=f"first_{depth}", reset_less=True)
@@ -99,7 +99,7 @@ class LaneSums(wiring.Component):
             valid, value = add(valid & second, first, value)
             depth *= 2
 
-        # Into the accumulators, and at the end those into each other.
+        # Into the accumulators, and at the end the accumulators into each other.
         sums = Array(
             Signal(32, name=f"sum_{index}", reset_less=True) for index in range(ACCUMULATORS)
         )
@@ -125,13 +125,13 @@ class LaneSums(wiring.Component):
         with m.Else():
             m.d.comb += [issue.eq(valid), augend.eq(sums[place]), addend.eq(value)]
 
-        # What is on its way when no more values come is there after so many cycles.
+        # Maximum cycles for values in flight when no more come.
         way = adder.latency * (PARAMETERS_PER_BEAT.bit_length() - 1)
         wait = Signal(range(way + adder.latency + 2))
         with m.FSM(name="state") as fsm:
             m.d.comb += self.busy.eq(~fsm.ongoing("IDLE"))
             with m.State("IDLE"), m.If(self.clear):
-                m.d.sync += [place.eq(0), *(each.eq(0) for each in sums)]
+                m.d.sync += [place.eq(0), *(accumulator.eq(0) for accumulator in sums)]
                 m.next = "ADD"
             with m.State("ADD"):
                 with m.If(valid):

@@ -1,4 +1,4 @@
-"""The functional unit of an update rule (AXDIMM paper, section 3.3)."""
+"""Functional unit of an update rule (AXDIMM paper, section 3.3)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ __all__ = ["RuleUnit"]
 class RuleUnit(FlowUnit):
     """One step of ``rule`` for one parameter a cycle.
 
-    The members are those of a :class:`~hw.dataflow.unit.UnitSignature` with the names of the rule;
-    its sums are outputs like the others, each parameter's share. There is no stall. The clock may
-    stop at any time; the reset clears the valid bits of what is in flight and nothing else.
+    The members are those of a :class:`~hw.dataflow.unit.UnitSignature` with the names of the rule.
+    A sum is an output like the others: each parameter's share. There is no stall. The clock may
+    stop at any time. The reset only clears the valid bits of everything in flight.
 
     Parameters
     ----------
     rule
-        What to compute.
+        Update rule to compute.
     format
         Format of all numbers.
     depths
-        Stages of operators by their operation, where they are not the default, which a
-        kernel's units have.
+        Stages of operators that differ from their default, by operation.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class RuleUnit(FlowUnit):
         depths: Mapping[str, int] | None = None,
     ) -> None:
         self.rule = rule
-        """The update rule that the unit computes."""
+        """Update rule of the unit."""
         super().__init__(
             rule.formula,
             inputs=rule.inputs,

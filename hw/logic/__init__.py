@@ -1,0 +1,1 @@
+"""Small building blocks that all rooms share."""

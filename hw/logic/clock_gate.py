@@ -1,4 +1,4 @@
-"""Stops the clock of a part that has nothing to do."""
+"""Clock gate that stops the clock of an idle part."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from amaranth.lib.wiring import In, Out
 __all__ = ["CLOCK_GATE_MODULE", "ClockGate", "stopping_clock"]
 
 CLOCK_GATE_MODULE = "nearmem_clock_gate"
-"""Name of the Verilog module (``clock_gate.v``), behind the prefix of a platform that has one; a
-Verilog flow may bring its own."""
+"""Name of the Verilog module (``clock_gate.v``), after the platform's prefix if it has one. A
+Verilog flow may replace the module by its own."""
 
 _SOURCE = Path(__file__).parent / "clock_gate.v"
 
@@ -26,16 +26,16 @@ class ClockGate(wiring.Component):
     the cycle, as for a clock-enable. ``enable`` must come from registers of ``sync``, without
     inputs of the chip: it has to be stable before the clock rises.
 
-    Data may pass between ``sync`` and the gated domain in both directions without
-    synchronizers: each rising edge of ``gated`` *is* an edge of ``sync``, on the FPGA by the
-    balanced clock network (BUFGCE beside the BUFG of the same clock) and in simulation because
-    of how Verilog orders events. There the gated edge follows the edge of ``clk`` within the
-    same active region (the gate has only a continuous and a blocking assignment), and registers
-    change in the nonblocking region, which runs when no active event is left; so registers of
-    both domains sample values from before the edge, however many assignments and ports each
-    clock passes through. A model of a cell must not use a nonblocking assignment in it.
+    Data may pass between ``sync`` and the gated domain in both directions without synchronizers,
+    because each rising edge of ``gated`` *is* an edge of ``sync``. On the FPGA the balanced clock
+    network ensures it (BUFGCE beside the BUFG of the same clock). In simulation the order of
+    Verilog events does. The gated edge follows the edge of ``clk`` within the same active region,
+    since the gate has only a continuous and a blocking assignment. Registers change in the
+    nonblocking region, which runs when no active event is left. So registers of both domains sample
+    values from before the edge, for any number of assignments and ports in each clock's way. A
+    model of a cell must therefore not use a nonblocking assignment for the clock.
 
-    What it is made of is a matter of the target: see
+    The cell depends on the target: see
     :attr:`VerilogPlatform.clock_gate_cell <hw.verilog.writer.VerilogPlatform.clock_gate_cell>`.
 
     Members
@@ -67,12 +67,12 @@ class ClockGate(wiring.Component):
 
 
 def stopping_clock(m: Any, clocking: str, enable: Any) -> tuple[Any, Any]:
-    """The clock of a domain that may stop in the cycles in which ``enable`` is low.
+    """Return the clock of a domain that may stop while ``enable`` is low, and its enable.
 
-    ``clocking`` is one of :data:`~hw.logic.clocking.CLOCKINGS`; ``enable`` is that of a
-    :class:`ClockGate`, which is added to ``m`` as ``gate`` if there is to be one. Returns the clock
-    and, if there is none and so each register has to have an enable, that (else None): for an
-    ``EnableInserter`` over the domain and for its :class:`~hw.logic.shared.Shared`.
+    ``clocking`` is one of :data:`~hw.logic.clocking.CLOCKINGS`. ``gated`` adds a
+    :class:`ClockGate` to ``m`` as ``gate`` and returns None for the enable. Otherwise each register
+    needs the enable: pass it to an ``EnableInserter`` over the domain and to its
+    :class:`~hw.logic.shared.Shared`.
     """
     if clocking == "gated":
         m.submodules.gate = gate = ClockGate()

@@ -1,4 +1,4 @@
-"""Counts of what is under way."""
+"""Counters of items in flight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["step", "under_way"]
 
 
 def step(m: Any, counter: Signal, *, up: Any, down: Any) -> None:
-    """Counts up, down or not at all; no sum waits for the flags, which may come late."""
+    """Count up, down or not at all; the flags may come late, as no adder waits for them."""
     with m.If(up & ~down):
         m.d.sync += counter.eq(counter + 1)
     with m.Elif(down & ~up):
@@ -18,7 +18,7 @@ def step(m: Any, counter: Signal, *, up: Any, down: Any) -> None:
 
 
 def under_way(m: Any, name: str, most: int, *, begun: Any, ended: Any) -> tuple[Signal, Signal]:
-    """How many of something, up to ``most``, are under way, and whether none is: a flip-flop."""
+    """Return the number of items in flight, up to ``most``, and a flip-flop set if it is zero."""
     count = Signal(range(most + 1), name=name)
     none = Signal(name=f"no_{name}", init=1)
     step(m, count, up=begun, down=ended)

@@ -21,9 +21,9 @@ _LONGEST_CHAIN = 6
 class Delay(wiring.Component):
     """Gives back what it is given, ``cycles`` clock cycles later.
 
-    A few cycles are registers; more are a ring memory, of which only one word moves a cycle,
-    so that a long delay costs no more than a short one in simulation. Data has no reset: for
-    ``cycles`` cycles after a reset ``o`` is old or arbitrary.
+    A short delay is a chain of registers, a longer one a ring memory. Only one word of the memory
+    moves each cycle, so that a long delay costs no more than a short one in simulation. Data has
+    no reset: for ``cycles`` cycles after a reset ``o`` is old or arbitrary.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ class Delay(wiring.Component):
             m.d.comb += self.o.eq(value)
             return m
 
-        # A word is read in the cycle in which its slot is written again. The last two cycles are
-        # the read register and one after it: a block RAM takes most of a cycle to give its word,
-        # and arithmetic follows.
+        # A slot is read in the cycle in which it is written again. The last two cycles of the delay
+        # are the read register and one more register: a block RAM takes most of a cycle to give
+        # its word, and arithmetic follows.
         depth = self._cycles - 2
         slot = Signal(range(depth))
-        # A full power of two, of which the rest stays unused, spares simulators a bounds check.
+        # A depth that is a power of two spares simulators a bounds check; the rest stays unused.
         m.submodules.ring = ring = Memory(shape=self._width, depth=1 << len(slot), init=[])
         write: Any = ring.write_port()
         read: Any = ring.read_port()
@@ -94,6 +94,6 @@ _delay = cache(Delay)
 
 
 def shared_delay(*, width: int, cycles: int) -> Any:
-    """A :class:`Delay` to place as a submodule; equal ones become one Verilog module."""
+    """Return a :class:`Delay` to place as a submodule; equal ones become one Verilog module."""
     delay = _delay(width=width, cycles=cycles)
     return Shared(delay, name=delay.module_name)

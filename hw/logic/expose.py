@@ -1,4 +1,4 @@
-"""Members of a component that are those of another one inside it."""
+"""Connection of a component's members with those of a component inside it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["expose"]
 
 
 def expose(m: Any, outer: Any, inner: Any, names: Iterable[str]) -> None:
-    """Connects the members of ``outer`` that have these names with those of ``inner``."""
+    """Connect the members of ``outer`` that have these names with those of ``inner``."""
     # Amaranth does not connect interfaces that hold arrays of interfaces.
     signature = wiring.Signature({name: outer.signature.members[name] for name in names})
     pairs = zip(signature.flatten(inner), signature.flatten(outer), strict=True)

@@ -1,4 +1,4 @@
-"""A choice among several that ask, each in its turn."""
+"""Round-robin choice among requests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ __all__ = ["next_in_turn", "round_robin"]
 
 
 def next_in_turn(m: Any, last: Any, asking: Any) -> Any:
-    """The number of the next bit of ``asking`` after ``last`` that is set, ``last`` itself the last
-    of all; ``last`` if none is."""
+    """Return the number of the next set bit of ``asking`` after ``last``, which comes last.
+
+    The result is ``last`` if no bit is set.
+    """
     chosen = Signal.like(last)
     m.d.comb += chosen.eq(last)
     with m.Switch(last):
@@ -25,8 +27,11 @@ def next_in_turn(m: Any, last: Any, asking: Any) -> Any:
 
 
 def round_robin(m: Any, asking: Any, *, advance: Any) -> Any:
-    """The number of a bit of ``asking`` that is set: the next after that of the last cycle in which
-    ``advance`` was. Without one it means nothing."""
+    """Return the number of a set bit of ``asking``, chosen round-robin.
+
+    The search starts after the bit chosen in the last cycle with ``advance``. The result has no
+    meaning if no bit is set.
+    """
     last = Signal(range(len(asking)), init=len(asking) - 1)
     chosen = next_in_turn(m, last, asking)
     with m.If(advance):

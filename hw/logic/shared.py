@@ -12,24 +12,24 @@ __all__ = ["Shared", "SharingPlatform"]
 
 
 class SharingPlatform(ABC):
-    """A platform that makes one module of all that is placed under one name."""
+    """Platform that makes one module of all components placed under one name."""
 
     @abstractmethod
     def place(self, shared: Shared, *, name: str, domain: str, enable: Any) -> Instance:
-        """The instance of module ``name`` that stands where ``shared`` does."""
+        """Return the instance of module ``name`` that replaces ``shared``."""
 
 
 class Shared(wiring.Component):
     """Stands for ``component`` where it is used many times: one Verilog module, many instances.
 
-    It has the members of the component it wraps. All that are placed under one ``name`` must be
-    the same hardware, as :func:`~hw.verilog.writer.to_verilog` checks; the same object takes no
-    time to compare. The component may use the domain ``sync`` only; ``domain`` says which domain
-    drives it here. ``enable``, if given, holds it while it is low: the module is then another, with
-    an input ``ce``, the enable of each register in it and in what it places.
+    It has the members of the component it wraps. All components placed under one ``name`` must be
+    the same hardware; :func:`~hw.verilog.writer.to_verilog` checks it, in no time for one object.
+    The component may use the domain ``sync`` only, which ``domain`` drives here. If given,
+    ``enable`` holds the component while low. The module then differs: it has an input ``ce``, the
+    enable of each register in it and in the modules below.
 
-    Outside Verilog generation (no :class:`SharingPlatform`) it elaborates to the component, which
-    can then have one place only: there its signals are its own.
+    Outside Verilog generation (no :class:`SharingPlatform`) it elaborates to the component itself,
+    which can then be placed only once.
     """
 
     def __init__(

@@ -1,0 +1,1 @@
+"""Memory node: memory behind links to several devices."""

@@ -21,23 +21,23 @@ __all__ = ["MEMORY_NODE_PRESETS", "MemoryNodeConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNodeConfig:
-    """What a node is generated for; the defaults are the paper's (Kwon and Rhu, Table II).
+    """Configuration of a memory-node; the defaults are the paper's (Kwon and Rhu, Table II).
 
-    Raises ``ValueError`` for what cannot be built.
+    Raises ``ValueError`` for values that cannot be built.
     """
 
     links: int = 6
-    """Links of the node, 1 to 16: ``links / groups`` to each group."""
+    """Links of the node, 1 to 16; each group has ``links / groups``."""
 
     groups: int = 2
-    """Groups, 1 to 4, each with a share of links and channels. With two the node is a stop of
+    """Groups, 1 to 4, each with a share of links and channels. With two, the node is a stop of
     ``links / 2`` rings."""
 
     channels: int = 10
-    """Memory channels of the node, ``channels / groups`` to each group, 16 there at most."""
+    """Memory channels of the node; each group has ``channels / groups``, 16 at most."""
 
     part: DramPart = DDR4_3200_8GBIT_X8
-    """DRAM of a channel; with another memory its capacity still counts."""
+    """DRAM of a channel; with another memory only its capacity counts."""
 
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     """Configuration of each DDR4 channel's controller."""
@@ -49,14 +49,14 @@ class MemoryNodeConfig:
     """Bytes that go to one channel before the next, a power of two from 64 to 4096."""
 
     requests: int = 16
-    """Requests of a link that are taken and not yet answered, a power of two from 2 to 64."""
+    """Requests in flight from a link, a power of two from 2 to 64."""
 
     write_buffer_lines: int = 256
-    """Lines that a link may deliver ahead of memory, a power of two from 64 to 4096: a write
-    goes to memory when all of it is here."""
+    """Lines that a link may deliver ahead of memory, a power of two from 64 to 4096. A write goes
+    to memory when all of it has arrived."""
 
     write_queue_lines: int = 32
-    """Lines that a link may have waiting at each channel while others have their turn, 4 to 1024.
+    """Lines of a link that may wait at each channel during the turns of other links, 4 to 1024.
     Short stripes need fewer."""
 
     read_buffer_lines: int = 256
@@ -95,7 +95,7 @@ class MemoryNodeConfig:
 
     @property
     def ring(self) -> bool:
-        """Whether packets for other nodes pass through."""
+        """True if packets for other nodes pass through."""
         return self.groups == 2
 
     @property
@@ -105,7 +105,7 @@ class MemoryNodeConfig:
 
     @property
     def channel_address_bits(self) -> int:
-        """Width of the byte addresses of a channel."""
+        """Width of the byte addresses of a channel, in bits."""
         return self.channel_bytes.bit_length() - 1
 
     @property
@@ -120,7 +120,7 @@ class MemoryNodeConfig:
 
     @property
     def id_width(self) -> int:
-        """Bits of the AXI IDs: each link of the group has its own."""
+        """Bits of the AXI IDs; each link of the group has an ID of its own."""
         return max(1, (self.group_links - 1).bit_length())
 
     @property

@@ -1,4 +1,4 @@
-"""What goes through a memory-node: flits as they are between link ports and engines, and packets.
+"""Layouts of flits, as they are between link ports and engines, and of packets.
 
 The layouts are those of docs/memory-node-spec.md.
 """
@@ -22,14 +22,14 @@ __all__ = [
 ]
 
 PACKET_LINES = 64
-"""Most lines that a packet carries: the 4 KB messages of the paper (Figure 9)."""
+"""Maximum number of lines in a packet: the 4 KB messages of the paper (Figure 9)."""
 
 CHANNELS = 4
-"""Virtual channels: requests 0 and 1, responses 2 and 3, the odd ones past the date line."""
+"""Virtual channels: requests use 0 and 1, responses 2 and 3, the odd ones past the date line."""
 
 
 class Operation(enum.IntEnum):
-    """What a packet asks or answers."""
+    """Operation that a packet requests or answers."""
 
     READ = 1
     WRITE = 2
@@ -40,7 +40,7 @@ class Operation(enum.IntEnum):
 
 
 class Status(enum.IntEnum):
-    """How a request ended."""
+    """Outcome of a request."""
 
     OK = 0
     BOUNDS = 1
@@ -51,7 +51,7 @@ class Status(enum.IntEnum):
 
 
 Flit = data.StructLayout({"head": 1, "tail": 1, "payload": 8 * LINE_BYTES})
-"""A flit inside a node: what a link port takes and gives on one virtual channel."""
+"""Flit inside a node, as a link port takes and delivers it on one virtual channel."""
 
 Head = data.StructLayout(
     {

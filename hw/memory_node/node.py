@@ -1,4 +1,4 @@
-"""The memory-node: links, groups and the controllers of its memory."""
+"""Memory-node: links, groups and the controllers of its memory."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class MemoryNode(wiring.Component):
     Parameters
     ----------
     config
-        The node.
+        Configuration of the node.
     controller
-        What each channel has between its AXI4 and its DRAM, or the PHY of that, as ``dfi0`` and so
-        on.
+        Controller between each channel's AXI4 port and its DRAM (``dram0`` and so on) or the PHY of
+        that (``dfi0`` and so on).
 
     Members
     -------

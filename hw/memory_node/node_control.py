@@ -1,4 +1,4 @@
-"""A memory-node between its links and its memory."""
+"""Control part of a memory-node, between its links and its memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class NodeControl(wiring.Component):
         m.submodules.registers = registers = NodeRegisters(config)
         expose(m, self, registers, ("s_axi", "dead", *LINK_COUNTERS))
 
-        # In a ring, links of the same number of both groups are the sides of a stop.
+        # In a ring, links with the same number in both groups are the sides of a stop.
         sides = 2 if config.ring else 1
         requests: list[Any] = [None] * config.links
         answers: list[Any] = [None] * config.links
@@ -85,7 +85,7 @@ class NodeControl(wiring.Component):
                         wiring.flipped(self.transmit[link][channel]),
                     )
                 requests[link], answers[link] = stop.requests[side], stop.answers[side]
-                # Nobody here waits for a response.
+                # A memory-node sends no requests, so no response is for it.
                 response = stop.responses[side]
                 dropped[link] = response.valid & response.payload.tail
                 m.d.comb += [

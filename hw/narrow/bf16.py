@@ -1,4 +1,4 @@
-"""BF16 from FP32; the other way, a BF16 number is the upper half of one in FP32."""
+"""BF16 from FP32. In the other direction, a BF16 number is the upper half of one in FP32."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _CANONICAL_NAN = FloatFormat(exponent_bits=8, fraction_bits=7).canonical_nan
 class ToBf16(wiring.Component):
     """``a`` in BF16, rounded to nearest even or stochastically, one cycle.
 
-    Rounded stochastically, the magnitude becomes the next larger one in ``random`` of 65,536 cases
-    as far as it is beyond the one below. Either way, what rounds beyond the largest number is
-    infinite, and a NaN the canonical one.
+    Stochastic rounding takes the next larger magnitude with a probability equal to the fraction
+    beyond the lower one, in steps of 1/65,536. In both modes a result beyond the largest number is
+    infinite, and a NaN becomes the canonical one.
 
     Members
     -------
@@ -52,7 +52,7 @@ class ToBf16(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         a = Unpacked(m, FP32, self.i_a, "a")
-        # To nearest: a little less than half a unit, and half of one where the last bit is odd. No
+        # To nearest: add a little less than half a unit, or half a unit if the last bit is odd. No
         # addend carries out of an infinity, or beyond it.
         to_nearest = 0x7FFF + self.i_a[16]
         magnitude = (a.magnitude + Mux(self.stochastic, self.i_random, to_nearest))[16:31]

@@ -1,4 +1,4 @@
-"""Numbers from codes of eight bits, and codes from numbers."""
+"""Conversion between numbers and codes of eight bits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIGN = 1 << 31
 
 
 def tables_name(prefix: str, tables: tuple[str, str], format: FloatFormat = FP32) -> str:
-    """The name of a module that is made for ``tables`` and a format."""
+    """Return the name of a module made for ``tables`` and a format."""
     for name in tables:
         if name not in TABLES:
             raise ValueError(f"no table {name!r} of codes; known: {', '.join(TABLES)}")
@@ -29,12 +29,12 @@ def tables_name(prefix: str, tables: tuple[str, str], format: FloatFormat = FP32
 
 
 class Dequantizer(wiring.Component):
-    """What ``code`` stands for times ``scale``, 8 cycles.
+    """Number of a code times ``scale``, 8 cycles.
 
     Parameters
     ----------
     tables
-        Names of the tables that it has.
+        Names of the two tables of codes.
     format
         FP32, with subnormal numbers or without.
 
@@ -82,14 +82,15 @@ class Dequantizer(wiring.Component):
 
 
 class CodeSearch(wiring.Component):
-    """How many thresholds of a table are less than ``n``, in 9 cycles; of a NaN the code of zero.
+    """Code of ``n``: the number of a table's thresholds below it; 9 cycles.
 
-    A bit of the code is found in a cycle, while both thresholds that may come next are looked up.
+    A NaN gets the code of zero. Each cycle finds a bit of the code and looks up both thresholds
+    that may come next.
 
     Parameters
     ----------
     tables
-        Names of the tables that it has.
+        Names of the two tables of codes.
 
     Members
     -------
@@ -122,13 +123,13 @@ class CodeSearch(wiring.Component):
         keys = [[_key(bits) for bits in thresholds(name)] for name in self._tables]
 
         def level(bit: int) -> list[list[int]]:
-            """The thresholds that decide on ``bit`` of the code, by the bits above it."""
-            return [each[(1 << bit) - 1 :: 2 << bit] for each in keys]
+            """Return the thresholds that decide on ``bit`` of the code, by the bits above it."""
+            return [table_keys[(1 << bit) - 1 :: 2 << bit] for table_keys in keys]
 
         n = Unpacked(m, FP32, self.i_n, "n")
         key = Mux(n.nan, C(_SIGN, 32), Mux(n.sign, ~self.i_n, self.i_n | _SIGN))
         key = register(m, key, "key_8")
-        first = [C(each, 32) for (each,) in level(7)]
+        first = [C(key_bits, 32) for (key_bits,) in level(7)]
         threshold = register(m, Mux(self.select, first[1], first[0]), "threshold_7")
         code: Bits = C(0, 0)
         for bit in reversed(range(8)):
@@ -138,7 +139,7 @@ class CodeSearch(wiring.Component):
                     lookup(
                         m,
                         f"{name}_{bit}",
-                        [word for each in level(bit - 1) for word in each[start::2]],
+                        [word for table_keys in level(bit - 1) for word in table_keys[start::2]],
                         32,
                         cat(code, self.select),
                     )
@@ -155,5 +156,5 @@ class CodeSearch(wiring.Component):
 
 
 def _key(bits: int) -> int:
-    """An unsigned integer for FP32 ``bits``: those of larger numbers are larger."""
+    """Return an unsigned integer that orders FP32 ``bits`` as the numbers are ordered."""
     return ~bits & 0xFFFFFFFF if bits & _SIGN else bits | _SIGN

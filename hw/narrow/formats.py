@@ -1,4 +1,4 @@
-"""In which formats a run has its tensors, and what follows from them."""
+"""Tensor formats of a run, and the sizes derived from them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = [
 ]
 
 BLOCK_PARAMETERS = 256
-"""Parameters whose codes have a scale. A run that is not all in FP32 has a multiple of them."""
+"""Parameters with a common scale. A run that is not all in FP32 has a multiple of them."""
 
 CODES = ("dynamic", "linear")
-"""Tables that a state's codes may have."""
+"""Kinds of tables for the codes of states."""
 
 CHOICES = {
     "gradients": ("fp32", "bf16"),
@@ -32,41 +32,42 @@ CHOICES = {
     "states": ("fp32", *CODES),
     "copy": ("none", "fp32", "bf16"),
 }
-"""Formats by the fields of :class:`Formats`; each has its place as its code in a register."""
+"""Formats by field of :class:`Formats`; the position of a format is its code in a register."""
 
 CHOICE_OF = {"g": "gradients", "p": "parameters", "p_copy": "copy"}
-"""The field of :class:`Formats` that each of these tensors has."""
+"""Field of :class:`Formats` that holds the format of a tensor, by tensor."""
 
 PAIR_BYTES = 2 * 4
-"""Bytes of the pair of scales that a block has."""
+"""Bytes of the pair of scales of a block."""
 
 SCALES_LINE_PARAMETERS = BLOCK_PARAMETERS * LINE_BYTES // PAIR_BYTES
-"""Parameters whose scales are in a line."""
+"""Parameters with their scales in one line."""
 
 _BITS = {"fp32": 32, "bf16": 16}
 _CODE_BITS = 8
 _TITLES = {"scales": "scales of the states", "p_copy": "another copy of the new parameters"}
-"""What tensors are that no rule names."""
+"""Descriptions of tensors that no rule names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Formats:
-    """The formats of a run's tensors, see ``docs/formats.md``; usually all are FP32.
+    """Formats of a run's tensors, see ``docs/formats.md``; the default is FP32 for all.
 
-    Raises ``ValueError`` for what is none of :data:`CHOICES`.
+    Raises ``ValueError`` for formats outside :data:`CHOICES`.
     """
 
     gradients: str = "fp32"
-    """Of ``g``."""
+    """Format of ``g``."""
     parameters: str = "fp32"
-    """Of ``p``, which is rounded stochastically if it is ``bf16``."""
+    """Format of ``p``; ``bf16`` is rounded stochastically."""
     states: str = "fp32"
-    """Of all states of the rule: FP32, or codes of the dynamic or of the linear tables."""
+    """Format of all states of the rule: FP32, or codes of the dynamic or of the linear tables."""
     copy: str = "none"
-    """Of ``p_copy``, another copy of the new parameters, rounded to nearest; or that there is
-    none."""
+    """Format of ``p_copy``, another copy of the new parameters, rounded to nearest; ``none`` leaves
+    it out."""
     skip_not_finite: bool = False
-    """Whether a run with infinite or NaN gradients writes nothing. They are read twice then."""
+    """Protection against infinite or NaN gradients: a run that has any writes nothing. It reads
+    the gradients twice."""
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
@@ -77,27 +78,31 @@ class Formats:
 
     @property
     def codes(self) -> bool:
-        """Whether states are codes."""
+        """True if states are codes."""
         return self.states != "fp32"
 
     @property
     def narrow(self) -> bool:
-        """Whether a tensor is not in FP32. Less than what only a kernel with narrow formats does,
-        which is all that is not :attr:`usual`."""
+        """True if a tensor is not in FP32.
+
+        Some settings need a kernel with narrow formats even if this is False; see :attr:`usual`.
+        """
         return self.codes or "bf16" in (self.gradients, self.parameters, self.copy)
 
     @property
     def usual(self) -> bool:
-        """Whether a kernel without narrow formats does the same: no copy and no ``skip_not_finite``
-        either."""
+        """True if a kernel without narrow formats can do the run.
+
+        All is in FP32 then, without a copy and without ``skip_not_finite``.
+        """
         return self == FP32_FORMATS
 
     def loads(self, rule: UpdateRule) -> tuple[str, ...]:
-        """The tensors that a run loads, in the order of a round."""
+        """Return the tensors that a run loads, in the order of a round."""
         return (*rule.inputs, *(["scales"] if self.codes else []))
 
     def stores(self, rule: UpdateRule) -> tuple[str, ...]:
-        """The tensors that a run stores, in the order of a round."""
+        """Return the tensors that a run stores, in the order of a round."""
         return (
             *rule.outputs,
             *(["scales"] if self.codes else []),
@@ -105,55 +110,59 @@ class Formats:
         )
 
     def tensors(self, rule: UpdateRule) -> dict[str, str]:
-        """What each tensor of a run is, by its name."""
+        """Return a description of each tensor of a run, by name."""
         names = (*rule.tensors, *self.loads(rule), *self.stores(rule))
         return {name: rule.tensors.get(name) or _TITLES[name] for name in names}
 
     def form(self, rule: UpdateRule, tensor: str) -> str:
-        """The format of a tensor's numbers: ``fp32``, ``bf16``, or the table of its codes, such as
-        ``dynamic_signed``."""
+        """Return the format of a tensor's numbers.
+
+        It is ``fp32``, ``bf16``, or the table of the tensor's codes, such as ``dynamic_signed``.
+        """
         if tensor in rule.states and self.codes:
             return f"{self.states}_{rule.states[tensor]}"
         return getattr(self, CHOICE_OF[tensor]) if tensor in CHOICE_OF else "fp32"
 
     def forms(self, rule: UpdateRule) -> dict[str, str]:
-        """:meth:`form` of each tensor of the rule."""
+        """Return the :meth:`form` of each tensor of the rule."""
         return {name: self.form(rule, name) for name in rule.tensors}
 
     def block_bits(self, rule: UpdateRule, tensor: str) -> int:
-        """Bits that a tensor has for each 256 parameters."""
+        """Return the bits of a tensor for each 256 parameters."""
         if tensor == "scales":
             return 8 * PAIR_BYTES
         return _BITS.get(self.form(rule, tensor), _CODE_BITS) * BLOCK_PARAMETERS
 
     def tensor_bytes(self, rule: UpdateRule, tensor: str, count: int) -> int:
-        """Bytes of a tensor of ``count`` parameters, which are whole blocks if :attr:`narrow`."""
+        """Return the bytes of a tensor of ``count`` parameters: whole blocks if :attr:`narrow`."""
         return count * self.block_bits(rule, tensor) // (8 * BLOCK_PARAMETERS)
 
     def tensor_lines(self, rule: UpdateRule, tensor: str, count: int) -> int:
-        """Lines of 64 bytes of a tensor of ``count`` parameters; the last one may not be full."""
+        """Return the 64-byte lines of a tensor of ``count`` parameters; the last may be partial."""
         return -(-self.tensor_bytes(rule, tensor, count) // LINE_BYTES)
 
     def bytes_per_parameter(self, rule: UpdateRule) -> float:
-        """Bytes that a run loads and stores for each parameter; gradients that are read twice are
-        counted once."""
+        """Return the bytes that a run loads and stores for each parameter.
+
+        Gradients that are read twice are counted once.
+        """
         tensors = (*self.loads(rule), *self.stores(rule))
-        return sum(self.block_bits(rule, each) for each in tensors) / (8 * BLOCK_PARAMETERS)
+        return sum(self.block_bits(rule, tensor) for tensor in tensors) / (8 * BLOCK_PARAMETERS)
 
     def round_parameters(self, rule: UpdateRule, block_bytes: int) -> int:
-        """Parameters of a round: as many as fill a block of the widest tensor."""
-        widest = max(self.block_bits(rule, each) for each in self.tensors(rule))
+        """Return the parameters of a round: as many as fill a block of the widest tensor."""
+        widest = max(self.block_bits(rule, tensor) for tensor in self.tensors(rule))
         return 8 * block_bytes * BLOCK_PARAMETERS // widest
 
     def code(self) -> int:
-        """The value of a kernel's register ``formats``."""
+        """Return the value of a kernel's register ``formats``."""
         places = (CHOICES[name].index(getattr(self, name)) for name in CHOICES)
         value = sum(code << 2 * place for place, code in enumerate(places))
         return value | self.skip_not_finite << 2 * len(CHOICES)
 
     @classmethod
     def of_code(cls, value: int) -> Formats | None:
-        """The formats whose :meth:`code` is ``value``; None if there are none."""
+        """Return the formats with the :meth:`code` ``value``, or None if there are none."""
         given = {}
         for place, (name, known) in enumerate(CHOICES.items()):
             code = value >> 2 * place & 3
@@ -164,20 +173,22 @@ class Formats:
 
 
 FP32_FORMATS = Formats()
-"""All in FP32."""
+"""Formats of a run with all tensors in FP32."""
 MIXTURES = {
     "fp32": FP32_FORMATS,
     "bf16_g": Formats(gradients="bf16"),
     "bf16_g_8bit": Formats(gradients="bf16", states="dynamic"),
     "bf16_gp_8bit": Formats(gradients="bf16", parameters="bf16", states="dynamic"),
 }
-"""Formats that have a name: from all in FP32 to ``g`` and ``p`` in BF16 and states of 8 bits."""
+"""Named formats: from all in FP32 to ``g`` and ``p`` in BF16 and states of 8 bits."""
 
 
 def most_tensors(narrow: bool) -> Formats:
-    """Formats with which a run has all tensors that it may have, in a kernel with narrow formats or
-    without."""
+    """Return the formats with the most tensors that a kernel's run can have.
+
+    ``narrow`` tells if the kernel has narrow formats.
+    """
     return Formats(states=CODES[0], copy="fp32") if narrow else FP32_FORMATS
 
 
-assert tuple(CHOICES) == tuple(each.name for each in fields(Formats))[:-1]
+assert tuple(CHOICES) == tuple(field.name for field in fields(Formats))[:-1]

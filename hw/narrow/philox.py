@@ -19,14 +19,14 @@ _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _WIDE_BITS, _NARROW_BITS = 26, 17
-"""Bits of the unsigned operands that an AMD DSP48E2 multiplies."""
+"""Widths of the unsigned operands of an AMD DSP48E2 multiplier, in bits."""
 
 
 class Philox(wiring.Component):
     """128 random bits of a counter of 128 bits a cycle, 41 cycles later.
 
-    A product of 32 by 32 bits is that of the lower 26 with the constant, in two DSP48E2, and that
-    of the upper 6, which is looked up: 40 blocks.
+    A product of 32 by 32 bits has two parts: the lower 26 bits times the constant, in two DSP48E2,
+    and the upper 6 bits times the constant, from a table. There are 40 DSP48E2.
 
     Members
     -------
@@ -57,7 +57,7 @@ class Philox(wiring.Component):
         words = [register(m, getattr(self, f"i_{word}"), f"word_{word}_0") for word in range(4)]
         keys: list[Bits] = [self.key[:32], self.key[32:]]
         for place in range(_ROUNDS):
-            # A key of its own: its wires are long enough without an adder.
+            # Each round has its own key register: its wires are long enough without an adder.
             keys = [
                 register(m, (key + step * (place > 0))[:32], f"key_{which}_{place}")
                 for which, (key, step) in enumerate(zip(keys, _KEY_STEPS, strict=True))
@@ -84,7 +84,7 @@ class Philox(wiring.Component):
 
     @staticmethod
     def _product(m: Module, word: Bits, constant: int, name: str) -> Bits:
-        """``word`` times ``constant`` three cycles later, 64 bits."""
+        """Return ``word`` times ``constant`` three cycles later, in 64 bits."""
         word = register(m, word, f"{name}_word")
         wide = word[:_WIDE_BITS]
         low = register(m, wide * C(constant % (1 << _NARROW_BITS), _NARROW_BITS), f"{name}_low")
@@ -99,14 +99,14 @@ class Philox(wiring.Component):
 class RandomWords(wiring.Component):
     """A random number of 16 bits for each parameter, ``lanes`` parameters a cycle.
 
-    Parameter i, counted from the run's first, gets half-word i mod 8 of the generator's block i //
-    8, in which the counter's words are the lower and the upper half of i // 8, ``step`` and 0.
-    There is a generator for each eight lanes; with fewer lanes one makes each block several times.
+    Parameter i of the run gets half-word i mod 8 of the generator's block i // 8. The counter's
+    words are the lower and the upper half of i // 8, ``step`` and 0. There is a generator for each
+    eight lanes; with fewer lanes, one generator makes each block several times.
 
     Parameters
     ----------
     lanes
-        1, 2, 4, 8 or 16.
+        Number of lanes: 1, 2, 4, 8 or 16.
 
     Members
     -------

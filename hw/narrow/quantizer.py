@@ -1,4 +1,4 @@
-"""Blocks of numbers in codes of eight bits and a scale."""
+"""Quantizer of blocks of numbers to codes of eight bits and a scale."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from hw.narrow.codes import CodeSearch, tables_name
 __all__ = ["BLOCK", "Quantizer"]
 
 BLOCK = 256
-"""Numbers that have a scale."""
+"""Numbers with a common scale."""
 _ONE = FP32.bias << FP32.fraction_bits
 
 
 class Quantizer(wiring.Component):
     """Codes and a scale for each 256 numbers, ``lanes`` numbers a cycle, without a stall.
 
-    The scale is the largest magnitude of the block, an infinity or a NaN if there is one. Numbers
-    wait in a memory until it is known; they are then multiplied by its reciprocal, rounded, and
-    their codes searched. The codes of a block leave in as many cycles, one after the other, as the
-    block has beats.
+    The scale is the largest magnitude of the block; an infinity or a NaN takes precedence. Numbers
+    wait in a memory until the scale is known. They are then multiplied by its reciprocal and
+    rounded, and their codes are searched. The codes of a block leave in consecutive cycles, one for
+    each beat of the block.
 
     Parameters
     ----------
     lanes
         Numbers a cycle: 1, 2, 4, 8 or 16.
     tables
-        Names of the tables that it has.
+        Names of the two tables of codes.
     format
         FP32, with subnormal numbers or without.
 
@@ -62,7 +62,7 @@ class Quantizer(wiring.Component):
         self._search = CodeSearch(tables=tables)
         self._multiplier = FloatMul(format=format)
         self._divider = FloatDiv(format=format)
-        # The largest of the lanes, of the block; the scale; its reciprocal; that is held.
+        # Stages: maximum of the lanes, maximum of the block, scale, reciprocal, a register.
         self._until_read = (lanes.bit_length() - 1) + 2 + self._divider.latency + 1
         self.latency = self._until_read + 1 + self._multiplier.latency + self._search.latency
         """Cycles from the last numbers of a block to its first codes."""
@@ -118,10 +118,10 @@ class Quantizer(wiring.Component):
         return m
 
     def _oldest(self, m: Module, taken: Bits) -> Bits:
-        """The oldest beat of those that wait, which leaves when it is ``taken``."""
+        """Return the oldest waiting beat, which leaves when it is ``taken``."""
         depth = self._beats + self._until_read
         m.submodules.waiting = memory = Memory(
-            # A full power of two spares a wrap.
+            # A depth that is a power of two makes the pointers wrap by themselves.
             shape=32 * self._lanes,
             depth=1 << (depth - 1).bit_length(),
             init=[],
@@ -141,8 +141,8 @@ class Quantizer(wiring.Component):
         return read.data
 
     def _scale(self, m: Module) -> tuple[Bits, Bits]:
-        """The scale of a block, with a pulse when it is known."""
-        level: list[Bits] = [each[:31] for each in self.i]
+        """Return a pulse when the scale of a block is known, and the scale."""
+        level: list[Bits] = [number[:31] for number in self.i]
         cycles = 0
         while len(level) > 1:
             level = [

@@ -1,4 +1,4 @@
-"""Tables that do not change."""
+"""Constant tables."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ __all__ = ["lookup"]
 def lookup(
     m: Module, name: str, words: Sequence[int], width: int, address: Bits, *, block: bool = False
 ) -> Bits:
-    """The word of ``width`` bits at ``address``, of lookup tables in the same cycle, of a block RAM
-    (``block``) in the next."""
+    """Return the word of ``width`` bits at ``address``.
+
+    Lookup tables give it in the same cycle, a block RAM (``block``) in the next.
+    """
     memory = Memory(
         shape=unsigned(width),
         depth=len(words),

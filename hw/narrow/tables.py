@@ -1,4 +1,4 @@
-"""What codes of eight bits stand for."""
+"""Tables of the numbers that codes of eight bits stand for."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ __all__ = ["TABLES", "thresholds"]
 
 
 def _linear(least: int, most: int) -> Iterable[Fraction]:
-    # Of an even number of codes one is left over beside the zero: it repeats the last.
+    # The number of codes is even, so one is left over beside the zero: it repeats the largest.
     return (Fraction(min(code, most), most) for code in range(least, least + 256))
 
 
 def _dynamic(signed: bool) -> Iterable[Fraction]:
-    """The dynamic tree of Dettmers et al., *8-bit Optimizers via Block-wise Quantization*: seven
-    decades below 1, each with twice the means of its predecessor; zero and one."""
+    """Yield the numbers of the dynamic tree of Dettmers et al.
+
+    The source is *8-bit Optimizers via Block-wise Quantization*. There are zero, one, and seven
+    decades below 1, each with twice as many means as the decade before it.
+    """
     yield from (Fraction(0), Fraction(1))
     for decade in range(7):
         cells = (1 if signed else 2) << decade
@@ -29,7 +32,7 @@ def _dynamic(signed: bool) -> Iterable[Fraction]:
 
 
 def _fp32(value: Fraction) -> int:
-    """The bits of ``value``, in FP32 a zero or a normal number, rounded to nearest even."""
+    """Return the FP32 bits of ``value``, a zero or a normal number, rounded to nearest even."""
     if not value:
         return 0
     exponent = 0
@@ -57,10 +60,10 @@ TABLES: dict[str, tuple[int, ...]] = {
         ("dynamic_unsigned", _dynamic(False)),
     )
 }
-"""Tables by their names: the FP32 number of each of the 256 codes, before it is scaled."""
+"""Tables by name: the FP32 number of each of the 256 codes, before scaling."""
 
 
 def thresholds(table: str) -> tuple[int, ...]:
-    """The FP32 numbers halfway between those of neighbouring codes of ``table``."""
+    """Return the FP32 numbers halfway between those of neighbouring codes of ``table``."""
     values = [_value(bits) for bits in TABLES[table]]
     return tuple(_fp32((one + other) / 2) for one, other in pairwise(values))

@@ -1,4 +1,4 @@
-"""The update rules, each a file of this folder that defines a ``RULE``."""
+"""Update rules; each file of this folder defines one as ``RULE``."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from hw.rules.update_rule import UpdateRule
 __all__ = ["MISTAKES", "PAPER_RULES", "RULES", "RuleFileError", "register", "rule"]
 
 PAPER_RULES = ("adam",)
-"""Names of the rules that the paper's kernel computes."""
+"""Names of the rules in the paper's kernel."""
 
 RULES: dict[str, UpdateRule] = {}
-"""The rules of this folder by their names."""
+"""Rules of this folder, by name."""
 
 MISTAKES: dict[str, Exception] = {}
-"""What the files of this folder raise that cannot be read, by their names: they stop nobody who
-does not use them."""
+"""Exceptions of the files of this folder that cannot be read, by name. They are raised only when
+the rule is used."""
 
 
 class RuleFileError(ValueError):
-    """A file of this folder has a ``RULE`` that is none, or of another name than the file."""
+    """Error for a file of this folder with a ``RULE`` that is no rule or has another name."""
 
 
 _OTHERS: dict[str, UpdateRule] = {}
 
 
 def register(rule: UpdateRule) -> UpdateRule:
-    """Lets kernels be built with a rule that has no file here; the driver does not know it.
+    """Register a rule that has no file here, so that kernels can be built with it.
 
-    Raises ``ValueError`` if another rule has the name.
+    The driver does not know it. Raises ``ValueError`` if another rule has the name.
     """
     if (RULES | _OTHERS).get(rule.name, rule) != rule:
         raise ValueError(f"there is another rule called {rule.name!r}: give each its own name")
@@ -39,8 +39,10 @@ def register(rule: UpdateRule) -> UpdateRule:
 
 
 def rule(name: str) -> UpdateRule:
-    """The rule called ``name``. Raises ``ValueError`` if there is none, and what its file does if
-    that cannot be read."""
+    """Return the rule called ``name``.
+
+    Raises ``ValueError`` if there is none, and the error of its file if that cannot be read.
+    """
     if name in MISTAKES:
         raise MISTAKES[name]
     known = RULES | _OTHERS

@@ -1,4 +1,4 @@
-"""Gradients of several batches added up; parameters are not touched."""
+"""Accumulation of the gradients of several batches; parameters do not change."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MOMENTS = {
     "eps": "eps",
     "lr": "lr",
 }
-"""Constants of a step by moments; what differs between such rules is the weight decay."""
+"""Constants of a step with moments; the weight decay differs between such rules."""
 
 
 def adam(

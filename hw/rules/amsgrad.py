@@ -1,4 +1,4 @@
-"""AMSGrad (Reddi, Kale and Kumar): Adam whose second moment never falls."""
+"""AMSGrad (Reddi, Kale and Kumar): Adam with a second moment that never falls."""
 
 from __future__ import annotations
 

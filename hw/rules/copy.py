@@ -1,4 +1,4 @@
-"""A copy within the memory: nothing but bandwidth."""
+"""Copy within the memory, which takes nothing but bandwidth."""
 
 from __future__ import annotations
 

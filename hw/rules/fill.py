@@ -1,4 +1,4 @@
-"""The rule ``fill``: one value everywhere."""
+"""Fill of a tensor with one value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fill(
 RULE = UpdateRule(
     name="fill",
     title="fill",
-    tensors={"y": "what is filled"},
+    tensors={"y": "filled tensor"},
     constants={
         "value": "value",
     },

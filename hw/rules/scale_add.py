@@ -20,7 +20,7 @@ def scale_add(
 RULE = UpdateRule(
     name="scale_add",
     title="scale and add",
-    tensors={"x": "first addend", "y": "what is scaled and added", "z": "sum"},
+    tensors={"x": "first addend", "y": "scaled addend", "z": "sum"},
     inputs=("x", "y"),
     constants={
         "scale": "scale",

@@ -1,4 +1,4 @@
-"""The sum of squares of a gradient, of which the norm is the root."""
+"""Sum of squares of a gradient, the square of its norm."""
 
 from __future__ import annotations
 

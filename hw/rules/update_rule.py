@@ -1,4 +1,4 @@
-"""An update rule as data: what the kernel, its registers, the driver and the models follow from."""
+"""Update rule as data: the source of kernel, registers, driver and models."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ _WITH_STATES = {
     "sums": (),
     "states": {"m": "signed", "v": "unsigned"},
 }
-"""What a rule has that has states."""
+"""Tensors that a rule with states must have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateRule:
-    """What a kernel computes for each parameter, and which tensors it reads and writes.
+    """Computation of a kernel for each parameter, and the tensors that it reads and writes.
 
     Raises ``ValueError`` for names that are wrong, missing or taken, for a tensor in a format that
-    does not fit, and for a constant that is no expression; and
+    does not fit, and for a constant that is no expression. Raises
     :class:`~hw.dataflow.flow.FlowError` if the formula is not a complete pipeline.
 
     Parameters
     ----------
     name
-        An identifier; registers, Verilog modules and the driver's calls have it.
+        Identifier, used by registers, Verilog modules and the driver's calls.
     title
-        What the rule is, in words.
+        Name of the rule in words.
     tensors
-        What each tensor holds, in words, by its name.
+        Content of each tensor in words, by the tensor's name.
     inputs, outputs
-        The tensors that are loaded, and those that are stored, in the order of a round. An output
-        that has the name of an input may be the same tensor in place; the driver always has it so.
+        Tensors to load, and tensors to store, in the order of a round. An output with the name of
+        an input may be the same tensor in place; in the driver it always is.
     sums
-        Results that are not stored but added up over the run, see
+        Results that are not stored but added up over the run; see
         :class:`~hw.kernel.sums.LaneSums` for the order.
     constants
-        FP32 values that hold for a run, each as a Python expression of hyper-parameters, such as
-        ``"1 - beta1"``, without calls. It is computed in double and rounded once.
+        FP32 values that stay constant during a run, each as a Python expression of
+        hyper-parameters, such as ``"1 - beta1"``, without calls. It is computed in double and
+        rounded once.
     formula
-        Takes each input and constant as a keyword, and returns outputs and sums by name; every
-        operation is rounded on its own, see :mod:`hw.dataflow.flow`.
+        Function that takes each input and constant as a keyword and returns outputs and sums by
+        name. Each operation is rounded on its own; see :mod:`hw.dataflow.flow`.
     states
-        Those of the inputs that a run may have as codes of eight bits, each with whether it has
-        negative numbers, ``"signed"`` or ``"unsigned"``. With them gradients ``g`` and parameters
-        ``p`` may be in BF16, see :mod:`hw.narrow.formats`. Kernels have the tensors of Adam for
-        it: a rule with states loads ``p, g, m, v``, stores ``p, m, v`` and has no sums; ``m`` is
-        signed, ``v`` unsigned.
+        Inputs that a run may store as codes of eight bits, each with ``"signed"`` or
+        ``"unsigned"``. With them gradients ``g`` and parameters ``p`` may be in BF16; see
+        :mod:`hw.narrow.formats`. Kernels support the tensors of Adam for it: a rule with states
+        loads ``p, g, m, v``, stores ``p, m, v`` and has no sums; ``m`` is signed, ``v`` unsigned.
     """
 
     name: str
@@ -122,13 +122,12 @@ class UpdateRule:
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:
-        """Names of the hyper-parameters that the constants are made of, in the order of their first
-        use."""
+        """Names of the hyper-parameters in the constants, in the order of their first use."""
         codes: dict[str, CodeType] = self.__dict__["_expressions"]
         return tuple(dict.fromkeys(name for code in codes.values() for name in code.co_names))
 
     def constant_values(self, hyperparameters: Mapping[str, Any]) -> dict[str, float]:
-        """The constants in double, from a value for each of :attr:`hyperparameters`."""
+        """Return the constants in double, from a value for each of :attr:`hyperparameters`."""
         codes: dict[str, CodeType] = self.__dict__["_expressions"]
         return {
             name: float(eval(code, {"__builtins__": {}}, dict(hyperparameters)))
@@ -136,7 +135,7 @@ class UpdateRule:
         }
 
     def flow(self) -> Flow:
-        """The pipeline that computes the rule, new each time."""
+        """Return a new pipeline that computes the rule."""
         return build_flow(
             self.formula,
             inputs=self.inputs,
@@ -151,12 +150,12 @@ class UpdateRule:
 
     @property
     def bytes_per_parameter(self) -> int:
-        """Bytes that are loaded and stored for each parameter, all in FP32."""
+        """Bytes loaded and stored for each parameter, all in FP32."""
         return 4 * len(self.inputs + self.outputs)
 
     @property
     def signature(self) -> str:
-        """Names of everything that the driver sets or reads."""
+        """Names of everything that the driver sets or reads, in one line."""
         inputs, constants, outputs, sums = map(
             ",".join, (self.inputs, self.constants, self.outputs, self.sums)
         )
@@ -164,7 +163,7 @@ class UpdateRule:
 
     @property
     def identifier(self) -> int:
-        """CRC-32 of the :attr:`signature`, by which the driver knows the rule in a device."""
+        """CRC-32 of the :attr:`signature`, with which the driver finds the rule in a device."""
         return crc32(self.signature.encode())
 
 

@@ -1,0 +1,1 @@
+"""Hardware and memory models for simulations."""

@@ -1,4 +1,4 @@
-"""Designs that are simulated in parts: instances of a few components, and what connects them."""
+"""Designs simulated in parts: instances of a few components, and the wires between them."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ __all__ = ["Assembly", "PoweredUp", "Wire"]
 
 
 class Wire(NamedTuple):
-    """A wire from an output port to an input port, each an instance and the port's Verilog name."""
+    """Wire from an output port to an input port, each an instance and the port's Verilog name."""
 
     source: tuple[str, str]
     target: tuple[str, str]
 
 
 class Assembly:
-    """Instances of components that have the same clock, and, for cores, multiples of it.
+    """Instances of components that share a clock; cores may run on a multiple of it.
 
-    A simulator has one model of each component, which it runs for each instance in turn. That is
-    less code than a model of the whole has, where each instance gets code of its own; what is run
-    again and again should be in the processor's cache. Values move between the instances once a
+    A simulator has one model of each component and runs it for each instance in turn. That is less
+    code than a model of the whole design, which has code for each instance; code that runs again
+    and again should fit into the processor's cache. Values move between the instances once a
     cycle, so no output may depend combinationally on an input.
     """
 
     def __init__(self, components: dict[str, wiring.Component], instances: dict[str, str]) -> None:
         self.components = components
-        """The components by the names of their modules."""
+        """Components by the names of their modules."""
         self.instances = instances
         """Name of the module of each instance."""
         self.core_clock_ratios: dict[str, int] = {}
-        """Of the modules with an input ``core_clk``, how many of its edges there are in a cycle."""
+        """Edges of ``core_clk`` in a cycle, by module; only of modules with that input."""
         self.wires: list[Wire] = []
 
     def connect(self, one: tuple[str, str], other: tuple[str, str]) -> None:
-        """Connects an interface of an instance with the same one, flipped, of another.
+        """Connect an interface of an instance with the same one, flipped, of another.
 
         An interface is a member of the instance's component, or one of an array, such as
-        ``wires_0``; or, with an empty name, all that is not yet connected. ``ValueError`` if they
-        do not fit.
+        ``wires_0``. An empty name means all ports that are not yet connected. Raises ``ValueError``
+        if the interfaces do not fit.
         """
         here, there = self._ports(*one), self._ports(*other)
         if {path: (width, not out) for path, (width, out) in here.items()} != there:
@@ -54,7 +54,7 @@ class Assembly:
             self.wires.append(Wire(*(ends if out else reversed(ends))))
 
     def free_outputs(self) -> list[tuple[str, str]]:
-        """The outputs that are connected to nothing."""
+        """Return the outputs that are connected to nothing."""
         return [
             (instance, "_".join(path))
             for instance in self.instances
@@ -63,7 +63,7 @@ class Assembly:
         ]
 
     def _ports(self, instance: str, name: str) -> dict[tuple[str, ...], tuple[int, bool]]:
-        """The width of each port of an interface, and whether it is an output."""
+        """Return the width of each port of an interface, and whether it is an output."""
         component = self.components[self.instances[instance]]
         connected = {end for wire in self.wires for end in wire}
         ports: dict[tuple[str, ...], tuple[int, bool]] = {}
@@ -81,11 +81,10 @@ class Assembly:
 class PoweredUp(wiring.Component):
     """``component`` as a part to be simulated: after power-up, inputs taken at the falling edge.
 
-    There is no reset: all registers begin with the values that they have after one. Verilator
-    evaluates what an input reaches at both edges of the clock; so the generated Verilog, which has
-    a reset in the logic of every register's next value, would be evaluated twice a cycle, and so
-    would all that the other inputs reach if they did not come from registers. ``core_clk`` is not
-    such an input.
+    There is no reset: all registers begin with their values after one. Verilator evaluates logic
+    behind an input at both edges of the clock. The generated Verilog has the reset in the logic of
+    every register's next value, so it would be evaluated twice a cycle. The same holds for logic
+    behind the other inputs, which therefore come from registers. ``core_clk`` needs none.
     """
 
     def __init__(self, component: wiring.Component) -> None:

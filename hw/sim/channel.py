@@ -1,4 +1,4 @@
-"""A channel with its DRAM, for simulation."""
+"""Channel with its DRAM, for simulation."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ class SimulatedChannel(wiring.Component):
     Parameters
     ----------
     config
-        The module; its host is on the link.
+        Configuration of the module; its host is on the link.
     memory_timing
-        What the DRAM insists on, if not the timing that the controller keeps; to see a violation.
+        Timing that the DRAM checks, if it differs from the controller's; to provoke a violation.
     arithmetic
-        False puts a :class:`~hw.sim.delay_unit.DelayUnit` in place of each functional unit: the
-        same cycles in less time, and results that mean nothing.
+        False replaces each functional unit by a :class:`~hw.sim.delay_unit.DelayUnit`: the same
+        cycles in less time, with meaningless results.
     shared
-        True lets host and kernel share the DRAM, see :class:`~hw.sim.shared_join.SharedJoin`.
+        True lets host and kernel share the DRAM; see :class:`~hw.sim.shared_join.SharedJoin`.
 
     Members
     -------
     link : In(:class:`~hw.axdimm.host_link.HostLinkSignature`)
         The host.
     dram : Out(signature)
-        The commands that the controller gives the DRAM, to look at: those members of
+        Commands from the controller to the DRAM, for observation: members of
         :class:`~hw.dram.interface.DramSignature`.
     read_done : Out(1)
         See :class:`~hw.axdimm.arbiter.Arbiter`.
     idle : Out(1)
-        See :class:`~hw.axdimm.channel.Channel`; then all that was written is in the DRAM.
+        See :class:`~hw.axdimm.channel.Channel`; all written data is in the DRAM then.
     violation, violation_code, violation_tck : Out
         See :class:`~hw.sim.dram_device.DramDevice`.
     """
@@ -93,7 +93,7 @@ class SimulatedChannel(wiring.Component):
         m = Module()
         config = self._config
         # The generated Verilog has the reset in the logic of every register's next value, and
-        # Verilator evaluates what an input reaches twice a cycle, before it looks at the clock.
+        # Verilator evaluates logic behind an input twice a cycle. A register avoids that.
         reset = Signal(init=1, reset_less=True)
         m.d.sync += reset.eq(ResetSignal("sync"))
         m.domains.fabric = ClockDomain(local=True)

@@ -1,4 +1,4 @@
-"""A stand-in for a functional unit where only time matters."""
+"""Replacement of a functional unit for simulations of time only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["DelayUnit"]
 class DelayUnit(wiring.Component):
     """Gives operands back after the latency of the unit of ``rule``, for simulation only.
 
-    In place of :class:`~hw.kernel.unit.RuleUnit`, a kernel takes the same cycles to the last one,
-    at a fraction of the time to build and to simulate. The members are those of a
+    A kernel with it takes exactly the cycles of one with :class:`~hw.kernel.unit.RuleUnit`, at a
+    fraction of the time to build and to simulate. The members are those of a
     :class:`~hw.dataflow.unit.UnitSignature` without constants.
     """
 

@@ -26,7 +26,7 @@ class Violation(IntEnum):
     RD_CLOSED = 2
     WR_CLOSED = 3
     T_RP = 4
-    """Less than tRP passed from the precharge, or from when RDA or WRA could precharge the bank."""
+    """Too early after the precharge, or after RDA or WRA could precharge the bank."""
     T_RAS = 5
     T_RC = 6
     T_RCD = 7
@@ -40,7 +40,7 @@ class Violation(IntEnum):
     T_RFC = 15
     REF_OPEN = 16
     T_REFI = 17
-    """More refreshes were postponed than may be."""
+    """Too many refreshes were postponed."""
     T_CCD_S = 18
     T_CCD_L = 19
     READ_TO_WRITE = 20
@@ -48,16 +48,16 @@ class Violation(IntEnum):
     COLUMN_RANGE = 22
     BUS_OVERLAP = 23
     REF_RATE = 24
-    """More than sixteen refreshes came within two tREFI, where they can be pulled in."""
+    """More than sixteen refreshes came within two tREFI, on a DRAM that can pull them in."""
     ENCODING = 25
 
 
 class DramDevice(wiring.Component):
     """A DRAM that stores the bytes and checks every command, for simulation only.
 
-    The Verilog module behind it knows the geometry and the timing and nothing of the controller.
-    Its array ``mem`` (one burst per word, zero at the start, public in Verilator) is in device
-    order: index {bank group or layer, bank, row, burst of the row}.
+    Its Verilog module depends on the geometry and the timing, not on the controller. The module's
+    array ``mem`` (one burst per word, zero at the start, public in Verilator) is in device order:
+    index {bank group or layer, bank, row, burst of the row}.
 
     Parameters
     ----------
@@ -65,21 +65,21 @@ class DramDevice(wiring.Component):
         Commands and data, as the controller has them: a :class:`~hw.dram.interface.DramSignature`
         or one of its form.
     timing
-        What the checker insists on.
+        Timing that the checker enforces.
     parameters
-        Parameters of the Verilog module that neither of the others gives.
+        Further parameters of the Verilog module.
 
     Members
     -------
     dram : In(signature)
         Commands in any of the four slots.
     violation : Out(1)
-        Set from the cycle after the first violation until reset; a line on the standard output
-        tells which one. The simulation must be considered failed.
+        Set from the cycle after the first violation until reset. A line on the standard output
+        names the violation. The simulation has failed then.
     violation_code : Out(8)
-        A :class:`Violation`.
+        Value of :class:`Violation`.
     violation_tck : Out(48)
-        When the first violation was, in tCK since the end of reset.
+        Time of the first violation, in tCK since the end of reset.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class DramDevice(wiring.Component):
         )
 
     def parameters(self) -> dict[str, int]:
-        """The parameters of the Verilog module but for those of its commands."""
+        """Return the parameters of the Verilog module except those of its commands."""
         timing = {name.upper(): value for name, value in asdict(self.timing).items()}
         del timing["TCK_PS"]
         return {**timing, **self._parameters}
@@ -131,7 +131,7 @@ class DramDevice(wiring.Component):
 class Ddr4Device(DramDevice):
     """The :class:`DramDevice` of a channel.
 
-    ``check_refresh`` says whether too few or too many refreshes are a violation.
+    ``check_refresh`` makes too few or too many refreshes a violation.
     """
 
     def __init__(
@@ -149,12 +149,12 @@ class Ddr4Device(DramDevice):
 
 
 def slot_connections(dram: Any) -> dict[str, Any]:
-    """What Verilog that looks at the commands of ``dram`` takes, for an ``Instance``.
+    """Return the ``Instance`` arguments for Verilog that observes the commands of ``dram``.
 
-    ``dram`` is a :class:`~hw.dram.interface.DramSignature` or another whose slots have four members
-    each: command, bank group or what takes its place, bank, address. The connections are the inputs
-    ``commands``, ``groups``, ``banks`` and ``addresses``, each of all slots, slot 0 lowest, and as
-    parameters the widths of the last three in a slot and the codes of the commands.
+    ``dram`` is a :class:`~hw.dram.interface.DramSignature` or another with four members a slot:
+    command, bank group or what replaces it, bank, address. The arguments are the inputs
+    ``commands``, ``groups``, ``banks`` and ``addresses`` over all slots, slot 0 lowest. Parameters
+    give the widths of the last three in a slot and the codes of the commands.
     """
     members = dram.signature.members
     names = [name.removesuffix("_p0") for name in members if name.endswith("_p0")]
@@ -162,7 +162,7 @@ def slot_connections(dram: Any) -> dict[str, Any]:
     inputs = ("i_commands", "i_groups", "i_banks", "i_addresses")
     widths = ("p_GROUP_BITS", "p_BANK_BITS", "p_ADDRESS_BITS")
     return {
-        **{f"p_{each.name}": each.value for each in command if each.value},
+        **{f"p_{code.name}": code.value for code in command if code.value},
         **{key: Shape.cast(shape).width for key, shape in zip(widths, place, strict=True)},
         **{
             key: Cat(getattr(dram, f"{name}_p{slot}") for slot in range(SLOTS))

@@ -1,4 +1,4 @@
-"""Two AXI4 managers on one subordinate, first come first served."""
+"""Merge of two AXI4 managers on one subordinate, first come first served."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _OUTSTANDING = 64
 class FirstComeMerge(wiring.Component):
     """Passes bursts on in the order in which their addresses came, reads and writes separately.
 
-    Of two addresses that come in the same cycle, the one goes first whose manager was served
-    before the other. The subordinate must answer in order, as it does for bursts of one ID; a
-    manager that does not take its answers holds up the other.
+    If two addresses come in the same cycle, the manager served last waits. The subordinate must
+    answer in order, as it does for bursts of one ID. A manager that does not take its answers holds
+    up the other.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ class FirstComeMerge(wiring.Component):
     Members
     -------
     managers : In(axi), two
-        Those who begin bursts.
+        Managers that begin bursts.
     subordinate : Out(axi)
-        What serves them.
+        Port that serves their bursts.
     """
 
     def __init__(self, axi: AXI4Signature) -> None:
@@ -45,20 +45,22 @@ class FirstComeMerge(wiring.Component):
         out = self.subordinate
 
         def queue(name: str, push: Any, owner: Any, pop: Any) -> tuple[Any, Any]:
-            """Remembers whose bursts are under way; returns the oldest's owner and validity."""
+            """Queue the owners of bursts in flight; return the oldest owner and a valid flag."""
             fifo = SyncFIFO(width=1, depth=_OUTSTANDING)
             m.submodules[name] = fifo
             m.d.comb += [fifo.w_en.eq(push), fifo.w_data.eq(owner), fifo.r_en.eq(pop)]
-            # Never full where it matters: `room` below counts the bursts of the answers, which
-            # are under way for longer than the data.
+            # Never full when it matters: `room` below counts the bursts without an answer, which
+            # are in flight for longer than their data.
             return fifo.r_data, fifo.r_rdy
 
         def both(name: str) -> tuple[Any, Any]:
             return getattr(first, name), getattr(second, name)
 
         def address(channel: str, answered: Any) -> tuple[Any, Any, Any]:
-            """Arbitrates AR or AW; returns the first cycle of the offer, the handshake and who
-            both are of."""
+            """Arbitrate AR or AW.
+
+            Return the first cycle of the offer, the handshake, and the owner of both.
+            """
             valid_first, valid_second = both(f"{channel}valid")
             earlier = Signal(name=f"{channel}_earlier")
             owner = Signal(name=f"{channel}_owner")

@@ -1,4 +1,4 @@
-"""A memory-node with its DRAM, for simulation."""
+"""Memory-node with its DRAM, for simulation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SimulatedMemoryNode(wiring.Component):
     s_axi, wire_in, wire_out
         See :class:`~hw.memory_node.node.MemoryNode`.
     violation : Out(1)
-        A DRAM was given a command that it refuses.
+        A DRAM got a command that breaks a rule.
     """
 
     def __init__(self, config: MemoryNodeConfig) -> None:

@@ -1,4 +1,4 @@
-"""Memory-nodes with their memory, and the devices' ends of their links, in a ring, simulated."""
+"""Ring of memory-nodes with their memory and the devices' ends of their links, for simulation."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ __all__ = ["memory_node_ring"]
 
 
 class _DevicePort(wiring.Component):
-    """A device's end of a link, with a queue for each virtual channel: no ``ready`` depends on a
-    ``valid`` in the same cycle.
+    """Device's end of a link, with a queue for each virtual channel.
+
+    No ``ready`` depends on a ``valid`` in the same cycle.
 
     Members
     -------
@@ -54,11 +55,11 @@ class _DevicePort(wiring.Component):
 
 
 def memory_node_ring(config: MemoryNodeConfig, devices: int) -> Assembly:
-    """``devices`` devices and as many memory-nodes: node n has device n at the side of its group 0,
-    and the next one at the side of its group 1.
+    """Return a ring of ``devices`` devices and as many memory-nodes.
 
-    Of a device there are the ends of its links, ``device_0_link_0`` and so on: those to the node
-    before it, then those to the node of its own number.
+    Node n has device n at the side of its group 0, and the next device at the side of its group 1.
+    A device is represented by the ends of its links, ``device_0_link_0`` and so on: first those to
+    the node before it, then those to the node of its own number.
     """
     system = Assembly(
         components={

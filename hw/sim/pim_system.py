@@ -1,4 +1,4 @@
-"""The pool with its memory, to be simulated."""
+"""PIM pool with its memory, for simulation."""
 
 from __future__ import annotations
 
@@ -29,18 +29,17 @@ __all__ = ["SimulatedVault", "pim_system"]
 def pim_system(
     config: PimConfig, part: VaultPart, *, memory_timing: VaultTiming | None = None
 ) -> Assembly:
-    """The parts of :class:`~hw.pim.pool.PimPool`, and a simulated vault for each bank.
+    """Return the parts of :class:`~hw.pim.pool.PimPool`, and a simulated vault for each bank.
 
-    The instances are ``control``, and ``bank_0``, ``vault_0``, and so on. What is free are the
-    control's members for the host, and what each vault shows of itself, such as ``violation``.
+    The instances are ``control``, ``bank_0``, ``vault_0``, and so on. The control's members for the
+    host stay unconnected, and so do the outputs of each vault such as ``violation``.
 
     Parameters
     ----------
     config, part
-        The pool and its vaults, as of :class:`~hw.pim.pool.PimPool`.
+        Configurations of the pool and its vaults, as for :class:`~hw.pim.pool.PimPool`.
     memory_timing
-        What the vaults insist on, if not the timing that their controllers keep; to see a
-        violation.
+        Timing that the vaults check, if it differs from their controllers'; to provoke a violation.
     """
     part = part.with_capacity(config.vault_bytes)
     control = PoolControl(config, part.geometry)
@@ -70,19 +69,19 @@ def pim_system(
 
 
 class SimulatedVault(wiring.Component):
-    """A controller with its device.
+    """Vault controller with its device.
 
-    ``memory_timing`` is what the device insists on, if not what the controller keeps; to see a
-    violation.
+    ``memory_timing`` is the timing that the device checks, if it differs from the controller's; to
+    provoke a violation.
 
     Members
     -------
     i, o, idle
-        As those of :class:`~hw.pim.vault.controller.VaultController`.
+        Members of :class:`~hw.pim.vault.controller.VaultController`.
     violation : Out(1)
-        As that of :class:`~hw.sim.vault_device.VaultDevice`.
+        Member of :class:`~hw.sim.vault_device.VaultDevice`.
     commands : Out(:class:`~hw.pim.vault.interface.VaultCommandsSignature`)
-        What the controller tells the device, to be watched.
+        Commands from the controller to the device, for observation.
     """
 
     def __init__(

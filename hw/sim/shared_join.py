@@ -1,4 +1,4 @@
-"""Host and kernel share the memory, for simulation: what the paper argues against."""
+"""Memory shared by host and kernel, for simulation: the option that the paper rejects."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["SharedJoin"]
 class SharedJoin(MemoryJoin):
     """Acceleration mode is not exclusive: the host reaches the memory in both modes.
 
-    It is first come first served with the bursts of the kernel (paper 3.1, where this is rejected
-    because a DDR4 host cannot wait). Most of the host's reads are then late; the arbiter's
-    ``read_done`` tells when their data came. Refreshes are not postponed. The DRAM controller
-    behind still takes reads and writes in runs of one direction. The members are those of
-    :class:`~hw.axdimm.memory_join.MemoryJoin`.
+    The host and the bursts of the kernel are served first come first served (paper 3.1, which
+    rejects this because a DDR4 host cannot wait). Most of the host's reads are then late; the
+    arbiter's ``read_done`` shows when their data came. Refreshes are not postponed. The DRAM
+    controller behind still takes reads and writes in runs of one direction. The members are those
+    of :class:`~hw.axdimm.memory_join.MemoryJoin`.
     """
 
     def elaborate(self, platform: Any) -> Module:

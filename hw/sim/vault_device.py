@@ -1,4 +1,4 @@
-"""The simulated DRAM of a vault."""
+"""Simulated DRAM of a vault."""
 
 from __future__ import annotations
 

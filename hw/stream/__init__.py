@@ -1,0 +1,1 @@
+"""Block transfers between memory and FIFOs, by tensor and round."""

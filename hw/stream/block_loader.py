@@ -1,4 +1,4 @@
-"""Loads the blocks of several tensors round-robin into their FIFOs."""
+"""Loader of the blocks of several tensors, round-robin, into their FIFOs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ __all__ = ["BlockLoader"]
 class BlockLoader(BlockMover):
     """Issues the reads of one round after the other and distributes the data (paper 3.3).
 
-    The bursts of a round are issued back to back as soon as the FIFOs have room for all of the
-    round; room is accounted for by credits of one round, so the data can always be taken. All
-    bursts have one AXI ID, so that the data comes in their order.
+    The bursts of a round are issued back to back as soon as the FIFOs have room for the whole
+    round. A credit stands for the room of one round, so the data can always be taken. All bursts
+    have the same AXI ID, so their data arrives in order.
 
-    Parameters are those of :class:`~hw.stream.block_mover.BlockMover`, and so are members that are
-    not here.
+    Parameters and the other members are those of :class:`~hw.stream.block_mover.BlockMover`.
 
     Members
     -------

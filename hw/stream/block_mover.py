@@ -1,4 +1,4 @@
-"""What the block loader and the block writer have in common."""
+"""Common part of the block loader and the block writer."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class BlockMover(wiring.Component):
     Parameters
     ----------
     channels
-        Channels of AXI4 that it has; the first is of addresses.
+        AXI4 channels of the component; the first carries addresses.
     members
         Members beside those below.
     layout
         Layout of ``rounds``.
     tensors
-        Most tensors of a round.
+        Maximum number of tensors in a round.
     buffer_blocks
-        Blocks that each FIFO holds: rounds that may be in flight or in the FIFOs.
+        Blocks that each FIFO holds, and so the rounds in flight or in the FIFOs.
     addr_width
         Width of byte addresses in bits.
     uneven
@@ -98,13 +98,13 @@ class BlockMover(wiring.Component):
 
     @property
     def _most_bursts(self) -> int:
-        """Most bursts into which the rounds that the FIFOs hold are cut."""
+        """Maximum number of bursts for the rounds that the FIFOs hold."""
         # A block of n pages whose address is no multiple of 4 KB touches n + 1 pages.
         pages = -(-self._layout.block_beats // AXI_BURST_LINES) + 1
         return self._buffer_blocks * self._tensors * pages
 
     def _bursts(self, m: Any, allowed: Any) -> Any:
-        """What issues the bursts, each round when it is ``allowed``."""
+        """Return the burst generator, which begins a round only while ``allowed``."""
         m.submodules.bursts = bursts = BurstGenerator(addr_width=self._addr_width, **self._walk)
         expose(m, self, bursts, ("load", "start", "rounds", *self._shares, "lines", "stop"))
         burst: Any = bursts.o.payload
@@ -123,7 +123,7 @@ class BlockMover(wiring.Component):
         return bursts
 
     def _walker(self, m: Any, name: str) -> Any:
-        """A walk over the beats of all rounds."""
+        """Return a walker over the beats of all rounds."""
         m.submodules[name] = walker = RoundWalker(**self._walk)
         expose(m, self, walker, ("load", "start", "rounds", *self._shares))
         m.d.comb += walker.step_beats.eq(1)

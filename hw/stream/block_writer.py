@@ -1,4 +1,4 @@
-"""Stores the blocks of several tensors round-robin from their FIFOs."""
+"""Writer of the blocks of several tensors, round-robin, from their FIFOs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ __all__ = ["BlockWriter"]
 class BlockWriter(BlockMover):
     """Issues the writes of one round after the other and streams the data (paper 3.3).
 
-    The bursts of a round are issued back to back as soon as all of the round is in the FIFOs;
-    then the data follows at one beat a cycle. The data of a burst is never valid before its
-    address is; it does not wait for the address to be accepted.
+    The bursts of a round are issued back to back as soon as the whole round is in the FIFOs. The
+    data follows at one beat a cycle. The data of a burst is never valid before its address; it
+    does not wait for the address to be accepted. The writer is idle when every burst is answered.
 
-    Parameters are those of :class:`~hw.stream.block_mover.BlockMover`, and so are members that are
-    not here; the writer is idle when every burst issued is answered.
+    Parameters and the other members are those of :class:`~hw.stream.block_mover.BlockMover`.
 
     Members
     -------
@@ -52,8 +51,8 @@ class BlockWriter(BlockMover):
         m = Module()
         most = self._most_bursts
         full_rounds = Signal(range(self._buffer_blocks + 1))
-        # Room in the FIFOs does not bound this one: answers may lag behind the data. A round
-        # that begins below the limit adds so many bursts at most.
+        # The FIFOs do not bound this counter: answers may lag behind the data. A round that
+        # begins below the limit adds at most `most` bursts.
         unanswered = Signal(range(3 * most))
         bursts = self._bursts(m, (full_rounds != 0) & (unanswered < 2 * most))
         departure = self._walker(m, "departure")
@@ -61,8 +60,8 @@ class BlockWriter(BlockMover):
         with m.If(self.load):
             m.d.sync += full_rounds.eq(0)
 
-        # Where in its 4 KB page each tensor is: bursts end at the same places as those of the
-        # generator, so their lengths need not be handed over.
+        # Each tensor's line within its 4 KB page. It gives the ends of bursts, so the generator
+        # need not hand over their lengths.
         page_lines = Array(
             Signal(range(AXI_BURST_LINES), name=f"page_line_{index}", reset_less=True)
             for index in range(self._tensors)
@@ -91,7 +90,7 @@ class BlockWriter(BlockMover):
                 m.d.comb += [
                     axi.wdata.eq(i.payload),
                     beat_valid.eq(i.valid & ~none_owed),
-                    # Whether it has a beat, the FIFO knows itself, earlier in the cycle.
+                    # The FIFO knows itself, earlier in the cycle, if it has a beat.
                     i.ready.eq(axi.wready & ~none_owed),
                 ]
         with m.If(self.load):

@@ -1,4 +1,4 @@
-"""Cuts the blocks of a run into AXI bursts."""
+"""Generator that cuts the blocks of a run into AXI bursts."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class BurstGenerator(wiring.Component):
     layout
         Layout of ``rounds``.
     tensors
-        Most tensors of a round.
+        Maximum number of tensors in a round.
     addr_width
         Width of byte addresses in bits.
     uneven
-        Whether each tensor has its own number of beats.
+        Give each tensor its own number of beats.
 
     Members
     -------
@@ -91,7 +91,7 @@ class BurstGenerator(wiring.Component):
         )
         line = Signal.like(lines[0])
         beats = Signal(range(AXI_BURST_LINES + 1))
-        # Either the block ends within the 4 KB page, or its burst reaches up to the next one.
+        # A burst ends with the block or at the end of its 4 KB page.
         place, page = line[:AXI_BURST_BITS], line[AXI_BURST_BITS:]
         end = Signal(range(AXI_BURST_LINES + self._layout.block_beats))
         next_page = end[AXI_BURST_BITS:].any()

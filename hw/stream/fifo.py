@@ -19,19 +19,19 @@ __all__ = ["StreamFifo"]
 class StreamFifo(wiring.Component):
     """First in, first out; the storage is one memory with a register behind it.
 
-    One payload a cycle in and out at the same time, from a depth of 3. A payload written to an
-    empty FIFO appears at the output two cycles later.
+    It moves one payload a cycle in and one out at the same time, if ``depth`` is at least 3. A
+    payload written to an empty FIFO appears at the output two cycles later.
 
     Parameters
     ----------
     shape
         Shape of the payload.
     depth
-        Payloads that fit in, from 2.
+        Maximum number of payloads inside, 2 or more.
     early
-        The output comes from flip-flops, early in the cycle, and the storage is made of lookup
-        tables: for few bits that decide much, or few payloads. Otherwise that register is the block
-        RAM's own, which takes most of a cycle on some FPGAs.
+        Drive the output from flip-flops, early in the cycle, and build the storage of lookup
+        tables. It suits narrow payloads that much logic depends on, and small depths. Otherwise
+        the output register is the block RAM's own, which takes most of a cycle on some FPGAs.
 
     Members
     -------
@@ -63,7 +63,7 @@ class StreamFifo(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         width = Shape.cast(self._shape).width
-        # Told, or synthesis takes the register behind the memory for a block RAM's own.
+        # Without `ram_style` synthesis takes the register behind the memory for a block RAM's own.
         attributes = {"ram_style": "distributed"} if self._early else NEVER_BOTH
         m.submodules.storage = storage = Memory(
             shape=width, depth=self._depth, init=[], attrs=attributes
@@ -71,9 +71,9 @@ class StreamFifo(wiring.Component):
         write_port = storage.write_port()
         read_port = storage.read_port(domain="comb" if self._early else "sync")
 
-        # `stored` counts what is in the memory and not yet in the read port's register, which
-        # holds the payload at the output while `o.valid`. What wide words wait for are flip-flops:
-        # `some` is whether anything is stored, `full` whether there is no room.
+        # `stored` counts the payloads in the memory that are not yet in the read port's register,
+        # which holds the payload at the output while `o.valid`. Wide words wait for flip-flops
+        # only: `some` is set if anything is stored, `full` if there is no room.
         stored = Signal(range(self._depth + 1))
         some, full = Signal(), Signal()
         o_valid = Signal()

@@ -12,7 +12,7 @@ __all__ = ["RoundWalker", "RoundsLayout", "share_members"]
 
 
 class RoundsLayout(data.StructLayout):
-    """How many rounds a run has. Round k covers block k of each tensor.
+    """Number of rounds in a run. Round k covers block k of each tensor.
 
     Fields
     ------
@@ -29,7 +29,7 @@ class RoundsLayout(data.StructLayout):
 
 
 def share_members(*, layout: RoundsLayout, tensors: int, uneven: bool) -> dict[str, wiring.Member]:
-    """Members that say which part each tensor has in a round, see :class:`RoundWalker`."""
+    """Return the members that give each tensor's part of a round; see :class:`RoundWalker`."""
     if not uneven:
         return {"last_tensor": In(range(tensors), init=tensors - 1)}
     beats = In(range(layout.block_beats + 1))
@@ -40,17 +40,17 @@ class RoundWalker(wiring.Component):
     """Knows which tensor is at work, and how many beats its block still has.
 
     The order is block 0 of tensor 0, 1, …, then block 1 of tensor 0, and so on; blocks of the
-    last round may be shorter. All tensors have as many beats in a round, unless they are uneven:
-    then each has its own number, and any of them may be absent.
+    last round may be shorter. All tensors have the same number of beats in a round unless
+    ``uneven``: then each has its own number, and any of them may be absent.
 
     Parameters
     ----------
     layout
         Layout of ``rounds``.
     tensors
-        Most tensors of a round.
+        Maximum number of tensors in a round.
     uneven
-        Whether each tensor has its own number of beats.
+        Give each tensor its own number of beats.
 
     Members
     -------
@@ -157,8 +157,10 @@ class RoundWalker(wiring.Component):
         return m
 
     def _next_tensor(self, m: Module) -> tuple[Signal, Any]:
-        """The tensor to come after the one at work, with ``load`` the first; and whether the one
-        at work is the last of its round."""
+        """Return the next tensor (with ``load`` the first), and whether the current is the last.
+
+        Both refer to the order within a round.
+        """
         first, coming, after = (
             Signal.like(self.tensor, name=name) for name in ("first", "coming", "after")
         )

@@ -1,4 +1,4 @@
-"""The designs that are given out as Verilog."""
+"""Designs that can be generated as Verilog."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ _RESERVED = {
     "VHDL": frozenset(_VHDL.split()),
     "C or C++": frozenset(_C.split()),
 }
-"""Words that a name cannot be, for it is one of modules, of C types and of files."""
+"""Reserved words by language. A design's name must be none: it names modules, C types and files."""
 
 
 class Machines(NamedTuple):
-    """What the designs are made for."""
+    """Configurations of the designs."""
 
     module: ModuleConfig
     pim: PimConfig
@@ -98,13 +98,15 @@ class Machines(NamedTuple):
     clock_gate_cell: str = "bufgce"
     """Cell of the designs' clock gates, one of :data:`hw.logic.clocking.CLOCK_GATE_CELLS`."""
     depths: Mapping[str, int] = {}
-    """Stages of operators by their operation, where they are not the default; of the designs of
+    """Stages of operators that differ from their default, by operation; for the designs of
     :data:`WITH_DEPTHS`."""
 
 
 def _operator(kind: type[FloatOperator]) -> Callable[[Machines], Design]:
     def design(machines: Machines) -> Design:
-        own = {each: n for each, n in machines.depths.items() if each == kind.operation}
+        own = {
+            operation: n for operation, n in machines.depths.items() if operation == kind.operation
+        }
         component = kind(format=machines.module.kernel.format, stages=own.get(kind.operation))
         options = _arithmetic(machines._replace(depths=own))
         return Design(component, {"format": asdict(component.format)}, options)
@@ -122,7 +124,7 @@ def _unit(rule: UpdateRule) -> Callable[[Machines], Design]:
 
 
 def _arithmetic(machines: Machines) -> list[str]:
-    """The options of ``nearmem verilog`` on which operators and units depend."""
+    """Return the options of ``nearmem verilog`` on which operators and units depend."""
     subnormals = machines.module.kernel.subnormals
     return [
         *([] if subnormals == "kept" else [f"--set subnormals={subnormals}"]),
@@ -131,21 +133,21 @@ def _arithmetic(machines: Machines) -> list[str]:
 
 
 def _changes(config: ModuleConfig) -> list[str]:
-    """The options of ``nearmem verilog`` that make a configuration, as few as there can be."""
+    """Return the shortest list of ``nearmem verilog`` options that gives a configuration."""
 
     def values(config: ModuleConfig) -> dict[str, Any]:
         dram = config.part
         places = (config, config.controller, dram, dram.timing, dram.geometry)
-        found = {
+        options = {
             name: next(getattr(place, name) for place in places if hasattr(place, name))
             for name in OPTIONS
             if name != "capacity_bytes"  # follows from the geometry
         }
-        return found | {"part": dram.base, "rules": ",".join(config.rules)}
+        return options | {"part": dram.base, "rules": ",".join(config.rules)}
 
     wanted = values(config)
     follow = part(wanted["part"]).timing_at(wanted["tck_ps"], allow_nonstandard=True)
-    found: list[list[str]] = []
+    candidates: list[list[str]] = []
     for preset, base in MODULE_PRESETS.items():
         usual = values(base)
         if wanted["part"] != usual["part"]:
@@ -156,13 +158,12 @@ def _changes(config: ModuleConfig) -> list[str]:
             for name, value in wanted.items()
             if value != usual[name]
         ]
-        found.append([*([f"--config {preset}"] if found else []), *changed])
-    return min(found, key=len)
+        candidates.append([*([f"--config {preset}"] if candidates else []), *changed])
+    return min(candidates, key=len)
 
 
 def _pim_changes(config: PimConfig) -> list[str] | None:
-    """The options of ``nearmem verilog`` that make a PIM's configuration; None if it is no
-    preset."""
+    """Return the ``nearmem verilog`` options of a PIM's configuration; None without a preset."""
     others = [] if config.clocking == "gated" else [f"--clocking {config.clocking}"]
     config = replace(config, clocking="gated")
     if config.cores and config.rings == config.cores + 1:
@@ -170,7 +171,7 @@ def _pim_changes(config: PimConfig) -> list[str] | None:
         if config.has_core_clock:
             others.append(f"--core-clock-ratio {config.core_clock_ratio}")
         config = replace(config, cores=0, rings=PimConfig().rings, core_clock_ratio=1)
-    preset = next((name for name, each in PIM_PRESETS.items() if each == config), None)
+    preset = next((name for name, known in PIM_PRESETS.items() if known == config), None)
     return (
         None if preset is None else [*([f"--pim {preset}"] if preset != "paper" else []), *others]
     )
@@ -181,10 +182,10 @@ def _part(
     *depends: str,
     tables: Sequence[str] = (),
 ) -> Callable[[Machines], Design]:
-    """Return the design of what is ``made`` of a kernel's format and lanes.
+    """Return a design function for a component that ``made`` builds of a kernel's format and lanes.
 
-    ``depends`` are those of ``format`` and ``lanes`` on which it depends, ``tables`` the tables of
-    codes that its port ``select`` selects.
+    ``depends`` names which of ``format`` and ``lanes`` the component depends on. ``tables`` are the
+    tables of codes that its port ``select`` chooses from.
     """
 
     def design(machines: Machines) -> Design:
@@ -203,7 +204,7 @@ def _part(
 
 
 def _of_codes(sign: str) -> dict[str, Callable[[Machines], Design]]:
-    """Return the designs that make codes of states and numbers of codes, by their names."""
+    """Return the designs that convert between states and their codes, by name."""
     tables = f"dynamic_{sign}", f"linear_{sign}"
 
     def dequantizer(form: FloatFormat, _: int) -> Dequantizer:
@@ -263,7 +264,7 @@ def _described(config: ModuleConfig) -> dict[str, Any]:
 
 def _bank(machines: Machines) -> Design:
     config = machines.pim
-    # A corner's, the largest.
+    # The largest bank: a corner's.
     units = {
         "multipliers": config.placement.multipliers[0],
         "adders": config.placement.adders[0],
@@ -284,19 +285,19 @@ def _link_port(_: Machines) -> Design:
 
 def _memory_node(machines: Machines) -> Design:
     config = machines.node
-    preset = next((name for name, each in MEMORY_NODE_PRESETS.items() if each == config), None)
+    preset = next((name for name, known in MEMORY_NODE_PRESETS.items() if known == config), None)
     options = None if preset is None else [f"--node {preset}"] if preset != "paper" else []
     described = {**asdict(config), "dfi": dfi_timing(config.part.timing)}
     return Design(MemoryNode(config, DfiController), described, options)
 
 
 class Design(NamedTuple):
-    """A component and what it was made for, as plain values."""
+    """Component and its configuration as plain values."""
 
     component: wiring.Component
     configuration: dict[str, Any]
     options: Sequence[str] | None = ()
-    """Options of ``nearmem verilog`` with which the design is made, or None if it cannot be."""
+    """Options of ``nearmem verilog`` that make the design, or None if no options do."""
 
 
 WITH_DEPTHS: dict[str, Callable[[Machines], Design]] = {
@@ -311,7 +312,7 @@ WITH_DEPTHS: dict[str, Callable[[Machines], Design]] = {
     "fp32_to_integer": _operator(FloatToInteger),
     **{f"{name}_unit": _unit(rule) for name, rule in RULES.items()},
 }
-"""The designs that are operators and functional units, by name."""
+"""Designs of operators and functional units, by name."""
 
 DESIGNS: dict[str, Callable[[Machines], Design]] = {
     **WITH_DEPTHS,
@@ -331,25 +332,25 @@ DESIGNS: dict[str, Callable[[Machines], Design]] = {
     "link_port": _link_port,
     "memory_node": _memory_node,
 }
-"""Each design by its name."""
+"""All designs, by name."""
 
 
 def generate(
     design: str, machines: Machines, *, name: str | None = None, src: bool = False
 ) -> tuple[str, dict[str, Any]]:
-    """The Verilog of a design, and a description of it for tools.
+    """Return the Verilog of a design, and a description of it for tools.
 
-    Equal configurations give equal text. Its top is the module ``name``, and the names of all
-    others begin with that and ``__``, so that designs of different names can share a project. The
-    name that is given unless it is asked for says the configuration: it is the design's, with what
-    is not the usual. ``src`` is that of :func:`~hw.verilog.writer.to_verilog`.
+    Equal configurations give equal text. The top module is called ``name``. The names of all other
+    modules begin with it and ``__``, so that designs with different names can share a project. The
+    default name is that of the design, followed by the settings that are not defaults. ``src`` is
+    that of :func:`~hw.verilog.writer.to_verilog`.
 
     The description has ``name`` and ``design``, ``clock`` and ``reset``, ``latency`` (clock cycles
-    from ``i_valid`` to ``o_valid``, or None where there is no such pair), ``ports`` (name, width,
-    direction; clock and reset included), ``clock_gate_cell`` (what its clock gates are made of, or
-    None where there are none) and ``configuration``, what the design was made for.
+    from ``i_valid`` to ``o_valid``, or None without such a pair), ``ports`` (name, width,
+    direction; with clock and reset), ``clock_gate_cell`` (cell of the clock gates, or None without
+    any) and ``configuration``.
 
-    Raises ``ValueError`` for a design that is not known, and for a name that cannot be.
+    Raises ``ValueError`` for an unknown design and for an invalid name.
     """
     if design not in DESIGNS:
         raise ValueError(f"no design {design!r}; known: {', '.join(DESIGNS)}")
@@ -363,8 +364,8 @@ def generate(
         *(["--src"] if src else []),
     ]
     options = None if options is None else [*options, *more]
-    told = [json.dumps(configuration), *more] if options is None else options
-    usual = usual_name(design, told)
+    name_options = [json.dumps(configuration), *more] if options is None else options
+    usual = usual_name(design, name_options)
     if options is not None and name not in (None, usual):
         options = [*options, f"--name {name}"]
     name = name or usual
@@ -387,8 +388,10 @@ def generate(
 
 
 def check_module_name(name: str) -> None:
-    """Raises ``ValueError`` unless ``name`` can begin the names of modules, files, types of C and
-    macros without being taken for another one's."""
+    """Raise ``ValueError`` unless ``name`` can begin names of modules, files, C types and macros.
+
+    A name in that role must not be a reserved word.
+    """
     if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name) or len(name) > 64:
         raise ValueError(
             f"the name is {name!r}: expected lower-case letters, digits and single underscores, 64 "
@@ -402,7 +405,7 @@ def check_module_name(name: str) -> None:
 def check_free_name(name: str, text: str) -> None:
     """Raise ``ValueError`` if a Verilog text has ``name`` for more than a module or its instance.
 
-    Capitals do not make another name, as they do not in VHDL.
+    Names that differ only in case count as the same, as in VHDL.
     """
     code = re.sub(r'//[^\n]*|"[^"\n]*"', "", text)
     if len(re.findall(rf"\b{name}\b", code, re.IGNORECASE)) > 1:
@@ -412,11 +415,11 @@ def check_free_name(name: str, text: str) -> None:
 
 
 def usual_name(design: str, options: Sequence[str]) -> str:
-    """The name of a design made with ``options``: another one for other options."""
-    said = re.sub(r"--(set|config|pim|node) ", "", " ".join(options))
-    words = re.findall(r"[a-z0-9]+", said)
-    exact = re.fullmatch(r"[a-z0-9_= -]*", said) is not None
-    short = len(said) <= 48
+    """Return the name of a design made with ``options``; other options give another name."""
+    settings = re.sub(r"--(set|config|pim|node) ", "", " ".join(options))
+    words = re.findall(r"[a-z0-9]+", settings)
+    exact = re.fullmatch(r"[a-z0-9_= -]*", settings) is not None
+    short = len(settings) <= 48
     digest = hashlib.sha256("\n".join(options).encode()).hexdigest()[:8]
     return "_".join([design, *(words if short else []), *([] if exact and short else [digest])])
 

@@ -1,7 +1,7 @@
-"""Netlists of Amaranth, and what of them has to be written.
+"""Netlists of Amaranth, reduced to the cells that must be written.
 
-Results that are always the same, or those of another cell, are replaced; cells that no output and
-no instance depends on are left out.
+Results that are constant, or equal to those of another cell, are replaced. Cells without an effect
+on an output or an instance are left out.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ ZERO, ONE = (nir.Net.from_const(value) for value in (0, 1))
 
 
 def netlist_of(fragment: Any, ports: Mapping[str, Any], name: str) -> Any:
-    """The netlist of a fragment whose components are instances, as far as its text needs it.
+    """Return the netlist of a fragment with instances as components, as its text needs it.
 
-    Amaranth's ``build_netlist`` follows each bit in search of cycles, and each net through the
-    hierarchy, which takes as long as half of all the rest. Raises
+    Amaranth's ``build_netlist`` would also follow each bit in search of cycles, and each net
+    through the hierarchy, which takes half as long as all the rest. Raises
     ``amaranth.hdl._nir.CombinationalCycle``.
     """
     netlist = nir.Netlist()
@@ -36,7 +36,7 @@ def netlist_of(fragment: Any, ports: Mapping[str, Any], name: str) -> Any:
 
 
 def _may_have_a_cycle(netlist: Any) -> bool:
-    """Whether a cell depends on itself; there may be no cycle if it does by other bits."""
+    """Return whether a cell depends on itself; it is no cycle if it does through other bits."""
     connections = netlist.connections
     sources: dict[int, set[int]] = {}
     for index, cell in enumerate(netlist.cells):
@@ -57,7 +57,7 @@ def _may_have_a_cycle(netlist: Any) -> bool:
 
 
 def width_of(cell: Any) -> int:
-    """Bits that a cell puts out; 0 for an instance, whose outputs are several."""
+    """Return the bits of a cell's output; 0 for an instance, which has several outputs."""
     match cell:
         case nir.Operator() | nir.Part() | nir.AsyncReadPort() | nir.SyncReadPort():
             return cell.width
@@ -69,23 +69,23 @@ def width_of(cell: Any) -> int:
 
 
 def nets_of(index: int, start: int, width: int) -> Any:
-    """Bits ``start`` and so on of what the cell ``index`` puts out."""
+    """Return the bits from ``start`` on of the output of the cell ``index``."""
     first = nir.Net.from_cell(index, start)
     return nir.Value(map(nir.Net, range(first, first + width)))
 
 
 class NeededCells:
-    """The cells of ``netlist`` that are needed, with their indexes there."""
+    """Cells of ``netlist`` that are needed, with their indexes there."""
 
     def __init__(self, netlist: Any) -> None:
         self.all: list[Any] = netlist.cells
         self.outputs: dict[str, Any] = netlist.top.ports_o
-        self._same: dict[Any, Any] = {}  # what to take instead of a net
+        self._same: dict[Any, Any] = {}  # replacement of a net
         for index, cell in enumerate(self.all[1:], start=1):
-            self._same.update(self._found(index, cell))
+            self._same.update(self._replacements(index, cell))
         self._needed = self._reached()
         self.uses: Counter[Any] = Counter()
-        """How often each net is used."""
+        """Number of uses of each net."""
         for value in (*(v for _, cell in self for v in _inputs(cell)), *self.outputs.values()):
             self.uses.update(self.resolved(value))
 
@@ -94,14 +94,14 @@ class NeededCells:
             yield index, self.all[index]
 
     def resolved(self, value: Any) -> Any:
-        """The nets that drive a value."""
+        """Return the nets that drive a value."""
         same = self._same
         while any(net in same for net in value):
             value = nir.Value(same.get(net, net) for net in value)
         return value
 
     def used_whole(self, value: Any) -> int | None:
-        """The cell whose whole output a value is, and that has no other use, if there is one."""
+        """Return the cell with exactly ``value`` as its output and no other use, or None."""
         value = self.resolved(value)
         first = value[0]
         if not first.is_cell or width_of(self.all[first.cell]) != len(value):
@@ -110,23 +110,23 @@ class NeededCells:
         return first.cell if whole and all(self.uses[net] == 1 for net in value) else None
 
     def live(self, listed: nir.AssignmentList) -> list[Any]:
-        """The assignments of a list that can take place, and assign something."""
+        """Return the assignments of a list that can take place and assign something."""
         return [
-            each
-            for each in listed.assignments
-            if len(each.value) and self.resolved((each.cond,))[0] != ZERO
+            assignment
+            for assignment in listed.assignments
+            if len(assignment.value) and self.resolved((assignment.cond,))[0] != ZERO
         ]
 
     def used_once(self, taken: set[int]) -> set[int]:
-        """The operators whose whole output is written once, in one piece.
+        """Return the operators with an output that is written once, whole and in one piece.
 
-        Conditions are written with each assignment list that has them; those of ``taken`` give a
-        register its next value, and are written once for all that have the same.
+        Conditions are written with each assignment list that has them. The lists of ``taken`` give
+        a register its next value; their conditions are written once for all lists with the same.
         """
         written: defaultdict[int, set[Any]] = defaultdict(set)
         for index, cell in self:
             if isinstance(cell, nir.AssignmentList):
-                conditions = tuple(each.cond for each in self.live(cell))
+                conditions = tuple(assignment.cond for assignment in self.live(cell))
                 for condition in {*conditions}:
                     while condition.is_cell:
                         switch = self.all[condition.cell]
@@ -134,7 +134,7 @@ class NeededCells:
                             if net.is_cell:
                                 written[net.cell].add(conditions if index in taken else index)
                         condition = switch.en
-        found: set[int] = set()
+        operators: set[int] = set()
         values = [
             value
             for index, cell in self
@@ -147,15 +147,15 @@ class NeededCells:
                 if net.is_cell and not net.bit and isinstance(self.all[net.cell], nir.Operator):
                     piece = nets[at : at + width_of(self.all[net.cell])]
                     if self.used_whole(piece) == net.cell:
-                        found.add(net.cell)
-        return found - self._taken_apart()
+                        operators.add(net.cell)
+        return operators - self._taken_apart()
 
     def _taken_apart(self) -> set[int]:
-        """The cells of whose output parts are written where all of it is used."""
+        """Return the cells that are used whole but with only parts of their output written."""
         values: list[Any] = []
         for _, cell in self:
             match cell:
-                case nir.Matches() if any(_asks_one_bit(each) for each in cell.patterns):
+                case nir.Matches() if any(_asks_one_bit(pattern) for pattern in cell.patterns):
                     values.append(cell.value)
                 case nir.SyncWritePort() if len({*self.resolved(cell.en)}) > 1:
                     values.append(cell.data)
@@ -185,8 +185,8 @@ class NeededCells:
                     pending += [cell.memory, *writers[cell.memory]]
         return sorted(reached - {0})
 
-    def _found(self, index: int, cell: Any) -> dict[Any, Any]:
-        """Nets of a cell that are always the same, or those of another one."""
+    def _replacements(self, index: int, cell: Any) -> dict[Any, Any]:
+        """Return replacements for nets of a cell: constants, or nets of another cell."""
         match cell:
             case nir.Matches():
                 value = self.resolved(cell.value)
@@ -201,10 +201,12 @@ class NeededCells:
                 return self._first_of(index, cell)
             case nir.AssignmentList():
                 live = self.live(cell)
-                if all(self.resolved((each.cond,))[0] == ONE for each in live):
+                if all(self.resolved((assignment.cond,))[0] == ONE for assignment in live):
                     nets = list(cell.default)
-                    for each in live:
-                        nets[each.start : each.start + len(each.value)] = each.value
+                    for assignment in live:
+                        nets[assignment.start : assignment.start + len(assignment.value)] = (
+                            assignment.value
+                        )
                     return dict(zip(nets_of(index, 0, len(nets)), nets, strict=True))
             case nir.Part():
                 offset = self.resolved(cell.offset)
@@ -219,16 +221,16 @@ class NeededCells:
 
     def _first_of(self, index: int, cell: nir.PriorityMatch) -> dict[Any, Any]:
         enable, *inputs = self.resolved((cell.en, *cell.inputs))
-        found: dict[Any, Any] = {}
+        replacements: dict[Any, Any] = {}
         for bit, net in enumerate(inputs):
             if ZERO in (enable, net):
-                found[nir.Net.from_cell(index, bit)] = ZERO
+                replacements[nir.Net.from_cell(index, bit)] = ZERO
             elif net == ONE:
-                found[nir.Net.from_cell(index, bit)] = enable
+                replacements[nir.Net.from_cell(index, bit)] = enable
                 enable = ZERO
             else:
                 break
-        return found
+        return replacements
 
     def _result(self, index: int, cell: nir.Operator) -> dict[Any, Any]:
         operator, values = cell.operator, [self.resolved(value) for value in cell.inputs]
@@ -244,7 +246,7 @@ class NeededCells:
             (a, a_most), (b, b_most) = map(_bounds, values)
             if operator in ("u>", "u<="):
                 a, a_most, b, b_most = b, b_most, a, a_most
-            # Of ``a < b``, whose opposite is ``a >= b``.
+            # The result of `a < b`, the opposite of `a >= b`.
             known = True if a_most < b else False if a >= b_most else None
             if known is not None and operator in ("u<=", "u>="):
                 known = not known
@@ -260,12 +262,12 @@ class NeededCells:
 
 
 def _asks_one_bit(pattern: str) -> bool:
-    """Whether a pattern asks for one bit of several."""
+    """Return whether a pattern tests one bit of several."""
     return len(pattern) > 1 and len(pattern.replace("-", "")) == 1
 
 
 def _computed(operator: str, values: Sequence[Any]) -> int | None:
-    """The result of an operator with constant operands; None if it is not computed here."""
+    """Return the result of an operator with constant operands; None if it is not computed here."""
     widths = [len(value) for value in values]
     a, *rest = [_bounds(value)[0] for value in values]
     full = (1 << widths[0]) - 1
@@ -288,8 +290,8 @@ def _computed(operator: str, values: Sequence[Any]) -> int | None:
             return int(_OPERATIONS[operator[1:]](a, b))
         case "s<" | "s>" | "s<=" | "s>=", [b] if all(widths):
             signed = (
-                each - ((each >> width - 1) << width)
-                for each, width in ((a, widths[0]), (b, widths[1]))
+                number - ((number >> width - 1) << width)
+                for number, width in ((a, widths[0]), (b, widths[1]))
             )
             return int(_OPERATIONS[operator[1:]](*signed))
     return None
@@ -302,11 +304,11 @@ _OPERATIONS: dict[str, Callable[[int, int], int]] = {
 
 _SILENT = (nir.Matches, nir.PriorityMatch, nir.Memory, nir.SyncWritePort, nir.AssignmentList,
            nir.Operator, nir.Part, nir.FlipFlop, nir.AsyncReadPort, nir.SyncReadPort)  # fmt: skip
-"""Cells that matter by what they put out, or by what is read of a memory."""
+"""Cells with no effect but their output, or what is read of a memory."""
 
 
 def _inputs(cell: Any) -> Iterator[Any]:
-    """The values that a cell reads."""
+    """Yield the values that a cell reads."""
     match cell:
         case nir.Operator():
             yield from cell.inputs
@@ -318,8 +320,8 @@ def _inputs(cell: Any) -> Iterator[Any]:
             yield from (nir.Value(cell.en), cell.inputs)
         case nir.AssignmentList():
             yield cell.default
-            for each in cell.assignments:
-                yield from (nir.Value(each.cond), each.value)
+            for assignment in cell.assignments:
+                yield from (nir.Value(assignment.cond), assignment.value)
         case nir.FlipFlop():
             yield from (cell.data, nir.Value(cell.clk), nir.Value(cell.arst))
         case nir.SyncWritePort():
@@ -333,6 +335,6 @@ def _inputs(cell: Any) -> Iterator[Any]:
 
 
 def _bounds(value: Any) -> tuple[int, int]:
-    """The least and the greatest number that a value can be, by its constant bits."""
+    """Return the minimum and the maximum of a value, from its constant bits."""
     least = sum(net.const << bit for bit, net in enumerate(value) if net.is_const)
     return least, least + sum(1 << bit for bit, net in enumerate(value) if not net.is_const)

@@ -1,4 +1,4 @@
-"""What the ports of a component mean, from the docstrings that say so."""
+"""Meanings of a component's ports, from the docstrings of classes."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ __all__ = ["port_meanings", "summary"]
 
 
 def summary(component: Any) -> str:
-    """The first sentence of a class's docstring, without markup."""
+    """Return the summary of a class's docstring, without markup."""
     return _plain((inspect.getdoc(type(component)) or "").partition("\n\n")[0])
 
 
 def port_meanings(component: wiring.Component) -> dict[str, str]:
-    """The meaning of each port, by its name; of those that have one.
+    """Return the meaning of each documented port, by the port's name.
 
-    It is what the section *Members* of the component's class says of the member, or that of a class
-    to which it refers; that of an interface is followed by what the interface's says of its member.
+    A meaning comes from the section *Members* of the component's class, or of a class that the
+    section refers to. For a port of an interface, the meaning from the interface's class follows.
     """
     meanings: dict[str, str] = {}
     for path, _, value in component.signature.flatten(component):
         names = [str(part) for part in path]
         of_component, of_signature = type(component), type(component.signature)
-        found = [_of_member(of_component, names[0]) or _of_member(of_signature, names[0])]
+        texts = [_of_member(of_component, names[0]) or _of_member(of_signature, names[0])]
         member = component.signature.members[names[0]]
         if len(names) > 1 and member.is_signature:
             interface: Any = member.signature
             if isinstance(interface, wiring.FlippedSignature):
                 interface = interface.flip()
             if not isinstance(interface, stream.Signature):
-                found.append(_of_member(type(interface), names[1]) or summary(interface))
+                texts.append(_of_member(type(interface), names[1]) or summary(interface))
         if isinstance(value, data.View) and isinstance(value.shape(), data.StructLayout):
             fields = ", ".join(
                 f"{name} {Shape.cast(field.shape).width}" for name, field in value.shape()
             )
-            found.append(f"Fields from bit 0, with their widths: {fields}.")
-        if text := " ".join(each for each in found if each):
+            texts.append(f"Fields from bit 0, with their widths: {fields}.")
+        if text := " ".join(part for part in texts if part):
             meanings["_".join(names)] = text
     return meanings
 
@@ -59,7 +59,7 @@ def _of_member(kind: type, name: str) -> str:
 
 
 def _patterns(names: str) -> Iterator[str]:
-    """Regular expressions for the names of an entry, such as ``i_valid, i_NAME of each input``."""
+    """Yield regular expressions for the names of an entry such as ``i_valid, i_NAME of each x``."""
     if names.startswith("all others"):
         yield r"\w+"
     for name in names.split(", "):
@@ -68,9 +68,9 @@ def _patterns(names: str) -> Iterator[str]:
 
 
 def _entries(kind: type) -> Iterator[tuple[str, str]]:
-    """Names and shapes, and what is said of them, in the class's docstring and those above it."""
-    for each in kind.__mro__:
-        lines = (inspect.cleandoc(each.__doc__ or "")).splitlines()
+    """Yield names with shapes, and their descriptions, in docstrings of a class and its bases."""
+    for cls in kind.__mro__:
+        lines = (inspect.cleandoc(cls.__doc__ or "")).splitlines()
         if "Members" not in lines:
             continue
         waiting: list[str] = []
@@ -88,7 +88,7 @@ def _entries(kind: type) -> Iterator[tuple[str, str]]:
                 elif not re.match(r"[\w., ]+( : .*)?$", line):
                     break
                 waiting.append(line)
-        # What has no text of its own is described by its shape.
+        # An entry without a description is described by its shape.
         yield from ((entry, "") for entry in waiting if entry != "end")
 
 
@@ -98,7 +98,7 @@ def _imported(name: str, near: type) -> type:
 
 
 def _plain(text: str) -> str:
-    """Text without the markup of the documentation."""
-    text = re.sub(r":\w+:`(?:[^`<]*<)?~?([\w.]+)>?`", lambda found: found[1].split(".")[-1], text)
+    """Return text without the markup of the documentation."""
+    text = re.sub(r":\w+:`(?:[^`<]*<)?~?([\w.]+)>?`", lambda match: match[1].split(".")[-1], text)
     text = re.sub(r"\s+", " ", text.replace("``", "").replace("`", ""))
     return text.strip()

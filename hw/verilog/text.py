@@ -1,10 +1,10 @@
-"""The text of one Verilog module (Verilog-2005) from a netlist of Amaranth.
+"""Text of one Verilog module (Verilog-2005) from a netlist of Amaranth.
 
-Every operand is written with the width that its operation has, so that no rule of Verilog about
-widths and signs comes into play and linters have nothing to warn of. Registers are assigned where
-they are clocked, under the conditions of the source; values that are used once and have no name
-are written where they are used. What reaches no output is left out; bits of what is left that
-nothing reads are gathered in a wire ``unused``, as linters want it.
+Every operand is written with the width that its operation has. So Verilog's rules for widths and
+signs do not matter, and linters have nothing to report. Registers are assigned where they are
+clocked, under the conditions of the source. Unnamed values with one use are written at that use.
+Logic that reaches no output is left out. Bits of the rest that nothing reads are gathered in a
+wire ``unused``, as linters expect.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ wand weak weak0 weak1 while wildcard wire with within wor xnor xor
 """
 
 KEYWORDS = frozenset(_WORDS.split())
-"""Words that no name may be: those of SystemVerilog, which many tools read Verilog as."""
+"""Words that no name may be: those of SystemVerilog, since many tools read Verilog as that."""
 
 _RESULTS = {
     "+": "sum", "-": "difference", "*": "product", "m": "chosen", "<<": "shifted",
     "u>>": "shifted", "s>>": "shifted", "==": "equal", "!=": "differs", "~": "inverted",
 }  # fmt: skip
-"""Names of results that have none; those of other operators are called ``test``."""
+"""Names for results without one; results of other operators are called ``test``."""
 
 _LONGEST = 80
-"""Most characters of an expression that is written inside another one."""
+"""Maximum length of an expression written inside another one, in characters."""
 
 _INDENT = "  "
 
 _LINE = 100
-"""Most characters of a line."""
+"""Maximum length of a line, in characters."""
 
 
 def module_text(
@@ -71,11 +71,11 @@ def module_text(
     title: str,
     meanings: Mapping[str, str],
 ) -> str:
-    """The module ``name``: all of ``netlist``, whose instances are those of other modules.
+    """Return the module ``name``: all of ``netlist``, with the other modules as instances.
 
-    With ``src``, locations in the source are told in attributes of that name; ``title`` is a
-    comment above the module. ``meanings`` has the ports in order, which come after those of the
-    clocks, and comments on them: each is above those that follow one another and have the same.
+    With ``src``, attributes of that name give locations in the source. ``title`` is a comment above
+    the module. ``meanings`` has the ports in their order, after those of the clocks, with a comment
+    for each; neighbours with the same comment share it.
 
     Raises ``NotImplementedError`` for parts of a netlist that no design here has.
     """
@@ -83,7 +83,7 @@ def module_text(
 
 
 class _Names:
-    """Gives out each name once."""
+    """Source of unique names."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
@@ -111,9 +111,9 @@ class _Writer:
         self._wires: dict[Any, tuple[str, int]] = {}  # net -> wire, bit
         self._widths: dict[str, int] = {}  # of wires and ports that have a width
         self._read: defaultdict[str, set[int]] = defaultdict(set)  # bits of a wire that are read
-        self._reads = 0  # how often a wire was
+        self._reads = 0  # number of reads of wires
         self._inlined: dict[Any, tuple[str, int]] = {}  # first net -> text, width
-        self._registers: set[str] = set()  # ports that are
+        self._registers: set[str] = set()  # ports that are registers
         self._memories: dict[int, str] = {}
         self._declared: list[str] = []
         self._body: list[str] = []
@@ -130,7 +130,7 @@ class _Writer:
                 known[2].update(signal.attrs)
 
     def text(self, module: str, title: str, meanings: Mapping[str, str]) -> str:
-        """The text of the module."""
+        """Return the text of the module."""
         top = self._netlist.top
         for name in (*top.ports_i, *top.ports_o):
             self._names.new(name)
@@ -173,7 +173,7 @@ class _Writer:
             self._wires[net] = name, bit
 
     def _wire(self, nets: Any, kind: str, otherwise: str, location: Any) -> str:
-        """Declares what has these nets; an output is itself, others have the name of a signal."""
+        """Declare the driver of nets; an output keeps its name, others get that of a signal."""
         if nets in self._outputs:
             name = self._outputs[nets]
             self._widths[name] = len(nets)
@@ -189,10 +189,10 @@ class _Writer:
         return name
 
     def _declare_storage(self) -> set[int]:
-        """Declares memories, registers and the outputs of instances.
+        """Declare memories, registers and the outputs of instances.
 
-        Returns the assignment lists that are written where a register is clocked: those that give
-        one its next value and nothing else.
+        Return the assignment lists that are written where a register is clocked: those that only
+        give a register its next value.
         """
         taken: set[int] = set()
         for index, cell in self._cells:
@@ -223,7 +223,7 @@ class _Writer:
         return taken
 
     def _declare_results(self, taken: set[int]) -> None:
-        """Declares all results but those that may be written where they are used."""
+        """Declare all results except those that may be written at their use."""
         once = self._cells.used_once(taken)
         for index, cell in self._cells:
             nets = nets_of(index, 0, width_of(cell))
@@ -255,20 +255,20 @@ class _Writer:
         return name if whole else f"{name}{_bits(low, low + len(nets) - 1)}"
 
     def _pieces(self, value: Any) -> Iterator[tuple[str, bool]]:
-        """Texts that make up a value, low ones first, and whether they have an operator."""
+        """Yield the texts of a value's pieces, low ones first, and if they have an operator."""
         at = 0
         while at < len(value):
             net, end = value[at], at + 1
             if net.is_const:
                 while end < len(value) and value[end].is_const:
                     end += 1
-                number = sum(each.const << bit for bit, each in enumerate(value[at:end]))
+                number = sum(constant.const << bit for bit, constant in enumerate(value[at:end]))
                 yield _constant(number, end - at), False
             elif net in self._inlined:
                 text, width = self._inlined[net]
                 end = at + width
                 if end > len(value):
-                    raise AssertionError(f"a part of {text!r} is asked for, which has no name")
+                    raise AssertionError(f"a part of {text!r} is needed, but {text!r} has no name")
                 self._reads += 1
                 yield text, True
             else:
@@ -285,7 +285,7 @@ class _Writer:
             at = end
 
     def _expression(self, value: Any, *, operand: bool = False) -> str:
-        """The text of a value; in parentheses if it needs them as an operand."""
+        """Return the text of a value, in parentheses if it needs them as an operand."""
         pieces = [*self._pieces(self._cells.resolved(value))][::-1]
         if len(pieces) > 1:
             return f"{{{', '.join(text for text, _ in pieces)}}}"
@@ -312,7 +312,7 @@ class _Writer:
             self._assign(self._wires[nets[0]][0], text)
 
     def _need_wire(self, net: Any) -> None:
-        """Declares a result that is used before it comes."""
+        """Declare a result that is used before it is written."""
         if net.is_const or net in self._wires:
             return
         cell = self._cells.all[net.cell]
@@ -324,7 +324,7 @@ class _Writer:
         operator = cell.operator
         values = [self._cells.resolved(value) for value in cell.inputs]
         if operator in ("==", "!=", "u<", "u>", "u<=", "u>="):
-            # Zeros at the top of both do not matter.
+            # Zeros at the top of both operands do not matter.
             while len(values[0]) > 1 and values[0][-1] == values[1][-1] == ZERO:
                 values = [value[:-1] for value in values]
         if operator in ("<<", "u>>", "s>>"):
@@ -355,7 +355,7 @@ class _Writer:
     # Cells
 
     def _write_cells(self) -> None:
-        """Writes all cells but operators and registers."""
+        """Write all cells except operators and registers."""
         for index, cell in self._cells:
             nets = nets_of(index, 0, width_of(cell))
             name = self._wires[nets[0]][0] if len(nets) and nets[0] in self._wires else ""
@@ -389,8 +389,7 @@ class _Writer:
                     raise NotImplementedError(f"{type(cell).__name__} at {cell.src_loc}")
 
     def _part(self, cell: nir.Part, name: str) -> None:
-        """Writes a slice that begins where a value says; beyond the end there are zeros, or the
-        sign."""
+        """Write a slice that begins at a variable bit; zeros or the sign follow beyond the end."""
         value, stride = self._cells.resolved(cell.value), cell.stride
         offset = [*self._cells.resolved(cell.offset)]
         while len(offset) > 1 and offset[-1] == ZERO:
@@ -454,10 +453,14 @@ class _Writer:
         if len(statements) == 1:
             self._body.append(f"{edge} {statements[0]}")
         elif statements:
-            self._body += [f"{edge} begin", *(_INDENT + each for each in statements), "end"]
+            self._body += [
+                f"{edge} begin",
+                *(_INDENT + statement for statement in statements),
+                "end",
+            ]
 
     def _written(self, port: nir.SyncWritePort) -> Iterator[tuple[str | None, str, str]]:
-        """Enable (None if always), bits and data of the parts that are written together."""
+        """Yield enable (None if always), bits and data of the parts that are written together."""
         enables = self._cells.resolved(port.en)
         at = 0
         while at < len(enables):
@@ -504,7 +507,7 @@ class _Writer:
         self._body += [*(f"{line}," for line in lines[:-1]), *lines[-1:], ");"]
 
     def _write_registers(self, taken: set[int]) -> None:
-        """Writes registers, those together that change under the same conditions."""
+        """Write registers, grouping those that change under the same conditions."""
         simple: defaultdict[Any, list[str]] = defaultdict(list)
         chosen: defaultdict[Any, list[tuple[Any, Any, bool]]] = defaultdict(list)
         clocks: dict[Any, Any] = {}
@@ -518,7 +521,7 @@ class _Writer:
             if data[0].is_cell and data[0].cell in taken:
                 listed = self._cells.all[data[0].cell]
                 holds = self._cells.resolved(listed.default) == nets
-                conditions = tuple(each.cond for each in self._cells.live(listed))
+                conditions = tuple(assignment.cond for assignment in self._cells.live(listed))
                 chosen[clock, conditions].append((nets, listed, holds))
             else:
                 simple[clock].append(f"{self._target(nets)} <= {self._expression(data)};")
@@ -530,10 +533,10 @@ class _Writer:
                 self._clocked(clocks[clock], statements)
 
     def _statements(self, members: Sequence[tuple[Any, Any, bool]], equals: str) -> list[str]:
-        """Statements for assignment lists that have the same conditions in the same order.
+        """Return statements for assignment lists with the same conditions in the same order.
 
-        ``members`` are the nets that are assigned, a list (:class:`nir.AssignmentList`), and
-        whether they keep their value where nothing else is assigned.
+        A member has the nets that are assigned, a list (:class:`nir.AssignmentList`), and a flag
+        that the nets keep their value without an assignment.
         """
         lines: list[str] = []
         for nets, listed, holds in members:
@@ -541,7 +544,7 @@ class _Writer:
                 default = self._expression(listed.default)
                 lines.append(f"{_INDENT}{self._target(nets)} {equals} {default};")
         lists = [(nets, self._cells.live(listed)) for nets, listed, _ in members]
-        conditions = [each.cond for each in lists[0][1]]
+        conditions = [assignment.cond for assignment in lists[0][1]]
         position = 0
 
         def emit(lines: list[str], condition: Any, depth: int) -> None:
@@ -549,10 +552,12 @@ class _Writer:
             while position < len(conditions):
                 if conditions[position] == condition:
                     for nets, assignments in lists:
-                        each = assignments[position]
-                        if target := nets[each.start : each.start + len(each.value)]:
+                        assignment = assignments[position]
+                        if target := nets[
+                            assignment.start : assignment.start + len(assignment.value)
+                        ]:
                             text = f"{self._target(target)} {equals} "
-                            text += self._expression(each.value[: len(target)])
+                            text += self._expression(assignment.value[: len(target)])
                             lines.append(f"{_INDENT * depth}{text};")
                     position += 1
                     continue
@@ -571,16 +576,16 @@ class _Writer:
                 )
                 for bit, net in enumerate(self._cells.all[switch].inputs)
             ]
-            tests = [each for each in tests if self._cells.resolved(each[:1])[0] != ZERO]
+            tests = [test for test in tests if self._cells.resolved(test[:1])[0] != ZERO]
             value = next((test.value for _, test in tests if test is not None), nir.Value())
             single = all(test is None or _asks_one_bit(test) for _, test in tests)
             branches: list[tuple[Any, list[str]]] = []
             for condition, test in tests:
-                found: list[str] = []
+                branch: list[str] = []
                 inside = depth if not len(value) else depth + 1 if single else depth + 2
-                emit(found, condition, inside)
+                emit(branch, condition, inside)
                 if test is None or test.patterns:
-                    branches.append((test, found))
+                    branches.append((test, branch))
             while branches and not branches[-1][1]:
                 branches.pop()
             if not len(value):  # nothing to choose by: it is the first
@@ -598,7 +603,7 @@ class _Writer:
     def _ifs(self, value: Any, branches: Sequence[tuple[Any, list[str]]], pad: str) -> list[str]:
         lines: list[str] = []
         word = "if"
-        for test, found in branches:
+        for test, branch in branches:
             if test is None:
                 lines.append(f"{pad}end else begin" if lines else f"{pad}begin")
             else:
@@ -607,22 +612,24 @@ class _Writer:
                 falls = pattern[bit] == "0"
                 text = self._expression(value[bit : bit + 1], operand=falls)
                 lines.append(f"{pad}{word} ({'!' if falls else ''}{text}) begin")
-            lines += found
+            lines += branch
             word = "end else if"
         return [*lines, f"{pad}end"] if lines else []
 
     def _case(self, value: Any, branches: Sequence[tuple[Any, list[str]]], pad: str) -> list[str]:
-        patterns = [each for test, _ in branches if test is not None for each in test.patterns]
+        patterns = [
+            pattern for test, _ in branches if test is not None for pattern in test.patterns
+        ]
         word = "casez" if any("-" in pattern for pattern in patterns) else "case"
         lines = [f"{pad}{word} ({self._expression(value)})"]
-        for test, found in branches:
+        for test, branch in branches:
             label = "default"
             if test is not None:
                 label = ", ".join(map(_label, test.patterns))
-            if len(found) > 1:
-                lines += [f"{pad}{_INDENT}{label}: begin", *found, f"{pad}{_INDENT}end"]
+            if len(branch) > 1:
+                lines += [f"{pad}{_INDENT}{label}: begin", *branch, f"{pad}{_INDENT}end"]
             else:
-                lines.append(f"{pad}{_INDENT}{label}: {found[0].strip() if found else ';'}")
+                lines.append(f"{pad}{_INDENT}{label}: {branch[0].strip() if branch else ';'}")
         if branches and branches[-1][0] is not None:
             lines.append(f"{pad}{_INDENT}default: ;")
         return [*lines, f"{pad}endcase"] if branches else []
@@ -681,7 +688,7 @@ def _comment(text: str) -> list[str]:
 
 
 def _source(file: str, line: int) -> str:
-    """A location in the source as ``hw/folder/file.py:line``."""
+    """Return a location in the source as ``hw/folder/file.py:line``."""
     path = Path(file)
     for package in ("hw", "amaranth"):
         if package in path.parts:

@@ -48,17 +48,17 @@ class Port:
 
 
 class VerilogPlatform(SharingPlatform):
-    """Collects what an elaboration refers to but does not contain.
+    """Platform that collects the modules and files that an elaboration refers to.
 
     Components placed through :class:`~hw.logic.shared.Shared` and Verilog source files
-    (:meth:`add_file`) are gathered here, so that each ends up in the output exactly once.
+    (:meth:`add_file`) are gathered here, so that each is in the output exactly once.
 
     Parameters
     ----------
     clock_gate_cell
-        What clock gates are made of, one of :data:`~hw.logic.clocking.CLOCK_GATE_CELLS`.
+        Cell of the clock gates, one of :data:`~hw.logic.clocking.CLOCK_GATE_CELLS`.
     prefix
-        What the name of each module that is placed begins with.
+        Prefix of the names of all modules that are placed.
     """
 
     def __init__(self, *, clock_gate_cell: str = "model", prefix: str = "") -> None:
@@ -67,17 +67,17 @@ class VerilogPlatform(SharingPlatform):
                 f"clock_gate_cell must be one of {CLOCK_GATE_CELLS}, got {clock_gate_cell!r}"
             )
         self.clock_gate_cell = clock_gate_cell
-        """What clock gates are made of, one of :data:`~hw.logic.clocking.CLOCK_GATE_CELLS`."""
+        """Cell of the clock gates, one of :data:`~hw.logic.clocking.CLOCK_GATE_CELLS`."""
         self.prefix = prefix
-        """What the name of each module that is placed begins with."""
+        """Prefix of the names of all modules that are placed."""
         self.components: dict[str, list[wiring.Component]] = {}
-        """Components by the name of their module; :func:`to_verilog` sees to it that all of a name
-        are the same hardware."""
+        """Components by the name of their module; :func:`to_verilog` checks that all components of
+        a name are the same hardware."""
         self.files: dict[str, str] = {}
         self.enabled: set[str] = set()
-        """Names of the modules all registers of which have an enable, an input ``ce``."""
+        """Names of the modules in which every register has an enable, an input ``ce``."""
         self.enable: Signal | None = None
-        """Enable of the module that is being elaborated, if it is among ``enabled``."""
+        """Enable of the module being elaborated, if that is among ``enabled``."""
 
     def place(self, shared: Shared, *, name: str, domain: str, enable: Any) -> Instance:
         enable = self.enable if enable is None else enable
@@ -95,25 +95,25 @@ class VerilogPlatform(SharingPlatform):
         return Instance(name, **connections)
 
     def add_component(self, name: str, component: wiring.Component) -> None:
-        """Registers ``component`` as Verilog module ``name``."""
+        """Register ``component`` as Verilog module ``name``."""
         known = self.components.setdefault(name, [])
-        if not any(component is each for each in known):
+        if not any(component is other for other in known):
             known.append(component)
 
     def add_file(self, name: str, content: str) -> None:
-        """Registers a Verilog source; the same name must always carry the same content."""
+        """Register a Verilog source; the same name must always have the same content."""
         if self.files.setdefault(name, content) != content:
             raise ValueError(f"Verilog file {name!r} was added with two different contents")
 
     def add_path(self, path: Path) -> None:
-        """Registers the Verilog source at ``path`` under its file name."""
+        """Register the Verilog source at ``path`` under its file name."""
         self.add_file(path.name, path.read_text())
 
 
 def flat_ports(component: wiring.Component) -> list[tuple[str, Any, wiring.Flow]]:
-    """(Verilog name, value, flow) of each port; nested members are joined with ``_``.
+    """Return (Verilog name, value, flow) of each port; nested members are joined with ``_``.
 
-    A name that is a word of the language gets a ``_`` at its end.
+    A name that is a keyword gets a ``_`` at its end.
     """
     ports = []
     for path, member, value in component.signature.flatten(component):
@@ -123,7 +123,7 @@ def flat_ports(component: wiring.Component) -> list[tuple[str, Any, wiring.Flow]
 
 
 def ports_of(component: wiring.Component) -> list[Port]:
-    """The ports of the module :func:`to_verilog` makes of ``component``, clock and reset first."""
+    """Return the ports of the module :func:`to_verilog` makes, clock and reset first."""
     ports = [Port(name=name, width=1, direction="input") for name in ("clk", "rst")]
     for name, value, flow in flat_ports(component):
         direction = "input" if flow is wiring.In else "output"
@@ -132,10 +132,10 @@ def ports_of(component: wiring.Component) -> list[Port]:
 
 
 class _Modules:
-    """The texts of modules, each once.
+    """Texts of modules, each once.
 
     A component inside another one is a module of its own, with the ports of its signature; equal
-    ones are the same module.
+    components share a module.
     """
 
     def __init__(self, top: str, platform: VerilogPlatform, *, src: bool) -> None:
@@ -148,7 +148,7 @@ class _Modules:
         self.texts: dict[str, str] = {}
 
     def convert(self, component: wiring.Component, name: str) -> str:
-        """The text of the module ``name``; what is inside goes to ``texts``."""
+        """Return the text of the module ``name``; modules inside it go to ``texts``."""
         platform = self._platform
         platform.enable = Signal(name="ce") if name in platform.enabled else None
         fragment = Fragment.get(component, platform)
@@ -165,9 +165,9 @@ class _Modules:
     def _text(
         self, fragment: Any, component: wiring.Component, name: str, more: Mapping[str, Any]
     ) -> str:
-        """The text of a module; ``more`` are inputs beside the ports of the component."""
+        """Return the text of a module; ``more`` are inputs in addition to the component's ports."""
         self._take_out(fragment, {})
-        # With the direction left to Amaranth, an output that nothing drives would become an input.
+        # If Amaranth chose the directions, an output that nothing drives would become an input.
         ports: dict[str, Any] = {
             port: (
                 value.as_value() if hasattr(value, "as_value") else value,
@@ -193,7 +193,7 @@ class _Modules:
         )
 
     def _claim(self, signals: Iterable[Any], component: Any, outside: Iterable[Any]) -> None:
-        """Raises ``ValueError`` if another component has one of the signals inside."""
+        """Raise ``ValueError`` if another component has one of the signals inside."""
         shared = SignalSet(outside)
         for _, value, _ in flat_ports(component):
             shared.update(Value.cast(value)._rhs_signals())
@@ -207,7 +207,7 @@ class _Modules:
                     )
 
     def _take_out(self, fragment: Any, domains: Mapping[str, Any]) -> None:
-        """Puts instances of modules in the place of the components in a fragment."""
+        """Replace the components in a fragment by instances of modules."""
         domains = {**domains, **fragment.domains}
         for place, (inner, name, location) in enumerate(fragment.subfragments):
             component = _component_of(inner)
@@ -237,7 +237,7 @@ class _Modules:
             fragment.subfragments[place] = instance, name, location
 
     def _named(self, text: str, component: wiring.Component) -> str:
-        """The name of the module that has a text: the component's, numbered if there are more."""
+        """Return the name of the module with a text: the component's, numbered if it is taken."""
         if text not in self._names:
             words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(component).__name__)
             prefix = self._platform.prefix or f"{self._top}_"
@@ -253,27 +253,27 @@ _UNNAMED = "nearmem_module"
 
 
 def _component_of(fragment: Any) -> wiring.Component | None:
-    """The component that a fragment was made of, if it is to be a module of its own."""
+    """Return the component of a fragment that becomes a module of its own, or None."""
     if isinstance(fragment, (Instance, MemoryInstance)):
         return None
     return next((o for o in fragment.origins or () if isinstance(o, wiring.Component)), None)
 
 
 class _Uses(DomainCollector):
-    """Finds, beside the domains, the signals that are read in a fragment and those driven."""
+    """Finder of the clock domains of a fragment, and of the signals that it reads and drives."""
 
     def __init__(self) -> None:
         super().__init__()
         self.read, self.driven = SignalSet(), SignalSet()
-        self._found = self.read
+        self._signals = self.read
 
     def on_Signal(self, value: Any) -> None:  # noqa: N802 (Amaranth's)
-        self._found.add(value)
+        self._signals.add(value)
 
     def on_Assign(self, stmt: Any) -> None:  # noqa: N802
-        self._found = self.driven
+        self._signals = self.driven
         self.on_value(stmt.lhs)
-        self._found = self.read
+        self._signals = self.read
         self.on_value(stmt.rhs)
 
     def on_fragment(self, fragment: Any) -> None:
@@ -290,22 +290,24 @@ class _Uses(DomainCollector):
         super().on_fragment(fragment)
 
     def free_domains(self) -> list[str]:
-        """The domains that are not defined in the fragment."""
+        """Return the domains that are not defined in the fragment."""
         return sorted(self.used_domains - self.defined_domains)
 
     def foreign(self, driven: Any) -> dict[str, Any]:
-        """Signals by their names that are driven, but not in here; none of a component's ports.
+        """Return the signals driven outside the fragment, by name, without ports of components.
 
-        Such is the enable of an ``EnableInserter``.
+        An example is the enable of an ``EnableInserter``.
         """
-        outside = (each for each in self.read if each in driven and each not in self.driven)
-        return {each.name: each for each in outside}
+        outside = (signal for signal in self.read if signal in driven and signal not in self.driven)
+        return {signal.name: signal for signal in outside}
 
 
 @contextmanager
 def _collecting_rarely() -> Iterator[None]:
-    """Has Python look for garbage rarely: among the millions of objects of netlists it takes a
-    third of the time."""
+    """Make Python collect garbage rarely.
+
+    Among the millions of objects of netlists it takes a third of the time.
+    """
     usual = gc.get_threshold()
     gc.set_threshold(max(usual[0], 100_000), *usual[1:])
     try:
@@ -323,13 +325,13 @@ def to_verilog(
     clock_gate_cell: str = "model",
     prefix: str = "",
 ) -> str:
-    """Verilog of ``component`` as module ``name``, with every module that it needs.
+    """Return Verilog of ``component`` as module ``name``, with every module that it needs.
 
     The module has the ports ``clk`` and ``rst`` (synchronous, active high) of the domain ``sync``
-    and one port for each member of the signature; interfaces are flattened with ``_``, so that a
-    member ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``. Each component inside it is
-    a module, too; equal ones are one. With ``src``, wires, registers and instances have attributes
-    ``src``: where in the source they come from, with paths that begin with the package.
+    and one port for each member of the signature. Interfaces are flattened with ``_``: a member
+    ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``. Each component inside it is a
+    module, too; equal components share one. With ``src``, wires, registers and instances have
+    attributes ``src``: their location in the source, with paths that begin with the package.
 
     ``clock_gate_cell`` is that of the :class:`VerilogPlatform`: for an FPGA choose the FPGA's.
     ``prefix`` begins the names of all modules but ``name``, for designs that share a project.
@@ -342,18 +344,18 @@ def to_verilog(
     texts: dict[str, str] = {}
     compared: Counter[str] = Counter()
     while pending := [
-        (module, each)
+        (module, placed_component)
         for module, placed in platform.components.items()
-        for each in placed[compared[module] :]
+        for placed_component in placed[compared[module] :]
     ]:
-        for module, each in pending:
+        for module, placed_component in pending:
             compared[module] += 1
-            text = modules.convert(each, module)
+            text = modules.convert(placed_component, module)
             if texts.setdefault(module, text) != text:
                 raise ValueError(
                     f"module name {module!r} stands for two different components: "
-                    f"{platform.components[module][0]!r} and {each!r}; give each configuration a "
-                    "name of its own"
+                    f"{platform.components[module][0]!r} and {placed_component!r}; give each "
+                    "configuration a name of its own"
                 )
     files = [platform.files[file] for file in sorted(platform.files)]
     return "\n".join([*texts.values(), *modules.texts.values(), *files])

@@ -46,7 +46,7 @@ def test_refuses_fields_that_both_sides_write() -> None:
 def test_refuses_several_registers_that_software_writes() -> None:
     view = "addrmap view {{ {word} }}; addrmap csr_sample {{ view view[2] @ 0; }};"
     word = "reg { regwidth = 64; field { sw = rw; hw = r; } f[7:0] = 0; } word @ 0;"
-    with pytest.raises(ValueError, match="'view_word', of which hardware shows one at a time"):
+    with pytest.raises(ValueError, match="'view_word' is at several offsets"):
         CsrBank(sample_map(view.format(word=word)), addr_width=ADDR_WIDTH)
 
 

@@ -1,0 +1,1 @@
+"""Groups of memory channels in a memory node."""

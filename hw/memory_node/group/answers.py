@@ -1,4 +1,4 @@
-"""Makes the answers of a link."""
+"""Answer maker of a link."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEPTH = 8
 class AnswerMaker(wiring.Component):
     """Answers in the order of the requests, a flit a cycle.
 
-    A read's answer begins when its first line is here. Should a line have an error, one more flit
+    A read's answer begins when its first line has arrived. If a line has an error, one more flit
     follows the last.
 
     Members
@@ -77,7 +77,7 @@ class AnswerMaker(wiring.Component):
         there = Signal()
         m.d.comb += there.eq(walker.active & Array(self.available)[channel])
 
-        # What is decided in one cycle becomes a flit in the next, when a line is here.
+        # A decision of one cycle becomes a flit in the next, when a line has arrived.
         answer: Any = self.answers.payload
         step = data.StructLayout(
             {"data": 1, "last": 1, "channel": len(channel), "status": Answer["status"].shape}
@@ -92,10 +92,10 @@ class AnswerMaker(wiring.Component):
         may = Signal()
         refused = answer.status != Status.OK
         m.d.comb += may.eq((flits.level < _DEPTH - 2) & ~hold)
-        # Of one that memory is asked for.
+        # Set for requests that go to memory.
         read, write = (
-            ~refused & (answer.operation == each)
-            for each in (Operation.READ_DATA, Operation.WRITE_DONE)
+            ~refused & (answer.operation == operation)
+            for operation in (Operation.READ_DATA, Operation.WRITE_DONE)
         )
         m.d.comb += [
             decided.channel.eq(channel),
@@ -130,7 +130,9 @@ class AnswerMaker(wiring.Component):
         ]
         m.d.sync += [making.eq(decided), stepped.eq(moving)]
 
-        line: Any = data.View(Line, Array(Cat(each) for each in self.lines)[making.channel])
+        line: Any = data.View(
+            Line, Array(Cat(channel_line) for channel_line in self.lines)[making.channel]
+        )
         failed, extra = Signal(), Signal()
         failing = failed | line.error
         flit: Any = flits.i.payload

@@ -1,4 +1,4 @@
-"""Where the links of a group meet at a memory channel."""
+"""Port of a memory channel that all links of a group share."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from hw.stream.fifo import StreamFifo
 __all__ = ["ChannelPort"]
 
 _BURSTS = 8
-"""Bursts of a link that wait at a channel to be written."""
+"""Bursts of a link that may wait at a channel to be written."""
 
 
 class ChannelPort(wiring.Component):
     """Bursts of all links on one AXI4 port, taken in turn.
 
-    Each link has its own AXI ID, so that what it gets comes in the order in which it asked. A read
-    is asked for when there is room for all its data; data and answers are always taken.
+    Each link has its own AXI ID, so its data and answers come in the order of its requests. A read
+    is issued when there is room for all its data; data and answers are always taken.
 
     Members
     -------
@@ -75,7 +75,7 @@ class ChannelPort(wiring.Component):
         return m
 
     def _address(self, m: Any, name: str, link: Any, burst: Any) -> None:
-        """Puts ``burst`` on an address channel."""
+        """Send ``burst`` on an address channel."""
         axi = self.axi
         m.d.sync += [
             getattr(axi, f"{name}valid").eq(1),
@@ -94,8 +94,8 @@ class ChannelPort(wiring.Component):
         with m.If(axi.arready):
             m.d.sync += axi.arvalid.eq(0)
         for link, burst in enumerate(self.reads):
-            # A memory of its own, or links that go over the channels in step would wait for each
-            # other at every one.
+            # Each link has a memory of its own. Otherwise links that walk the channels in step
+            # would wait for each other at each channel.
             lines = Memory(shape=Line, depth=depth, init=[], attrs=NEVER_BOTH)
             m.submodules[f"read_lines_{link}"] = lines
             put_port, get_port = lines.write_port(), lines.read_port()
@@ -134,7 +134,7 @@ class ChannelPort(wiring.Component):
         asking = Signal(links)
         left = Signal(range(PACKET_LINES + 1))
         owner = Signal(range(links))
-        # Addresses go ahead of data, which follow in their order.
+        # Addresses go ahead of data, which follows in the same order.
         turn_layout = data.StructLayout({"link": range(links), "lines": left.shape()})
         m.submodules.turns = turns = StreamFifo(shape=turn_layout, depth=4, early=True)
         turn: Any = turns.i.payload
@@ -156,11 +156,11 @@ class ChannelPort(wiring.Component):
             m.d.sync += [left.eq(next_turn.lines), owner.eq(next_turn.link)]
         with m.Elif(moving):
             m.d.sync += left.eq(left - 1)
-        # Answers of all bursts that can be under way.
+        # Room for the answers of all bursts that can be in flight.
         stripes = -(-(PACKET_LINES - 1) // config.stripe_lines) + 1
         answers = config.requests * -(-stripes // config.group_channels)
         for link in range(links):
-            # A link goes on to the next channel while another one has this.
+            # A link goes on to the next channel while another link has this one.
             bursts = StreamFifo(shape=Stripe(config), depth=_BURSTS, early=True)
             lines = StreamFifo(shape=LINE_BITS, depth=config.write_queue_lines, early=True)
             written = StreamFifo(shape=1, depth=answers, early=True)

@@ -1,4 +1,4 @@
-"""Gives the jobs of a link to those who do them, in an order that keeps what each one means."""
+"""Dispatcher of a link's jobs that keeps reads and writes of the same memory in order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["Dispatch"]
 class Dispatch(wiring.Component):
     """Finds the place of each job and hands it out; reads and writes then go on side by side.
 
-    AXI4 gives no order between reads and writes. So a job waits until no job of the other kind is
-    under way that touches a page of 4 KB that it touches.
+    AXI4 does not order reads and writes against each other. So a job waits until no job of the
+    other kind is in flight on a 4 KB page that it touches.
 
     Members
     -------
@@ -70,9 +70,9 @@ class Dispatch(wiring.Component):
         oldest, free = Signal(range(depth)), Signal(range(depth))
         # A job touches one page or two.
         touches = Cat(
-            (each.write != new.write)
-            & ((each.first == new.first) | (each.first == new.last) | (each.last == new.first))
-            for each in table
+            (entry.write != new.write)
+            & ((entry.first == new.first) | (entry.first == new.last) | (entry.last == new.first))
+            for entry in table
         )
         go = Signal()
         m.d.comb += [
@@ -81,13 +81,13 @@ class Dispatch(wiring.Component):
         ]
         with m.If(go):
             m.d.sync += [busy.bit_select(free, 1).eq(1), free.eq(free + 1)]
-            for index, each in enumerate(table):
+            for index, entry in enumerate(table):
                 with m.If(free == index):
-                    m.d.sync += each.eq(new)
+                    m.d.sync += entry.eq(new)
         with m.If(self.done):
             m.d.sync += [busy.bit_select(oldest, 1).eq(0), oldest.eq(oldest + 1)]
 
-        # There are no more jobs under way than each of these holds.
+        # Each of these FIFOs holds as many jobs as can be in flight.
         for name, write in (("reads", 0), ("fetches", 0), ("writes", 1), ("stores", 1)):
             m.submodules[name] = fifo = StreamFifo(shape=Place(config), depth=depth, early=True)
             m.d.comb += [

@@ -1,4 +1,4 @@
-"""The DMA engine of a group: requests of its links in, lines of its memory, answers out."""
+"""DMA engine of a group: requests of its links in, lines of its memory, answers out."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ __all__ = ["GroupEngine"]
 class GroupEngine(wiring.Component):
     """Does what the requests of a group's links ask (docs/memory-node-spec.md).
 
-    Every link moves a flit a cycle in each direction, every channel a line; each link asks all
-    channels. Requests of a link are done in order and answered in order, several at a time.
+    Every link moves a flit a cycle in each direction, every channel a line. Each link reaches all
+    channels. Requests of a link are executed and answered in order, several at a time.
 
     Members
     -------

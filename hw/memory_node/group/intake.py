@@ -1,4 +1,4 @@
-"""Takes the requests of a link and checks them."""
+"""Intake that takes the requests of a link and checks them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["Intake"]
 class Intake(wiring.Component):
     """Requests as they come in, each with how it stands; one flit a cycle.
 
-    A request is checked when its last flit is here; until then its data are kept apart, and the
-    data of one that is refused never come out.
+    A request is checked when its last flit has arrived. Until then its data is held back, and the
+    data of a refused request never comes out.
 
     Members
     -------
@@ -69,7 +69,7 @@ class Intake(wiring.Component):
         ):
             wiring.connect(m, inner, wiring.flipped(outer))
 
-        # A flit is taken into a register and looked at in the cycle after.
+        # A flit is taken into a register and examined in the next cycle.
         flit = Signal(Flit, reset_less=True)
         held = Signal()
         done = Signal()
@@ -83,7 +83,7 @@ class Intake(wiring.Component):
             self.i.ready.eq((~held | done) & (~first | (free != 0))),
             taken.eq(self.i.valid & self.i.ready),
         ]
-        # What comes without a head belongs to no packet.
+        # Flits before a head belong to no packet.
         kept = taken & (arriving | first)
         with m.If(kept):
             m.d.sync += [flit.eq(offered), held.eq(1), arriving.eq(~offered.tail)]
@@ -138,7 +138,7 @@ class Intake(wiring.Component):
             | (head.lines > PACKET_LINES)
             | head.address[:LINE_BYTE_BITS].any()
         )
-        # Beyond the group's memory nothing is valid, whatever the registers say.
+        # An allocation that ends beyond the group's memory is invalid as a whole.
         exists = Signal()
         end = allocation.base + allocation.size
         m.d.sync += exists.eq(end <= config.group_bytes >> LINE_BYTE_BITS)

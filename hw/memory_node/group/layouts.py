@@ -1,4 +1,4 @@
-"""What the parts of a group engine tell each other."""
+"""Layouts of the data between the parts of a group engine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = [
 ]
 
 ADDRESS_LINE_BITS = Head["address"].width - LINE_BYTE_BITS
-"""Width of the number of a line, as a packet addresses it."""
+"""Width of a line number in a packet's address, in bits."""
 
 _LINES_BITS = PACKET_LINES.bit_length()
 
 Allocation = data.StructLayout({"base": ADDRESS_LINE_BITS, "size": ADDRESS_LINE_BITS, "owner": 8})
-"""What part of a group's memory, in lines, is whose."""
+"""Allocation of a group's memory: first line, number of lines, and the device that owns it."""
 
 Answer = data.StructLayout(
     {
@@ -37,20 +37,20 @@ Answer = data.StructLayout(
         "address": 48,
     }
 )
-"""Head of an answer but for who gives it; ``status`` of what was known before memory was asked."""
+"""Head of an answer without its source; ``status`` is the one known before the access to memory."""
 
 Line = data.StructLayout({"data": LINE_BITS, "error": 1})
-"""A line as memory gave it."""
+"""Line from memory, with an error flag."""
 
 Events = data.StructLayout(
     {"request": 1, "line_read": 1, "line_written": 1, "refused": len(Status)}
 )
-"""What happens on a link in a cycle: a request was answered, a line of memory read into an answer
-or given to memory to be written; bit ``s`` of ``refused``: the answer had the status ``s``."""
+"""Events on a link in a cycle: a request was answered, a line was read from memory into an answer,
+or a line was sent to memory. Bit ``s`` of ``refused``: an answer had the status ``s``."""
 
 
 class Job(data.StructLayout):
-    """A request that memory is asked for: lines of the group's memory."""
+    """Request to memory: lines of the group's memory."""
 
     def __init__(self, config: MemoryNodeConfig) -> None:
         lines = config.group_bytes >> LINE_BYTE_BITS
@@ -58,7 +58,7 @@ class Job(data.StructLayout):
 
 
 class Place(data.StructLayout):
-    """Lines of the group's memory from ``line`` of ``channel`` on, over stripe after stripe."""
+    """Lines of the group's memory from ``line`` of ``channel`` on, stripe by stripe."""
 
     def __init__(self, config: MemoryNodeConfig) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ class Place(data.StructLayout):
 
 
 class Stripe(data.StructLayout):
-    """Lines that a link asks of one channel: an AXI burst."""
+    """Lines of one channel that a link requests: an AXI burst."""
 
     def __init__(self, config: MemoryNodeConfig) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Gives the writes of a link to memory, and takes what memory says to them."""
+"""Mover of a link's writes to memory, and collector of memory's answers."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class WriteMover(wiring.Component):
 
 
 class WriteCollector(wiring.Component):
-    """Whether all bursts of a write are in memory.
+    """Collects the answers to all bursts of a write.
 
     Members
     -------
@@ -97,13 +97,15 @@ class WriteCollector(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         m.submodules.walker = walker = StripeWalker(self._config)
-        # As many writes may be under way as requests.
+        # As many writes may be in flight as requests.
         m.submodules.done = done = StreamFifo(shape=1, depth=self._config.requests, early=True)
         wiring.connect(m, wiring.flipped(self.i), walker.i)
         wiring.connect(m, done.o, wiring.flipped(self.o))
         failed = Signal()
-        valid = Array(each.valid for each in self.answers)[walker.place.channel]
-        error: Any = Array(each.payload for each in self.answers)[walker.place.channel]
+        valid = Array(channel_answer.valid for channel_answer in self.answers)[walker.place.channel]
+        error: Any = Array(channel_answer.payload for channel_answer in self.answers)[
+            walker.place.channel
+        ]
         m.d.comb += [
             walker.step_lines.eq(walker.lines),
             walker.step.eq(walker.active & valid),
@@ -112,6 +114,6 @@ class WriteCollector(wiring.Component):
         ]
         with m.If(walker.step):
             m.d.sync += failed.eq(Mux(walker.last, 0, failed | error))
-        for index, each in enumerate(self.answers):
-            m.d.comb += each.ready.eq(walker.active & (walker.place.channel == index))
+        for index, channel_answer in enumerate(self.answers):
+            m.d.comb += channel_answer.ready.eq(walker.active & (walker.place.channel == index))
         return m

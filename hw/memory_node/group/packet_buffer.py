@@ -1,4 +1,4 @@
-"""Lines of packets that count only when the packet is complete."""
+"""Buffer for lines of packets that count only when the packet is complete."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["PacketBuffer"]
 class PacketBuffer(wiring.Component):
     """First in, first out; what was put in comes out after ``keep`` and never after ``drop``.
 
-    One line a cycle in and out at the same time.
+    One line a cycle goes in and one out at the same time.
 
     Parameters
     ----------
     depth
-        Lines that fit in, a power of two.
+        Maximum number of lines inside, a power of two.
 
     Members
     -------
@@ -54,7 +54,7 @@ class PacketBuffer(wiring.Component):
             shape=LINE_BITS, depth=self._depth, init=[], attrs=NEVER_BOTH
         )
         put_port, get_port = storage.write_port(), storage.read_port()
-        # With a bit more than the memory's addresses, so that full is not empty.
+        # One bit more than the memory's addresses, to tell full from empty.
         put, kept, got = (
             Signal(range(2 * self._depth), name=name) for name in ("put_at", "kept", "got")
         )

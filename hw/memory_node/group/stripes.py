@@ -1,4 +1,4 @@
-"""Where lines of a group's memory are, channel by channel."""
+"""Map from lines of a group's memory to its channels."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DIGIT_BITS = 4
 
 
 class StripeFinder(wiring.Component):
-    """Where the first line of a job is: divides the number of its stripe by the channels.
+    """Finds the place of a job's first line: divides the number of its stripe by the channels.
 
-    With a number of channels that is a power of two, that is a cycle; otherwise four bits of the
-    quotient are found in each.
+    This takes one cycle if the number of channels is a power of two. Otherwise it finds four bits
+    of the quotient in each cycle.
 
     Members
     -------
@@ -58,13 +58,13 @@ class StripeFinder(wiring.Component):
 
         digits = -(-len(stripe) // _DIGIT_BITS)
         left = Signal(digits * _DIGIT_BITS)
-        """The digits that are to come, then those of the quotient."""
+        """Digits of the dividend still to come, then those of the quotient."""
         remainder = Signal(range(channels))
         count = Signal(range(digits + 1))
         dividend = Cat(left[-_DIGIT_BITS:], remainder)
         divided = range(channels << _DIGIT_BITS)
-        quotient: Any = Array(Const(each // channels, _DIGIT_BITS) for each in divided)[dividend]
-        rest: Any = Array(Const(each % channels, len(remainder)) for each in divided)[dividend]
+        quotient: Any = Array(Const(value // channels, _DIGIT_BITS) for value in divided)[dividend]
+        rest: Any = Array(Const(value % channels, len(remainder)) for value in divided)[dividend]
         busy = Signal()
         m.d.comb += [
             self.o.valid.eq(busy & (count == 0)),
@@ -148,7 +148,7 @@ class StripeWalker(wiring.Component):
                 place.line.eq(moved),
             ]
             with m.If(crosses & ~last_channel):
-                # The same stripe of the next channel, from its beginning.
+                # The same stripe of the next channel, from its first line.
                 m.d.sync += [
                     place.channel.eq(place.channel + 1),
                     place.line.eq(Cat(Const(0, offset_bits), place.line[offset_bits:])),
@@ -159,8 +159,10 @@ class StripeWalker(wiring.Component):
 
 
 def give_bursts(m: Any, walker: Any, bursts: Sequence[Any], *, may: Any = 1) -> Any:
-    """Goes over a place burst by burst: each stripe is offered to its channel's stream of
-    ``bursts`` while it ``may`` be. Returns whether one is taken."""
+    """Walk over a place burst by burst; return whether a burst is taken.
+
+    Each stripe is offered to its channel's stream of ``bursts`` while ``may`` is set.
+    """
     taken = Signal()
     m.d.comb += [walker.step_lines.eq(walker.lines), walker.step.eq(taken)]
     for index, burst in enumerate(bursts):

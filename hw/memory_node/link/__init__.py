@@ -1,1 +1,1 @@
-"""The link of a memory-node: flits over a wire that loses and corrupts, in order and unharmed."""
+"""Link of a memory-node: it delivers flits intact and in order over a lossy wire."""

@@ -10,23 +10,23 @@ from hw.memory_node.link.wire import FLIT_BYTES, WireSignature
 __all__ = ["LINK_PRESETS", "PHIT_BYTES", "LinkConfig"]
 
 PHIT_BYTES = (72, 36, 24, 18, 12, 9)
-"""Widths of a wire: each carries a flit in a whole number of phits."""
+"""Widths of a wire in bytes a cycle; a flit is a whole number of phits of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinkConfig:
-    """What a link port is generated for; both ends of a link are alike.
+    """Configuration of a link port; both ends of a link are alike.
 
-    With the defaults a direction carries a flit a fabric cycle as long as a phit takes at most 53
-    cycles from one port to the other (132 ns at 400 MHz): a flit is acknowledged and its credit is
-    back before ``replay_flits`` and ``buffer_flits`` others have been sent.
+    With the defaults a direction carries a flit a fabric cycle if a phit takes at most 53 cycles
+    from one port to the other (132 ns at 400 MHz). A flit is then acknowledged, and its credit is
+    back, before ``replay_flits`` and ``buffer_flits`` other flits have been sent.
     """
 
     phit_bytes: int = 72
     """Bytes that the wire carries in a cycle, one of :data:`PHIT_BYTES`."""
 
     buffer_flits: int = 128
-    """Flits that wait at a receiver, of each virtual channel, 2 to 255: credits are counted modulo
+    """Flits of each virtual channel that a receiver can hold, 2 to 255: credits are counted modulo
     256."""
 
     replay_flits: int = 128
@@ -34,18 +34,18 @@ class LinkConfig:
     the sequence numbers."""
 
     retry_cycles: int = 256
-    """Cycles without progress after which a receiver asks again and a sender goes back: more than a
-    flit and its acknowledgement take together."""
+    """Cycles without progress before a receiver requests again and a sender goes back. It must
+    exceed the time of a flit and its acknowledgement."""
 
     keepalive_cycles: int = 64
-    """Most cycles from one flit to the next."""
+    """Maximum cycles from one flit to the next."""
 
     dead_cycles: int = 1 << 16
-    """Cycles without a right flit after which a link is dead; also from reset on, so that it is to
-    be longer than from the first port's reset to the other's."""
+    """Cycles without a correct flit after which a link is dead. They also count from reset on, so
+    they must exceed the time from the first port's reset to the other's."""
 
     dead_retries: int = 64
-    """Times in a row that a sender goes back without progress until the link is dead, 2 to 255."""
+    """Times in a row that a sender goes back without progress before the link is dead, 2 to 255."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -57,10 +57,10 @@ class LinkConfig:
         check_int("buffer_flits", self.buffer_flits, 2, 255)
         check_int("replay_flits", self.replay_flits, 4, 128, power_of_two=True)
         longest = 1 << 24
-        # A flit's way there and back.
+        # At least a flit's way there and back.
         check_int("retry_cycles", self.retry_cycles, 4 * self.phits + 16, longest)
         check_int("keepalive_cycles", self.keepalive_cycles, self.phits, longest)
-        # Some keepalives, and a retry, may be lost.
+        # A few keepalives and a retry may be lost.
         check_int("dead_cycles", self.dead_cycles, 4 * self.keepalive_cycles, longest)
         check_int("dead_retries", self.dead_retries, 2, 255)
 

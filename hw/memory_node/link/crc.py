@@ -1,4 +1,4 @@
-"""CRC-32C of what a flit carries."""
+"""CRC-32C of a flit's content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hw.memory_node.link.wire import CHECKED_BITS
 __all__ = ["FlitCrc"]
 
 _POLYNOMIAL = 0x82F63B78
-"""The polynomial 0x1EDC6F41 (Castagnoli) with the coefficient of x^31 in bit 0."""
+"""Polynomial 0x1EDC6F41 (Castagnoli) with the coefficient of x^31 in bit 0."""
 
 _WORD = 32
 
@@ -22,9 +22,9 @@ _WORD = 32
 class FlitCrc(wiring.Component):
     """CRC-32C of the 68 bytes of a cycle, two cycles later and until others come.
 
-    Each bit of a CRC is a parity of some of the bits. Each stage is at most two levels of lookup
-    tables with six inputs: the first has the parities within each of the 17 words of 32 bits, the
-    second those of all words. Each result depends on its cycle's bytes alone.
+    Each bit of a CRC is a parity of some of the input bits. Each of the two stages is at most two
+    levels of six-input lookup tables. The first computes the parities within each of the 17 words
+    of 32 bits, the second those over all words. Each result depends on its cycle's bytes alone.
 
     Members
     -------
@@ -63,9 +63,9 @@ class FlitCrc(wiring.Component):
 
 @cache
 def _parities() -> tuple[list[int], int]:
-    """For each bit of the CRC, of which bits it is the parity; and what is inverted."""
+    """Return a mask of input bits for the parity of each CRC bit, and the bits to invert."""
     masks = [0] * 32
-    # What a bit does to the CRC is what the one before the CRC does, moved on by all between.
+    # A bit has the effect of the last bit before the CRC, moved on by all bits in between.
     effect = _POLYNOMIAL
     for bit in reversed(range(CHECKED_BITS)):
         for number in range(32):

@@ -1,4 +1,4 @@
-"""Flits cut into phits and put together again."""
+"""Cutting of flits into phits, and assembly of phits into flits."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["PhitAssembler", "PhitCutter"]
 class PhitCutter(wiring.Component):
     """Puts flits on a wire, phit by phit, without a gap within a flit.
 
-    The next flit may come as many cycles after one as it has phits, or later. With one phit a flit
-    is on the wire in the cycle in which it comes, otherwise from the cycle after.
+    A flit may follow another after as many cycles as it has phits, or later. With one phit a flit
+    is on the wire in the cycle in which it comes, otherwise from the next cycle on.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class PhitCutter(wiring.Component):
 class PhitAssembler(wiring.Component):
     """Makes flits of the phits on a wire; a flit is there in the cycle after its last phit.
 
-    Phits before any that is a first, and those that are too many, are left out.
+    Phits before a first one, and those beyond a flit's last, are dropped.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A link port."""
+"""Link port."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ LINK_COUNTERS = ("sent", "sent_again", "taken", "discarded")
 
 
 class LinkPort(wiring.Component):
-    """One end of a link: flits of four virtual channels, in order within each, over a wire that
-    may lose and corrupt (docs/memory-node-spec.md, "Link layer").
+    """One end of a link: flits of four virtual channels over a wire that may lose and corrupt.
 
-    A flit that a port has taken from ``transmit`` comes out of ``receive`` of the other port once
-    and unharmed, or the link is dead. What a dead link's port has received stays to be taken, and
-    may end within a packet.
+    See docs/memory-node-spec.md, "Link layer". Flits stay in order within a virtual channel. A flit
+    that a port has taken from ``transmit`` comes out of the other port's ``receive`` once and
+    intact, or the link is dead. Flits received before a link died can still be taken; they may end
+    within a packet.
 
     Parameters
     ----------
     config
-        The link; both ends have the same.
+        Configuration of the link, the same at both ends.
 
     Members
     -------

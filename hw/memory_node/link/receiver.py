@@ -1,4 +1,4 @@
-"""The receiving half of a link port."""
+"""Receiving half of a link port."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["LinkReceiver"]
 class LinkReceiver(wiring.Component):
     """Takes flits from a wire if they are right and have their turn, and asks again for others.
 
-    A flit whose last phit is on the wire in a cycle is decided on four cycles later, and at the
-    output two cycles after that if nothing waits before it.
+    A flit is decided on four cycles after its last phit is on the wire. It is at the output two
+    cycles later if nothing waits before it.
 
     Parameters
     ----------
     config
-        The link.
+        Configuration of the link.
 
     Members
     -------
@@ -74,9 +74,9 @@ class LinkReceiver(wiring.Component):
         come, right, flit = self._check(m)
         good = come & right
 
-        # Which numbers come when: see "Retry" of docs/memory-node-spec.md. Half of them are ahead,
-        # half behind; of an empty flit the furthest is taken for one behind, and then it is the
-        # sender that goes back by itself.
+        # For the order of sequence numbers see "Retry" of docs/memory-node-spec.md. Half of them
+        # are ahead, half behind. The furthest number of an empty flit counts as behind; the sender
+        # then goes back by itself.
         expected = Signal(8)
         distance = Signal(8)
         in_turn, ahead, take, discard = (Signal() for _ in range(4))
@@ -109,7 +109,7 @@ class LinkReceiver(wiring.Component):
                 passed[channel].eq(fifo.o.valid & fifo.o.ready),
             ]
             wiring.connect(m, fifo.o, wiring.flipped(self.receive[channel]))
-            # A cycle late: what is taken out meanwhile, the other end cannot know of.
+            # A cycle late, which is safe: the sender cannot know yet what is taken out meanwhile.
             most = self._config.buffer_flits
             m.d.sync += full[channel].eq(
                 (fifo.level == most) | ((fifo.level == most - 1) & fifo.i.valid)
@@ -132,7 +132,7 @@ class LinkReceiver(wiring.Component):
         return m
 
     def _check(self, m: Any) -> tuple[Any, Any, Any]:
-        """Whether a flit has come, whether it is complete and its CRC right, and the flit."""
+        """Return whether a flit has come, whether it is complete with a right CRC, and the flit."""
         m.submodules.assembler = assembler = PhitAssembler(phit_bytes=self._config.phit_bytes)
         m.submodules.crc = crc = FlitCrc()
         wiring.connect(m, assembler.wire, wiring.flipped(self.wire))
@@ -158,25 +158,27 @@ class LinkReceiver(wiring.Component):
         return checked_valid, checked_right, checked
 
     def _asks(self, m: Any, *, wrong: Any, come: Any) -> Any:
-        """Whether the next flit is to ask for all from the expected one on."""
-        again, asked = Signal(), Signal()
+        """Return whether the next flit must request all flits from the expected one on."""
+        again, requested = Signal(), Signal(name="asked")
         waited = Signal(range(self._config.retry_cycles))
         with m.If(come):
-            m.d.sync += [asked.eq(0), again.eq(0)]
-        with m.Elif(~asked & wrong):
-            m.d.sync += [asked.eq(1), again.eq(1)]
+            m.d.sync += [requested.eq(0), again.eq(0)]
+        with m.Elif(~requested & wrong):
+            m.d.sync += [requested.eq(1), again.eq(1)]
         with m.Elif(again & self.told):
             m.d.sync += [again.eq(0), waited.eq(0)]
-        with m.Elif(asked & ~again):
+        with m.Elif(requested & ~again):
             m.d.sync += waited.eq(waited + 1)
             with m.If(waited == self._config.retry_cycles - 2):
                 m.d.sync += again.eq(1)
         return again
 
     def _credits(self, m: Any, passed: Any) -> tuple[Any, Any, Any]:
-        """The virtual channel to tell of, how many flits of it were passed on, and whether there
-        is news. Every 64th flit tells of the next channel whether there is news of it or not,
-        since the flit that told the last may be lost."""
+        """Return the virtual channel to report, its count of flits passed on, and if there is news.
+
+        Every 64th flit reports the next channel with or without news, since the flit that reported
+        it before may be lost.
+        """
         counts = data.ArrayLayout(8, CHANNELS)
         passed_on, due = Signal(counts), Signal(CHANNELS)
         last = Signal(range(CHANNELS))

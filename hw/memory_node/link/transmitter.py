@@ -1,4 +1,4 @@
-"""The sending half of a link port."""
+"""Sending half of a link port."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["LinkTransmitter"]
 _KEPT = data.StructLayout({"flit": Flit, "channel": 2})
 
 _UNSENT = 2
-"""Flits that wait for their first sending: those that have not been let in can still be overtaken
-by other virtual channels."""
+"""Flits that wait for their first sending. Flits that have not been let in yet can still be
+overtaken by other virtual channels."""
 
 
 class LinkTransmitter(wiring.Component):
     """Sends flits in order, and again until they are acknowledged.
 
-    Virtual channels that have a flit and room at the other end are served in turn, flit by flit. A
-    flit is on the wire five cycles after it was taken if nothing waits before it, with more than
-    one phit six. None is sent before the other end has been heard.
+    Virtual channels that have a flit, and room at the other end, take turns flit by flit. A flit is
+    on the wire five cycles after it was taken (six with more than one phit) if nothing waits before
+    it. No flit is sent before the other end has been heard.
 
     Parameters
     ----------
     config
-        The link.
+        Configuration of the link.
 
     Members
     -------
@@ -80,13 +80,13 @@ class LinkTransmitter(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         config = self._config
-        # Numbers of flits: the oldest that is kept, the next to be sent, the first that was never
-        # sent, the next that is let in.
+        # Sequence numbers: the oldest flit that is kept, the next to send, the first that was never
+        # sent, the next to let in.
         oldest, following, unsent, end = (
             Signal(8, name=name) for name in ("oldest", "following", "unsent", "end")
         )
-        # A flit goes through this memory also when it is sent for the first time. It is never read
-        # in the cycle of its writing.
+        # Flits go through this memory even for their first sending. It is never read in the cycle
+        # of its writing.
         m.submodules.kept = kept = Memory(
             shape=_KEPT, depth=config.replay_flits, init=[], attrs=NEVER_BOTH
         )
@@ -131,8 +131,7 @@ class LinkTransmitter(wiring.Component):
         return m
 
     def _let_in(self, m: Any, room: Any, entering: Any) -> Any:
-        """Chooses the next flit, with credit and if there is ``room``; returns whether there is
-        one."""
+        """Choose the next flit with credit, if there is ``room``; return whether there is one."""
         counts = data.ArrayLayout(8, CHANNELS)
         let_in, passed_on = Signal(counts), Signal(counts)
         requests = Signal(CHANNELS)
@@ -161,7 +160,7 @@ class LinkTransmitter(wiring.Component):
         return entered
 
     def _hear(self, m: Any, oldest: Any, following: Any, unsent: Any) -> None:
-        """Frees what is acknowledged, and goes back."""
+        """Free the flits that are acknowledged, and go back if needed."""
         config, report = self._config, self.heard.report
         unconfirmed, confirmed = Signal(8), Signal(8)
         waited = Signal(range(config.retry_cycles))
@@ -170,7 +169,7 @@ class LinkTransmitter(wiring.Component):
         m.d.comb += [
             unconfirmed.eq(unsent - oldest),
             confirmed.eq(report.acknowledge - oldest),
-            # What was never sent cannot be acknowledged: this is not about our flits.
+            # An acknowledgement of a flit that was never sent is invalid and is ignored.
             usable.eq(self.heard.valid & (confirmed <= unconfirmed)),
             progress.eq(usable & (confirmed != 0)),
             self.gave_up.eq(failures == config.dead_retries),
@@ -178,7 +177,7 @@ class LinkTransmitter(wiring.Component):
         m.d.sync += waited.eq(waited + 1)
         with m.If(usable):
             m.d.sync += oldest.eq(report.acknowledge)
-            # Those that are sent again may have come the first time.
+            # Flits that are sent again may have arrived the first time.
             with m.If(report.retry | (confirmed > (following - oldest)[:8])):
                 m.d.sync += following.eq(report.acknowledge)
             m.d.comb += went_back.eq(report.retry & (confirmed != unconfirmed))
@@ -191,8 +190,10 @@ class LinkTransmitter(wiring.Component):
             m.d.sync += [waited.eq(0), failures.eq(Mux(progress, 0, failures) + 1)]
 
     def _send(self, m: Any, start: Any, fill: Any, sequence: Any, kept: Any) -> None:
-        """Makes a flit of what was chosen in this cycle and of what the memory gives in the next,
-        and puts it on the wire."""
+        """Build a flit and put it on the wire.
+
+        It joins the choice of this cycle with the data that the memory gives in the next.
+        """
         chosen_valid, made_valid = Signal(), Signal()
         chosen, made = (Signal(WireFlit, name=name, reset_less=True) for name in ("chosen", "made"))
         m.d.sync += [

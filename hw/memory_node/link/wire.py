@@ -1,4 +1,4 @@
-"""What goes over the wire: the layout of a flit, and the signals of a direction."""
+"""Wire of a link: the layout of a flit, and the signals of a direction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hw.logic.line import LINE_BYTES
 __all__ = ["CHECKED_BITS", "FLIT_BYTES", "Heard", "Report", "WireFlit", "WireSignature"]
 
 Report = data.StructLayout({"acknowledge": 8, "retry": 1, "credits": 8, "credit_channel": 2})
-"""What each flit tells of the other direction."""
+"""Report about the other direction that each flit carries."""
 
 WireFlit = data.StructLayout(
     {
@@ -24,14 +24,14 @@ WireFlit = data.StructLayout(
         "crc": 32,
     }
 )
-"""A flit on the wire."""
+"""Flit on the wire."""
 
 FLIT_BYTES = WireFlit.size // 8
 CHECKED_BITS = WireFlit["crc"].offset
-"""Bits of a flit before the CRC, which is over these."""
+"""Bits of a flit that its CRC covers; the CRC follows them."""
 
 Heard = data.StructLayout({"valid": 1, "report": Report})
-"""What a right flit told that came a few cycles ago."""
+"""Report of a correct flit, a few cycles after it came."""
 
 
 class WireSignature(wiring.Signature):

@@ -1,0 +1,1 @@
+"""Registers of a memory node."""

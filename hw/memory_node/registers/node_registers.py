@@ -1,4 +1,4 @@
-"""The registers of a memory-node on AXI4-Lite, and its counters."""
+"""Registers of a memory-node on AXI4-Lite, and its counters."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PART_BYTES = 128
 
 
 def node_text(config: MemoryNodeConfig) -> str:
-    """The description of a node's registers in SystemRDL; its top is ``registers``."""
+    """Return the description of a node's registers in SystemRDL; its top is ``registers``."""
     return f"""{MEMORY_NODE_RDL.read_text()}
 addrmap registers {{
     name = "Registers";
@@ -121,7 +121,7 @@ class NodeRegisters(wiring.Component):
             for status in Status:
                 if status is not Status.OK:
                     count = getattr(bank, f"group_{index}_refused_{status.name.lower()}_count")
-                    _count(m, count, Cat(each.refused[status] for each in events))
+                    _count(m, count, Cat(link_events.refused[status] for link_events in events))
         for index, events in enumerate(self.events):
             for name, event in (
                 ("requests", events.request),
@@ -139,7 +139,7 @@ class NodeRegisters(wiring.Component):
 
 
 def _count(m: Any, register: Any, events: Any) -> None:
-    """``register`` is how many of ``events`` there were."""
+    """Drive ``register`` with a count of ``events``."""
     total = Signal.like(register)
     m.d.comb += register.eq(total)
     m.d.sync += total.eq(total + sum(events[bit] for bit in range(len(events))))

@@ -1,0 +1,1 @@
+"""Ring that connects memory nodes."""

@@ -1,4 +1,4 @@
-"""Takes answers to another link where theirs has died."""
+"""Detour that takes answers to another link when theirs has died."""
 
 from __future__ import annotations
 

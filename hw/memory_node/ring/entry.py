@@ -1,4 +1,4 @@
-"""Where packets come in from a link."""
+"""Entry of packets from a link."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _QUIET_CYCLES = 8
 class LinkEntry(wiring.Component):
     """Tells packets for this node from those that pass through.
 
-    Flits of no packet are dropped. What a link that died has left unfinished is ended with an empty
-    flit, so that nobody waits for the rest.
+    Flits without a packet are dropped. A packet left unfinished by a dead link is ended with an
+    empty flit, so that nothing waits for the rest.
 
     Parameters
     ----------
     through
-        Whether anything passes; otherwise all is for this node.
+        Let packets for other nodes pass; otherwise all packets are for this node.
 
     Members
     -------
@@ -93,7 +93,7 @@ class LinkEntry(wiring.Component):
             m.d.comb += [flit.eq(0), flit.tail.eq(1)]
         with m.If(valid & ready):
             m.d.sync += [inside.eq(~flit.tail), passes_on.eq(passes), ended.eq(0)]
-        # What the link had received before it died may still be on its way here.
+        # Flits that the link received before it died may still be on their way here.
         with m.If(~self.dead | i.valid):
             m.d.sync += quiet.eq(0)
         with m.Elif(quiet != _QUIET_CYCLES - 1):

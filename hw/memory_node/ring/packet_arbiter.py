@@ -1,4 +1,4 @@
-"""Several streams of packets into one."""
+"""Arbiter that merges several streams of packets."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ class PacketArbiter(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        valid = Cat(each.valid for each in self.i)
+        valid = Cat(packets.valid for packets in self.i)
         inside = Signal()
         owner = Signal(range(len(self.i)))
         source = Signal.like(owner)
-        # Nobody else gets in between once a flit has been offered.
+        # Once a flit has been offered, no other input may come in between.
         starts = valid.any() & ~inside
         turn = round_robin(m, valid, advance=starts)
         ends = self.o.valid & self.o.ready & self.o.payload.tail
         m.d.comb += [
             source.eq(Mux(inside, owner, turn)),
             self.o.valid.eq(valid.bit_select(source, 1)),
-            self.o.payload.eq(data.View(Flit, Array(Cat(each.payload) for each in self.i)[source])),
+            self.o.payload.eq(
+                data.View(Flit, Array(Cat(packets.payload) for packets in self.i)[source])
+            ),
         ]
-        for number, each in enumerate(self.i):
-            m.d.comb += each.ready.eq(self.o.ready & (source == number))
+        for number, packets in enumerate(self.i):
+            m.d.comb += packets.ready.eq(self.o.ready & (source == number))
         with m.If(starts):
             m.d.sync += [owner.eq(turn), inside.eq(~ends)]
         with m.Elif(ends):

@@ -1,4 +1,4 @@
-"""A stop of a ring: two links, what passes from one to the other, and what begins or ends here."""
+"""Stop of a ring: two links, packets from one to the other, and the node's own packets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ANSWER_CHANNEL = 2
 class RingStop(wiring.Component):
     """Packets for others go on to the next stop, by virtual channel and in order.
 
-    Those that pass and the node's own take turns, packet by packet: neither then waits for ever,
-    and a node in the middle of a busy ring gets half of what goes out.
+    Passing packets and the node's own take turns, packet by packet. Neither waits for ever, and a
+    node in the middle of a busy ring gets half of the output.
 
     Parameters
     ----------
     sides
-        2, or 1 for a link that is no part of a ring.
+        Number of sides: 2, or 1 for a link outside a ring.
 
     Members
     -------
@@ -84,7 +84,7 @@ class RingStop(wiring.Component):
 
     def _exit(self, m: Any, side: int, channel: int, entries: list[Any]) -> None:
         sources: list[tuple[Any, Any]] = []
-        """Streams, and whether what they have leaves in this channel."""
+        """Streams, each with a flag that its packets leave in this channel."""
         if self._sides == 2:
             passing = entries[1 - side].passing
             if channel % 2:
