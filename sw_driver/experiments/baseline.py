@@ -63,13 +63,8 @@ def report(
     config: ModuleConfig | None = None,
     watch: Watch = Watch(),
 ) -> Report:
-    """Return Adam's speed on this machine's CPU, beside a module's and the paper's.
-
-    Parameters
-    ----------
-    threads: of PyTorch, beside one; None for the cores.
-    module: what :func:`measure_module` returned, of ``config``.
-    """
+    """Return Adam's speed on this machine's CPU, beside the paper's and that of ``module``, which
+    :func:`measure_module` returned, of ``config``; ``threads`` of PyTorch, None for the cores."""
     watch.say("measuring the CPU")
     cpu = measure_cpu(parameters, repetitions=repetitions, threads=threads or cores())
     paper = {"cpu": PAPER_CPU_MPARAMS_PER_S, "module": PAPER_MPARAMS_PER_S}

@@ -33,20 +33,12 @@ def report(
     resources: bool = False,
     watch: Watch = Watch(),
 ) -> Report:
-    """Return the update rules with traffic and predicted throughput.
+    """Return the update rules with traffic and predicted throughput at ``count`` parameters.
 
-    Parameters
-    ----------
-    names: of rules, which are shown with their constants; if there are none, all that a kernel of
-        the configuration can have.
-    settings: of the module.
-    count: parameters of each channel.
-    resources: whether units and kernel are synthesized.
-
-    Raises
-    ------
-    ValueError: for an unknown rule, or a module that there cannot be.
-    RuntimeError: if a rule cannot be measured or synthesized.
+    Rules with ``names`` are shown with their constants; without, all that a kernel of the module
+    with these ``settings`` can have. ``resources``: units and kernel are synthesized. Raises
+    ``ValueError`` for an unknown rule or an impossible module, and ``RuntimeError`` if a rule
+    cannot be measured.
     """
     for name in names:
         check_rule("the rule", name)
@@ -59,7 +51,9 @@ def report(
     for name in watch.track(points, "measuring"):
         rows.append(_row(rule(name), points[name]))
         if resources:
-            rows[-1]["resources"] = _unit_resources(rule(name), config)
+            unit = RuleUnit(rule(name), format=config.kernel.format)
+            text = to_verilog(unit, unit.module_name)
+            rows[-1]["resources"] = design_resources(text, top=unit.module_name)
     results: dict[str, Any] = {"rules": rows}
     notes = []
     if resources:
@@ -104,11 +98,6 @@ def _row(rule: UpdateRule, point: Point) -> dict[str, Any]:
         "latency_fabric_cycles": rule.latency,
         **{name: figures[name] for name in _FIGURES},
     }
-
-
-def _unit_resources(rule: UpdateRule, config: ModuleConfig) -> dict[str, int]:
-    unit = RuleUnit(rule, format=config.kernel.format)
-    return design_resources(to_verilog(unit, unit.module_name), top=unit.module_name)
 
 
 def _table(rows: Sequence[Row], config: ModuleConfig, count: int, *, resources: bool) -> Table:

@@ -240,21 +240,12 @@ def pim_values(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def report(preset: str | None = None, entries: Iterable[str] = ()) -> Report:
-    """Return the names of all configurations, or one with changes, as a TOML file.
-
-    Parameters
-    ----------
-    preset: of the module or of the PIM, or a file.
-    entries: changes, as :func:`read_settings` takes them.
-
-    Raises
-    ------
-    ValueError: for a configuration that there cannot be.
-    """
+    """Return the names of all configurations, or one as a TOML file, with changes as
+    :func:`read_settings` takes them. Raises ``ValueError`` for one that there cannot be."""
     if preset is None:
         known = {"module": MODULE_PRESETS, "pim": PIM_PRESETS, "memory-node": MEMORY_NODE_PRESETS}
-        parts = [f"{name}: {', '.join(presets)}" for name, presets in known.items()]
-        return Report(results={name: list(presets) for name, presets in known.items()}, parts=parts)
+        names = {name: list(presets) for name, presets in known.items()}
+        return Report(results=names, parts=[f"{k}: {', '.join(names[k])}" for k in names])
     # `tiny` is one of each; the module's is meant.
     pim = preset in PIM_PRESETS and preset not in MODULE_PRESETS
     keys = PIM_KEYS if pim else MODULE_KEYS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from hw.float.operator import FloatOperator
 from hw.float.sqrt import FloatSqrt
 from hw.verilog.generate import DESIGNS, Machines, generate
 from hw.verilog.writer import Port, ports_of, to_verilog
-from sw_driver.files import write_whole
+from sw_driver.files import replacing, write_whole
 from sw_driver.fpga.placement import DEFAULT_MHZ, DEVICE, ECP5_RESOURCES, find_nextpnr, place
 from sw_driver.fpga.synthesis import RESOURCES, design_cost, find_yosys
 from sw_driver.numbers import check_name
@@ -71,19 +70,10 @@ def report(
     folder: Path | None = None,
     watch: Watch = Watch(),
 ) -> Report:
-    """Return what designs cost, made for ``machines``.
+    """Return the :func:`cost` of designs, made for ``machines``.
 
-    Parameters
-    ----------
-    names: of designs, by default FP32's operators and Adam's unit; to ``explore`` of operations.
-    seeds: how often each is placed and routed, for a clock of ``asked_mhz``.
-    explore: operators of every depth in place of designs.
-    folder: for ``cost.json`` and, of what is explored and placed, ``depths.svg``.
-
-    Raises
-    ------
-    InvalidArgumentError: for an unknown name.
-    BuildError: if a tool is missing or fails.
+    ``names`` are those of designs or, to ``explore``, of operations, which are made in every depth.
+    ``folder``: for ``cost.json`` and, of what is explored and placed, ``depths.svg``.
     """
     known, what = (OPERATORS, "operation") if explore else (DESIGNS, "design")
     names = names or ([*OPERATORS] if explore else _DEFAULT)
@@ -109,10 +99,9 @@ def report(
         files.append(folder / "cost.json")
         write_whole(files[-1], json.dumps(rows, indent=2) + "\n")
         if explore and seeds:
-            buffer = io.StringIO()
-            draw_depths(rows).savefig(buffer, format="svg", metadata={"Date": None})
             files.append(folder / "depths.svg")
-            write_whole(files[-1], buffer.getvalue())
+            with replacing(files[-1]) as part:
+                draw_depths(rows).savefig(part, format="svg", metadata={"Date": None})
     return Report(
         results=rows,
         parts=[_table(rows, explored=explore)],

@@ -32,20 +32,11 @@ def report(
     is_package: bool = False,
     watch: Watch = Watch(),
 ) -> Report:
-    """Write designs, made for ``machines``, into ``folder``; return the files.
+    """Write designs, made for ``machines``, into ``folder``; with ``resources`` synthesize them.
 
-    Parameters
-    ----------
-    own_name: of the module of a single design; None is the usual one.
-    src: whether wires say from where in the source they come.
-    resources: whether each is synthesized, too.
-    is_package: whether the one design gets all that takes it to a board.
-
-    Raises
-    ------
-    BuildError: if a tool is missing or fails.
-    FileExistsError, ImportError, ValueError: those of
-        :func:`~sw_driver.fpga.package.write_package`.
+    ``own_name`` and ``src`` are those of :func:`~hw.verilog.generate.generate`. With ``is_package``
+    the one design is written by :func:`~sw_driver.fpga.package.write_package`, and what that raises
+    is raised.
     """
     # Of the components that are one module, all but the first are made for their ports alone.
     warnings.simplefilter("ignore", UnusedElaboratable)

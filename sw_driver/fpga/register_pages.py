@@ -127,16 +127,8 @@ def report(
     narrow: bool = False,
     name: str | None = None,
 ) -> Report:
-    """Write page and headers into ``folder``; return which.
-
-    Raises what :func:`register_document` does, and ``ValueError`` for bad rules or a bad name.
-
-    Parameters
-    ----------
-    rules: of the kernel; None are the paper's.
-    narrow: whether the kernel has narrow formats.
-    name: that the headers and what is in them begin with; None is the usual one.
-    """
+    """Write page and headers into ``folder``, by default of the paper's rules and with the usual
+    ``name``. Raises what :func:`register_document` does, and ``ValueError`` for bad arguments."""
     config = KernelConfig(rules=rules or PAPER_RULES, narrow=narrow)
     if name is not None:
         check_module_name(name)

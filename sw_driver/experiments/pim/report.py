@@ -44,18 +44,9 @@ def report(
 ) -> Report:
     """Run a pass of layers side by side; return what it cost, by layer and by bank.
 
-    The report is not good if a result is not the golden model's.
-
-    Parameters
-    ----------
-    layers, pass_name, config: see :func:`~sw_driver.experiments.pim.measure.place_jobs`.
-    seed: of the values.
-    how: ``backend``, ``dram_trace`` and ``watch``, and options of
-        :func:`~sw_driver.pim.lowering.lower`.
-
-    Raises
-    ------
-    InvalidArgumentError, OutOfMemoryError, ValueError: for what cannot be run.
+    The report is not good if a result is not the golden model's. ``how``: ``backend``,
+    ``dram_trace``, ``watch`` and options of :func:`~sw_driver.pim.lowering.lower`; else as
+    :func:`~sw_driver.experiments.pim.measure.place_jobs`.
     """
     stack, figures = _measured(layers, pass_name, config, seed=seed, **how)
     grid = _bank_map(figures)
