@@ -60,7 +60,8 @@ class PimConfig:
 
     buffer_bytes: int = 65536
     """Bytes of a bank's operand buffers, both halves together: a power of two from 8 KiB to 1 MiB.
-    Half of it is the first operand's, a quarter each the second's and the third's."""
+    Half of it is the first operand's, a quarter the second's; the rest is there if a bank has more
+    than eight lanes, for the second's of these."""
 
     state_words: int = 512
     """Intermediate sums that each lane keeps: a power of two from 64 to 4096."""
@@ -154,7 +155,7 @@ class PimConfig:
 
     @property
     def second_words(self) -> int:
-        """Elements of the second, and of the third operand, in one half of a bank's buffer."""
+        """Elements of the second operand that eight lanes have in one half of it."""
         return self.buffer_bytes // 32
 
     @property

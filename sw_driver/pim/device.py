@@ -745,7 +745,7 @@ class Pim:
         )
 
     def _offer(self, work: Work) -> Steps:
-        for tensor in (work.a, work.b, work.c, work.result):
+        for tensor in (work.a, work.b, work.result):
             if tensor.buffer is not None:
                 tensor.buffer.check()
         work.encode()  # or it is refused, before anything is made of its sizes

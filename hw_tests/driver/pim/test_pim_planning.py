@@ -121,7 +121,7 @@ def test_units_of_a_convolution_are_limited_and_not_rounded() -> None:
     ("opcode", "group", "most"),
     [
         *((Opcode.ADD, 1, 30), (Opcode.MUL, 1, 30)),
-        *((Opcode.MULADD, 2, 60), (Opcode.SCALEADD, 2, 60)),
+        (Opcode.SCALEADD, 2, 60),
         *(
             (Opcode.SUM, 1, 210),
             (Opcode.DOT, 2, 420),
