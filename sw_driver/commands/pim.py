@@ -119,9 +119,6 @@ class Options(MachineOptions, OutputOptions):
     """samples, inputs, outputs"""
     pass_name: Annotated[Pass | None, Parameter(name="--pass")] = None
     """default: forward; of a fully connected layer backward-filter is the weights'"""
-    whole_groups: bool = False
-    """give a work units in whole groups only, as the paper does: of 444 units a filter of 11 x 11
-    takes 241 (default: all that there are)"""
     seed: Annotated[int, integer(0, 2**63 - 1)] = 1
     """of all that is random"""
     validate: Annotated[int | None, integer(1, 10_000)] = None
@@ -242,11 +239,11 @@ def _train(options: Options, progress: Console) -> int:
     from sw_driver.pim.device import Pim
 
     alone = "validate", *_OWN_SIZES, "network", "layer", "images", "most_products", "pass_name"
-    others = options.pairs, options.whole_groups, options.seed != Options.seed
+    others = options.pairs, options.seed != Options.seed
     if any(others) or any(getattr(options, name) is not None for name in alone):
         raise Refusal(
             "--train has a network of its own, and nothing random: leave layers, --pairs, "
-            "--validate, --whole-groups and --seed out"
+            "--validate and --seed out"
         )
     if options.backend not in (None, "rtl"):
         raise Refusal(
@@ -441,12 +438,7 @@ def _run_jobs(
     from sw_driver.pim.backends import open_pim
     from sw_driver.pim.device import Pim
 
-    config, jobs = place_jobs(
-        layers,
-        pass_name,
-        _configured(options),
-        whole_groups=options.whole_groups,
-    )
+    config, jobs = place_jobs(layers, pass_name, _configured(options))
     transport = open_pim(
         options.backend or "golden",
         config,
@@ -554,8 +546,6 @@ def _validate(options: Options, runs: int, progress: Console) -> int:
     for name, option in (own | {"pass_name": "pass"}).items():
         if getattr(options, name) is not None:
             raise Refusal(f"--validate has layers and passes of its own: leave --{option} out")
-    if options.whole_groups:
-        raise Refusal("--validate offers all units, --whole-groups does not: give either")
     with _reported():
         config = _configured(options)
         config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))

@@ -21,8 +21,8 @@ from hw.dram.timing import DramTiming
 from hw.kernel.config import SUBNORMALS
 from hw.logic.clocking import CLOCKINGS
 from hw.narrow.formats import MIXTURES
-from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig, ThermalWeights
 from hw.pim.config import OPTIONS as PIM_OPTIONS
+from hw.pim.config import PIM_PRESETS, PimConfig, ThermalWeights
 from hw.pim.config import configure as configure_pim
 from hw.rules import MISTAKES, RULES
 
@@ -85,7 +85,6 @@ PIM_KEYS = _keys(
     PIM_OPTIONS,
     _PIM,
     preset=PIM_PRESETS,
-    counting=COUNTINGS,
     clocking=CLOCKINGS,
 )
 """The keys of a PIM's configuration."""

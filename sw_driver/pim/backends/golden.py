@@ -239,7 +239,6 @@ class GoldenPim(PimTransport):
                     "rows": config.rows,
                     "columns": config.columns,
                     "works": config.works,
-                    "counting": int(config.counting == "pairs"),
                     "units": config.units,
                     "rings": config.rings,
                 }
