@@ -43,8 +43,6 @@ def compute(work: Descriptor, memory: NDArray[np.uint8]) -> Floats:
                 result = operands["a"] + operands["b"]
             case Opcode.MUL:
                 result = operands["a"] * operands["b"]
-            case Opcode.MULADD:
-                result = operands["a"] * operands["b"] + operands["c"]
             case Opcode.SCALEADD:
                 alpha = np.array(work.alpha_bits, np.uint32).view(np.float32)
                 result = alpha * operands["a"] + operands["b"]

@@ -14,6 +14,7 @@ __all__ = [
     "ELEMENTWISE",
     "ELEMENT_BYTES",
     "FORMS",
+    "RESERVED_WORDS",
     "Cause",
     "Descriptor",
     "Form",
@@ -34,7 +35,6 @@ class Opcode(IntEnum):
 
     ADD = 0x01
     MUL = 0x02
-    MULADD = 0x03
     SCALEADD = 0x04
     SUM = 0x10
     DOT = 0x11
@@ -71,12 +71,11 @@ class Form(NamedTuple):
 
 _GRID = ("rows", "columns")
 _SUMS = ("images", "rows", "columns", "length")
-ELEMENTWISE = (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD)
+ELEMENTWISE = (Opcode.ADD, Opcode.MUL, Opcode.SCALEADD)
 
 FORMS = {
     Opcode.ADD: Form({"a": _GRID, "b": _GRID, "result": _GRID}, _GRID),
     Opcode.MUL: Form({"a": _GRID, "b": _GRID, "result": _GRID}, _GRID),
-    Opcode.MULADD: Form({"a": _GRID, "b": _GRID, "c": _GRID, "result": _GRID}, _GRID),
     Opcode.SCALEADD: Form({"a": _GRID, "b": _GRID, "result": _GRID}, _GRID, alpha=True),
     Opcode.SUM: Form({"a": _SUMS, "result": _SUMS[:-1]}, _SUMS),
     Opcode.DOT: Form({"a": _SUMS, "b": _SUMS, "result": _SUMS[:-1]}, _SUMS),
@@ -109,9 +108,10 @@ _SIZES = (
     *("images", "filters", "channels", "height", "width", "filter_height", "filter_width"),
     *("stride", "dilation", "pad_top", "pad_left"),
 )
-_TENSORS = ("a", "b", "c", "result")
-_WORDS = struct.Struct("<4I4Q14I4B2H4I16i")
-_RESERVED_WORDS = 4
+_TENSORS = ("a", "b", "result")
+_WORDS = struct.Struct("<4I2Q8xQ14I4B2H16x8i16x4i")
+RESERVED_WORDS = (8, 9, *range(28, 32), *range(40, 44))
+"""Words that no opcode uses, and which are zero."""
 
 DESCRIPTOR_BYTES = _WORDS.size
 
@@ -183,7 +183,6 @@ class Descriptor:
     """Units to work on, if the choice is the pool's; fewer if no more are idle."""
     a: Tensor = field(default_factory=Tensor)
     b: Tensor = field(default_factory=Tensor)
-    c: Tensor = field(default_factory=Tensor)
     result: Tensor = field(default_factory=Tensor)
     rows: int = 0
     columns: int = 0
@@ -246,7 +245,6 @@ class Descriptor:
             *(tensor.address_bytes for tensor in tensors),
             *(getattr(self, size) for size in _SIZES),
             *self.plan,
-            *[0] * _RESERVED_WORDS,
             *(stride for tensor in tensors for stride in tensor.strides),
         )
 
@@ -256,11 +254,11 @@ class Descriptor:
 
         Raises ``ValueError`` if a reserved word is not zero.
         """
-        words = _WORDS.unpack(data)
-        fields, strides = words[8 : -INDICES * len(_TENSORS)], words[-INDICES * len(_TENSORS) :]
-        sizes, plan = fields[: len(_SIZES)], fields[len(_SIZES) : -_RESERVED_WORDS]
-        if any(fields[-_RESERVED_WORDS:]):
+        if any(any(data[4 * word : 4 * word + 4]) for word in RESERVED_WORDS):
             raise ValueError("a reserved word is not zero")
+        words = _WORDS.unpack(data)
+        fields, strides = words[7 : -INDICES * len(_TENSORS)], words[-INDICES * len(_TENSORS) :]
+        sizes, plan = fields[: len(_SIZES)], fields[len(_SIZES) :]
         tensors = {
             name: Tensor(
                 address_bytes=words[4 + place],

@@ -32,7 +32,7 @@ def account(work: Descriptor) -> Account:
             operations = 0, results
         case Opcode.MUL:
             operations = results, 0
-        case Opcode.MULADD | Opcode.SCALEADD:
+        case Opcode.SCALEADD:
             operations = results, results
         case Opcode.SUM:
             operations = 0, results * (work.length - 1)

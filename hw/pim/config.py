@@ -12,7 +12,6 @@ from hw.pim.placement import Placement, ThermalWeights, place
 
 __all__ = [
     "BEAT_BYTES",
-    "COUNTINGS",
     "OPTIONS",
     "PIM_PRESETS",
     "STRIPE_BYTES",
@@ -27,9 +26,6 @@ STRIPE_BYTES = 512
 """Consecutive bytes of the striped memory that are in one bank: a row in each of two layers, see
 :attr:`~hw.pim.vault.geometry.VaultGeometry.address_layout`."""
 
-COUNTINGS = ("units", "pairs")
-"""What ``total`` counts: multipliers and adders together, or pairs of one of each."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class PimConfig:
@@ -42,11 +38,8 @@ class PimConfig:
     """Columns of the grid, 1 to 8; together at most 32 banks."""
 
     total: int = 444
-    """Units, or pairs of them, in all banks."""
-
-    counting: str = "units"
-    """What ``total`` counts. ``units``: multipliers and adders together, so that the 121 + 120 of
-    an 11 x 11 filter are 54 % of 444 (paper, III-C). ``pairs``: ``total`` of each (paper, IV-D)."""
+    """Multipliers and adders in all banks, so that the 121 + 120 of an 11 x 11 filter are 54 % of
+    444 (paper, III-C). Twice as many are 444 of each (paper, IV-D)."""
 
     weights: ThermalWeights = field(default_factory=ThermalWeights)
     """Shares of the units that banks in corners, at edges and inside get."""
@@ -60,7 +53,8 @@ class PimConfig:
 
     buffer_bytes: int = 65536
     """Bytes of a bank's operand buffers, both halves together: a power of two from 8 KiB to 1 MiB.
-    Half of it is the first operand's, a quarter each the second's and the third's."""
+    Half of it is the first operand's, a quarter the second's; the rest is there if a bank has more
+    than eight lanes, for the second's of these."""
 
     state_words: int = 512
     """Intermediate sums that each lane keeps: a power of two from 64 to 4096."""
@@ -78,7 +72,8 @@ class PimConfig:
     """Bytes of each core's memory for code, data and stack: a power of two from 8 KiB to 1 MiB."""
 
     core_clock_ratio: int = 1
-    """How many times as fast as the pool's clock the cores' is, 1 to 8. Above 1 it has an input."""
+    """How many times as fast as the pool's clock the cores' is: 1, 2 or 4. Above 1 it has an
+    input."""
 
     clocking: str = "gated"
     """How the banks' lanes are clocked, one of :data:`hw.logic.clocking.CLOCKINGS`; results and
@@ -93,8 +88,6 @@ class PimConfig:
                 f"the registers have a bit for each of 32"
             )
         check_int("total", self.total, 1, 1024)
-        if self.counting not in COUNTINGS:
-            raise ValueError(f"counting must be one of {COUNTINGS}, got {self.counting!r}")
         if not isinstance(self.weights, ThermalWeights):
             raise ValueError(f"weights must be ThermalWeights, got {self.weights!r}")
         if not isinstance(self.clock_mhz, int | float) or not 0 < self.clock_mhz <= 10_000:
@@ -110,7 +103,7 @@ class PimConfig:
                 f"rings must be more than cores, {self.cores}, got {self.rings}: the host has one"
             )
         check_int("scratchpad_bytes", self.scratchpad_bytes, 1 << 13, 1 << 20, power_of_two=True)
-        check_int("core_clock_ratio", self.core_clock_ratio, 1, 8)
+        check_int("core_clock_ratio", self.core_clock_ratio, 1, 4, power_of_two=True)
         check_types(self)  # True is no number
         check_clocking(self.clocking)
         _ = self.placement  # which refuses what cannot be placed
@@ -122,7 +115,6 @@ class PimConfig:
             rows=self.rows,
             columns=self.columns,
             total=self.total,
-            pairs=self.counting == "pairs",
             weights=self.weights,
         )
 
@@ -154,7 +146,7 @@ class PimConfig:
 
     @property
     def second_words(self) -> int:
-        """Elements of the second, and of the third operand, in one half of a bank's buffer."""
+        """Elements of the second operand that eight lanes have in one half of it."""
         return self.buffer_bytes // 32
 
     @property
@@ -208,7 +200,7 @@ class PimConfig:
 
 PIM_PRESETS = {
     "paper": PimConfig(),
-    "pairs": PimConfig(counting="pairs"),
+    "pairs": PimConfig(total=888),
     "tiny": PimConfig(
         rows=2,
         columns=3,

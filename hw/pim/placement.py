@@ -57,16 +57,14 @@ class Placement:
         return tuple(map(sum, zip(self.multipliers, self.adders, strict=True)))
 
 
-def place(
-    *, rows: int, columns: int, total: int, pairs: bool, weights: ThermalWeights
-) -> Placement:
-    """Places ``total`` units, or pairs of a multiplier and an adder, on a grid of banks.
+def place(*, rows: int, columns: int, total: int, weights: ThermalWeights) -> Placement:
+    """Places ``total`` units, multipliers and adders, on a grid of banks.
 
     A bank's part is in proportion to its weight, rounded down; what then is left goes one by one
-    to the banks that lost most by it, among equals to the lower number. Without ``pairs``, half of
-    a bank's units are multipliers; of the banks with an odd number the first has one multiplier
-    more, the second one adder more, and so on, so that the whole has as many of each (one more
-    multiplier if ``total`` is odd).
+    to the banks that lost most by it, among equals to the lower number. Half of a bank's units are
+    multipliers; of the banks with an odd number the first has one multiplier more, the second one
+    adder more, and so on, so that the whole has as many of each (one more multiplier if ``total``
+    is odd).
 
     Raises ``ValueError`` if a bank would remain without a multiplier or an adder, or get more than
     :data:`MAX_LANES` of one of them.
@@ -77,22 +75,18 @@ def place(
         for column in range(columns)
     ]
     parts = _apportion(total, shares)
-    least = 1 if pairs else 2
-    if min(parts) < least:
+    if min(parts) < 2:
         raise ValueError(
             f"total must leave each of {rows} x {columns} banks a multiplier and an adder, but "
-            f"{total} leave{'s' * (total == 1)} {min(parts)} "
-            f"{'pairs' if pairs else 'units'} to one; place more or weigh them less unevenly"
+            f"{total} leave{'s' * (total == 1)} {min(parts)} units to one; place more or weigh "
+            "them less unevenly"
         )
-    most = MAX_LANES if pairs else 2 * MAX_LANES
-    if max(parts) > most:
+    if max(parts) > 2 * MAX_LANES:
         raise ValueError(
             f"total must give no bank more than {MAX_LANES} multipliers and {MAX_LANES} adders, "
-            f"but {total} bring {max(parts)} {'pairs' if pairs else 'units'} to one of {rows} x "
-            f"{columns} banks; place fewer, take more banks or weigh them less unevenly"
+            f"but {total} bring {max(parts)} units to one of {rows} x {columns} banks; place "
+            "fewer, take more banks or weigh them less unevenly"
         )
-    if pairs:
-        return Placement(multipliers=parts, adders=parts)
     multipliers, extra = [], 1
     for part in parts:
         multipliers.append((part + extra) // 2)

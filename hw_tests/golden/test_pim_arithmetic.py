@@ -97,7 +97,6 @@ def expected(w: Descriptor, memory: NDArray[np.uint8]) -> Iterator[tuple[int, An
     values: dict[int, Any] = {
         0x01: lambda i, j: at(w.a, i, j) + at(w.b, i, j),
         0x02: lambda i, j: at(w.a, i, j) * at(w.b, i, j),
-        0x03: lambda i, j: at(w.a, i, j) * at(w.b, i, j) + at(w.c, i, j),
         0x04: lambda i, j: alpha * at(w.a, i, j) + at(w.b, i, j),
         0x10: lambda n, i, j: streamed_tree([at(w.a, n, i, j, t) for t in k]),
         0x11: lambda n, i, j: streamed_tree([at(w.a, n, i, j, t) * at(w.b, n, i, j, t) for t in k]),
@@ -169,9 +168,7 @@ def random_work(rng: np.random.Generator, opcode: Opcode) -> Descriptor:
     layout = Layout(rng)
     grid: dict[str, Any] = {"opcode": opcode, "units": 8, "rows": rows, "columns": columns}
     match opcode:
-        case Opcode.ADD | Opcode.MUL | Opcode.MULADD | Opcode.SCALEADD:
-            if opcode == Opcode.MULADD:
-                grid["c"] = layout.tensor(rows, columns)
+        case Opcode.ADD | Opcode.MUL | Opcode.SCALEADD:
             if opcode == Opcode.SCALEADD:
                 grid["alpha_bits"] = bits(rng.standard_normal())
             a, b = layout.tensor(rows, columns), layout.tensor(rows, columns)
@@ -300,7 +297,6 @@ def test_works_by_hand() -> None:
     operands: dict[str, list[float]] = {"a": [1, 2], "b": [3, 5]}
     assert by_hand(Opcode.ADD, operands, **row) == [4, 7]
     assert by_hand(Opcode.MUL, operands, **row) == [3, 10]
-    assert by_hand(Opcode.MULADD, {**operands, "c": [0.5, 1]}, c_strides=(0, 1), **row) == [3.5, 11]
     assert by_hand(Opcode.SCALEADD, operands, alpha_bits=0xC0000000, **row) == [1, 1]
     lines = {"a_strides": (0, 3, 0, 1), "images": 1, "rows": 2, "columns": 1, "length": 3}
     assert by_hand(Opcode.SUM, {"a": [1, 2, 3, 4, 5, 6]}, **lines) == [6, 15]
@@ -334,8 +330,10 @@ def test_sums_over_the_last_of_four_indices() -> None:
 def test_multiply_add_rounds_twice() -> None:
     # (1 + 2^-23)^2 = 1 + 2^-22 + 2^-46, which rounds to 1 + 2^-22: fused, 2^-46 would remain.
     x = 1 + 2**-23
-    row = {"a_strides": (0, 1), "b_strides": (0, 1), "c_strides": (0, 1), "rows": 1, "columns": 1}
-    assert by_hand(Opcode.MULADD, {"a": [x], "b": [x], "c": [-1 - 2**-22]}, **row) == [0]
+    alpha_bits = int(np.float32(x).view(np.uint32))
+    row = {"a_strides": (0, 1), "b_strides": (0, 1), "rows": 1, "columns": 1}
+    operands = {"a": [x], "b": [-1 - 2**-22]}
+    assert by_hand(Opcode.SCALEADD, operands, alpha_bits=alpha_bits, **row) == [0]
 
 
 def test_convolution_by_hand() -> None:

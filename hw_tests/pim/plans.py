@@ -14,7 +14,7 @@ from sw_driver.pim.descriptor import Tensor, Work
 
 __all__ = ["any_plan", "planned", "room_of"]
 
-_TENSORS = ("a", "b", "c", "result")
+_TENSORS = ("a", "b", "result")
 
 
 def room_of(config: PimConfig) -> Room:

@@ -9,12 +9,8 @@ import pytest
 from hw.pim.placement import Placement, ThermalWeights, place
 
 
-def placed(
-    rows: int, columns: int, total: int, *, pairs: bool = False, **weights: float
-) -> Placement:
-    return place(
-        rows=rows, columns=columns, total=total, pairs=pairs, weights=ThermalWeights(**weights)
-    )
+def placed(rows: int, columns: int, total: int, **weights: float) -> Placement:
+    return place(rows=rows, columns=columns, total=total, weights=ThermalWeights(**weights))
 
 
 def test_the_papers_444() -> None:
@@ -25,10 +21,13 @@ def test_the_papers_444() -> None:
     # The inner banks have seven of one and six of the other, in turn.
     assert placement.multipliers[8:16] == (7, 7, 6, 7, 6, 7, 6, 7)
     assert placement.adders[8:16] == (7, 6, 7, 6, 7, 6, 7, 7)
+    # An 11 x 11 filter's 241 are in 18 banks, with 242 that work in lanes.
+    assert sum(placement.units[:17]) < 241 < sum(placement.units[:18]) == 249
+    assert 2 * sum(map(min, placement.multipliers[:18], placement.adders[:18])) == 242
 
 
 def test_444_pairs() -> None:
-    placement = placed(4, 8, 444, pairs=True)
+    placement = placed(4, 8, 888)
     assert placement.multipliers == placement.adders == placed(4, 8, 444).units
 
 
@@ -45,11 +44,8 @@ def test_remainders() -> None:
     # most, then the edges, then the first three corners.
     with pytest.raises(ValueError, match="total must leave each of 3 x 3 banks a multiplier and"):
         placed(3, 3, 20, corner=3, edge=2, inside=1)
-    assert placed(3, 3, 20, pairs=True, corner=3, edge=2, inside=1).multipliers == (
-        *(3, 2, 3),
-        *(2, 1, 2),
-        *(3, 2, 2),
-    )
+    # 41 / 21 of each: 5.86, 3.90 and 1.95 a bank, so 5, 3 and 1; 8 of the 9 have one more.
+    assert placed(3, 3, 41, corner=3, edge=2, inside=1).units == (6, 4, 6, 4, 2, 4, 6, 4, 5)
 
 
 @pytest.mark.parametrize("total", range(64, 500, 7))
@@ -74,17 +70,15 @@ def test_one_row_has_edges_and_corners() -> None:
 def test_refuses_banks_without_units() -> None:
     with pytest.raises(ValueError, match=r"but 63 leave 1 units to one; place more"):
         placed(4, 8, 63)
-    with pytest.raises(ValueError, match=r"but 31 leave 0 pairs to one"):
-        placed(4, 8, 31, pairs=True)
 
 
 def test_refuses_banks_with_too_many_units() -> None:
     assert placed(1, 1, 32).units == (32,)
     with pytest.raises(ValueError, match=r"but 33 bring 33 units to one of 1 x 1 banks; place few"):
         placed(1, 1, 33)
-    assert placed(2, 2, 64, pairs=True).adders == (16, 16, 16, 16)
-    with pytest.raises(ValueError, match=r"but 65 bring 17 pairs to one of 2 x 2"):
-        placed(2, 2, 65, pairs=True)
+    assert placed(2, 2, 128).adders == (16, 16, 16, 16)
+    with pytest.raises(ValueError, match=r"but 129 bring 33 units to one of 2 x 2"):
+        placed(2, 2, 129)
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan"), "16"])

@@ -100,9 +100,6 @@ class Options(MachineOptions):
     """samples, inputs, outputs"""
     pass_name: Annotated[Pass | None, Parameter(name="--pass")] = None
     """default: forward; of a fully connected layer backward-filter is the weights'"""
-    whole_groups: bool = False
-    """give a work units in whole groups only, as the paper does: of 444 units a filter of 11 x 11
-    takes 241 (default: all that there are)"""
     seed: Annotated[int, integer(0, 2**63 - 1)] = 1
     """of all that is random"""
     validate: Annotated[int | None, integer(1, 10_000)] = None
@@ -200,7 +197,6 @@ def _run_layers(options: Options) -> Report:
             options.pim(),
             backend=options.backend or "golden",
             seed=options.seed,
-            whole_groups=options.whole_groups,
             dram_trace=options.dram_trace,
             watch=watch,
         )
@@ -211,7 +207,7 @@ def _train(options: Options) -> Report:
     from sw_driver.pim.backends import open_pim
     from sw_driver.pim.device import Pim
 
-    others = "images", "most_products", "pairs", "validate", "whole_groups", "seed"
+    others = "images", "most_products", "pairs", "validate", "seed"
     _refuse_others(options, "--train has a network of its own, and nothing random", *others)
     if options.backend not in (None, "rtl"):
         raise Refusal(
@@ -254,7 +250,6 @@ def _run_pairs(options: Options) -> Report:
             most_products=most,
             backend=options.backend,
             seed=options.seed,
-            whole_groups=options.whole_groups,
             watch=watch,
         )
 
@@ -295,7 +290,7 @@ def _layers(options: Options) -> list[Scaled]:
 def _validate(options: Options, runs: int) -> Report:
     from sw_driver.experiments.pim.validation import report
 
-    others = "images", "backend", "pairs", "dram_trace", "whole_groups"
+    others = "images", "backend", "pairs", "dram_trace"
     _refuse_others(options, "--validate has runs of its own, of all units", *others)
     with _running(options) as watch:
         return report(

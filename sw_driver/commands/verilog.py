@@ -38,7 +38,7 @@ class Options(DepthOptions, MachineOptions):
     """configuration of the PIM"""
     cores: Annotated[int | None, integer(0, 4)] = None
     """programmable PIMs of the PIM (default: none)"""
-    core_clock_ratio: Annotated[int | None, integer(1, 8)] = None
+    core_clock_ratio: Annotated[int | None, integer(1, 4)] = None
     """how many times as fast as the PIM's clock theirs is (default: 1, it is the same)"""
     node: Annotated[str, Parameter(metavar="PRESET")] = "paper"
     """configuration of the memory-node"""

@@ -25,8 +25,8 @@ from hw.kernel.config import SUBNORMALS
 from hw.logic.clocking import CLOCKINGS
 from hw.memory_node.config import MEMORY_NODE_PRESETS
 from hw.narrow.formats import MIXTURES
-from hw.pim.config import COUNTINGS, PIM_PRESETS, PimConfig, ThermalWeights
 from hw.pim.config import OPTIONS as PIM_OPTIONS
+from hw.pim.config import PIM_PRESETS, PimConfig, ThermalWeights
 from hw.pim.config import configure as configure_pim
 from hw.rules import MISTAKES, RULES
 
@@ -92,7 +92,6 @@ PIM_KEYS = _keys(
     PIM_OPTIONS,
     _PIM,
     preset=PIM_PRESETS,
-    counting=COUNTINGS,
     clocking=CLOCKINGS,
 )
 """The keys of a PIM's configuration."""

@@ -38,8 +38,6 @@ ELEMENT_BYTES = 4
 """Bytes of an FP32 number."""
 
 _INDICES = 4
-_BY_ELEMENT = (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD)
-"""They may have operands in place of the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +90,6 @@ class Work:
     """Units to work on at most, if the choice is the pool's."""
     a: Tensor = field(default_factory=Tensor)
     b: Tensor = field(default_factory=Tensor)
-    c: Tensor = field(default_factory=Tensor)
     result: Tensor = field(default_factory=Tensor)
     rows: int = 0
     columns: int = 0
@@ -148,7 +145,7 @@ class Work:
             if extent > 1 and stride <= reach:
                 return True
             reach += stride * (extent - 1)
-        by_element = Opcode(self.opcode) in _BY_ELEMENT
+        by_element = self.opcode in ELEMENTWISE_OPCODES
         others = [n for n in self.operands if not (by_element and getattr(self, n) == self.result)]
         spans = map(self.span, others)
         return any(each.start < result.stop and result.start < each.stop for each in spans)

@@ -32,7 +32,7 @@ from .bounds import check_bounds
 from .cores import Core, Kernel, KernelCounters, offset_in, window_of
 from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
 from .placing import PlacedTensor, integers
-from .planning import planned, units_in_groups
+from .planning import planned
 from .programs import WINDOW_BYTES, Command, Firmware, Window
 from .registers import PoolRegisters, pool_map, ring_map
 from .ring import Ring, driver_place, ring_place
@@ -182,15 +182,11 @@ class Pim:
         args: Work,
         ret: Tensor,
         num_pim: int,
-        *,
-        whole_groups: bool = False,
     ) -> int:
         """Has the banks ``pim_ids``, ``num_pim`` of them, compute ``args`` to ``ret``.
 
-        Without ``pim_ids`` the pool chooses banks, with ``num_pim`` units, or, with
-        ``whole_groups``, with as many as make whole groups of the work
-        (:func:`~sw_driver.pim.planning.units_in_groups`), but no more than it has use for. Returns
-        the work's id at once.
+        Without ``pim_ids`` the pool chooses banks, with ``num_pim`` units, but no more than the
+        work has use for. Returns the work's id at once.
 
         Raises
         ------
@@ -198,7 +194,7 @@ class Pim:
             driver's ring is; nothing was written. With the cause ``full`` the pool holds as many
             works of this program as it can: ask again when one has completed.
         InvalidArgumentError: ``pim_ids`` are not ``num_pim`` different banks that a descriptor can
-            name, ``whole_groups`` is given with them, or a field cannot hold its value.
+            name, or a field cannot hold its value.
         """
         if not isinstance(args, Work) or not isinstance(ret, Tensor):
             raise InvalidArgumentError(f"got {args!r} and {ret!r}: expected a Work and a Tensor")
@@ -208,12 +204,7 @@ class Pim:
             # A bank that the stack does not have is for the pool to refuse, if a bit can say it.
             strange = [bank for bank in ids if not 0 <= bank < 32]
             problem = None
-            if whole_groups:
-                problem = (
-                    f"pim_ids are {ids}, with whole_groups: banks that are named are taken as they "
-                    "are; give None and a number of units, or leave whole_groups out"
-                )
-            elif not 1 <= num_pim == len(ids) == len(set(ids)):
+            if not 1 <= num_pim == len(ids) == len(set(ids)):
                 problem = (
                     f"pim_ids are {ids}: expected num_pim = {num_pim} different banks, one at "
                     "least, or None to leave the choice to the pool"
@@ -223,8 +214,6 @@ class Pim:
             if problem is not None:
                 raise InvalidArgumentError(problem, pim_ids=ids, num_pim=num_pim)
             banks, units = sum(1 << bank for bank in ids), 0
-        elif whole_groups:
-            units = units_in_groups(args, num_pim)
         work = replace(args, result=ret, banks=banks, units=units)
         return self._call("pim_fix", self._offer(work))
 
@@ -745,7 +734,7 @@ class Pim:
         )
 
     def _offer(self, work: Work) -> Steps:
-        for tensor in (work.a, work.b, work.c, work.result):
+        for tensor in (work.a, work.b, work.result):
             if tensor.buffer is not None:
                 tensor.buffer.check()
         work.encode()  # or it is refused, before anything is made of its sizes

@@ -22,7 +22,6 @@ from sw_driver.numbers import check_integer
 from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
 from .layers import MOST_SIZE, Convolution, FullyConnected, Layer
 from .placing import PlacedTensor, StackMemory, work_on
-from .planning import units_in_groups
 from .reductions import split
 
 if TYPE_CHECKING:
@@ -102,7 +101,6 @@ def lower(
     config: PimConfig,
     *,
     memory: StackMemory | None = None,
-    whole_groups: bool = False,
 ) -> Program:
     """The pass ``pass_name`` of ``layer`` as works for a pool of ``config``.
 
@@ -110,8 +108,6 @@ def lower(
     parts that do not, and which run side by side: units are shared out evenly to these.
 
     ``memory``: gives the tensors their places; by default all of the striped memory.
-
-    ``whole_groups``: whether a work is given units in whole groups only.
 
     Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown pass,
     :class:`~sw_driver.device.errors.OutOfMemoryError` if the stack is too small.
@@ -131,11 +127,7 @@ def lower(
         inputs=inputs,
         result=result,
         zeroed=draft.zeroed,
-        works=tuple(
-            replace(work, units=units_in_groups(work, units) if whole_groups else units)
-            for works in cuts
-            for work in works
-        ),
+        works=tuple(replace(work, units=units) for works in cuts for work in works),
     )
 
 

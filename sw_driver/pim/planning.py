@@ -17,7 +17,7 @@ from .descriptor import Opcode, Plan, Tensor, Work
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
 
-__all__ = ["LEAST_LINE", "planned", "sum_lanes", "units_in_groups"]
+__all__ = ["LEAST_LINE", "planned", "sum_lanes"]
 
 _LEAST_CHUNK = 3
 _ELEMENTWISE_CHUNKS = (6, 9)
@@ -81,13 +81,6 @@ def _turned(work: Work) -> Work:
     return replace(work, **changes)
 
 
-def units_in_groups(work: Work, units: int) -> int:
-    """How many of ``units`` make whole groups of the work (``docs/pim-spec.md``, "Groups"), or
-    all if they make none: of 444 an 11 x 11 filter takes 241."""
-    group = _group_units(work)
-    return units - units % group if units >= group > 0 else units
-
-
 def sum_lanes(opcode: int, config: PimConfig) -> int:
     """Lanes of all banks that work on a reduction."""
     placement = config.placement
@@ -97,7 +90,7 @@ def sum_lanes(opcode: int, config: PimConfig) -> int:
 
 
 def _group_units(work: Work) -> int:
-    """Units of one of the work's groups."""
+    """Units of one of the work's groups (``docs/pim-spec.md``, "Groups")."""
     if work.opcode == Opcode.CONV2D:
         taps = work.filter_height * work.filter_width
         # A filter of one tap has no tree, but an adder if channels are to be added.

@@ -16,7 +16,6 @@ from hw.pim.work.layouts import (
     COORDINATE_BITS,
     NO_LINE,
     VECTOR_BITS,
-    Elementwise,
     Jobs,
     Padded,
     Second,
@@ -48,7 +47,6 @@ class WholeWork:
         self.shared = work.second_kind == Second.SHARED
         self.only_sums = ~work.elementwise & (work.second_kind == Second.NONE)
         self.has_second = work.elementwise | (work.second_kind != Second.NONE)
-        self.has_third = work.elementwise & (work.operation == Elementwise.MULADD)
         # Without signs, which a simulator would work out again for each bit of a longer number.
         self._rows = wire(m, (work.tap_rows - 1)[:16], "rows")
         self._columns = wire(m, (work.tap_columns - 1)[:24], "columns")
@@ -80,7 +78,7 @@ class Tile:
         self.fields = Signal(jobs.tile, name="tile")
         self.bases = {
             name: Signal(jobs.word_bits, name=f"{name}_base")
-            for name in ("first", "second", "third", "result")
+            for name in ("first", "second", "result")
         }
         self.y, self.x = (Signal(signed(COORDINATE_BITS), name=name) for name in ("y", "x"))
         self.line, self.line_left = (
@@ -93,7 +91,7 @@ class Tile:
         own = work.elementwise | (work.second_kind == Second.PRIVATE)
         second_index = Mux(own, fields.first, fields.second)
         padded_index = Mux(work.padded == Padded.FIRST, fields.first, fields.second)
-        indices = {"first": fields.first, "second": second_index, "third": fields.first}
+        indices = {"first": fields.first, "second": second_index}
 
         def outer(nest: Any) -> list[tuple[Any, Any]]:
             return [(fields[name], nest[name]) for name in ("outer1", "outer2")]

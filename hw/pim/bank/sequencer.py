@@ -51,7 +51,7 @@ class Sequencer(wiring.Component):
     loaded_buffer : In(:class:`~hw.pim.work.layouts.OperandBuffer`)
         Pulse: a load is done, and which buffer it was for.
     job : Out(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
-    release : In(3)
+    release : In(2)
         Pulses: a half of that buffer is free again.
     drained : In(1)
         Lanes and storer have nothing to do.
@@ -109,13 +109,10 @@ class Sequencer(wiring.Component):
     ) -> None:
         """The job for the present chunk and block, and the loads that it is the first to need."""
         work, job = self.work, described.job
-        first_half, second_half, third_half = (each.loaded for each in loads.halves.values())
         m.d.comb += [
-            job.halves.eq(
-                Cat(first_half, second_half, Mux(work.elementwise, third_half, second_half))
-            ),
-            job.release.eq(Cat(block.last, tile.whole.has_second, tile.whole.has_third)),
-            described.needs.eq(Cat(block.start == 0, tile.whole.has_second, tile.whole.has_third)),
+            job.halves.eq(Cat(each.loaded for each in loads.halves.values())),
+            job.release.eq(Cat(block.last, tile.whole.has_second)),
+            described.needs.eq(Cat(block.start == 0, tile.whole.has_second)),
             job.length.eq(Mux(work.elementwise, tile.fields.first_count, chunk.length)),
             job.channel.eq(chunk.channel),
             job.tap.eq(chunk.tap),
@@ -158,15 +155,10 @@ class Sequencer(wiring.Component):
 
     def _load_elements(self, m: Any, tile: Tile, loads: _Loads) -> None:
         """States that load the operands of an elementwise tile, one after the other."""
-        following = ("ELEMENTS_second", "ELEMENTS_third", "JOB")
-        for buffer, state in zip(OperandBuffer, following, strict=True):
+        for buffer, state in zip(OperandBuffer, ("ELEMENTS_second", "JOB"), strict=True):
             name = buffer.name.lower()
-            needed = tile.whole.has_third if buffer == OperandBuffer.THIRD else 1
-            with m.State(f"ELEMENTS_{name}"):
-                with m.If(needed), m.If(loads.offer(m, buffer, tile.elements(name))):
-                    m.next = state
-                with m.Else():
-                    m.next = state
+            with m.State(f"ELEMENTS_{name}"), m.If(loads.offer(m, buffer, tile.elements(name))):
+                m.next = state
 
     def _load_vectors(
         self,

@@ -9,7 +9,7 @@ from amaranth.hdl import Mux
 
 from hw.pim.front.amounts import Amounts
 from hw.pim.front.words import Words
-from hw.pim.work.descriptor import ELEMENTWISE_OPCODES, FORMS, Opcode
+from hw.pim.work.descriptor import ELEMENTWISE_OPCODES, Opcode
 from hw.pim.work.layouts import Elementwise, Padded, Second
 
 __all__ = ["form_of"]
@@ -39,10 +39,9 @@ def form_of(m: Any, opcode: Opcode, words: Words, amounts: Amounts, checked: Any
         assign(checked, outer1=field("rows"), first=field("columns"))
         operation = Elementwise[opcode.name]
         assign(work, elementwise=1, operation=operation, alpha=field("alpha"))
-        for name, nest in zip("abc", ("first", "second", "third"), strict=True):
-            if name in FORMS[opcode].tensors:
-                tensor(work[nest], name, outer1=stride(name, 0), vector=stride(name, 1))
-                assign(work, **{f"{nest}_repeats": stride(name, 1) == 0})
+        for name, nest in (("a", "first"), ("b", "second")):
+            tensor(work[nest], name, outer1=stride(name, 0), vector=stride(name, 1))
+            assign(work, **{f"{nest}_repeats": stride(name, 1) == 0})
         tensor(work.result, "result", outer1=stride("result", 0), first=stride("result", 1))
         return
 

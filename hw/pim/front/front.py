@@ -24,7 +24,7 @@ _PLAN = ("chunk", "depth", "seconds", "block", "channels")
 class Front(wiring.Component):
     """Checks works, one after the other (docs/pim-spec.md, "Refused works" and "The plan").
 
-    Every check takes the same time, 72 cycles from ``start`` to the result.
+    Every check takes the same time, 64 cycles from ``start`` to the result.
 
     Parameters
     ----------

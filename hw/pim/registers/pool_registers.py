@@ -15,7 +15,7 @@ from hw.axi.bus import AXI4LiteSignature
 from hw.csr.axi4_lite import AXI4LiteSubordinate
 from hw.csr.bank import CSR_DATA_WIDTH, CsrBank
 from hw.csr.register_map import unrolled_registers
-from hw.pim.config import COUNTINGS, PimConfig
+from hw.pim.config import PimConfig
 from hw.pim.core.layouts import core_control_layout, core_status_layout
 from hw.pim.memory.host_memory import host_status_layout
 from hw.pim.rings.layouts import ring_control_layout, ring_status_layout
@@ -169,7 +169,6 @@ class PoolRegisters(wiring.Component):
             bank.pool_geometry_rows.eq(config.rows),
             bank.pool_geometry_columns.eq(config.columns),
             bank.pool_geometry_works.eq(config.works),
-            bank.pool_geometry_counting.eq(COUNTINGS.index(config.counting)),
             bank.pool_geometry_units.eq(config.units),
             bank.pool_geometry_rings.eq(config.rings),
             bank.pool_geometry_cores.eq(config.cores),

@@ -12,11 +12,13 @@ from amaranth.lib.wiring import In, Out
 from hw.pim.config import PimConfig
 from hw.pim.memory.host_memory import GateSignature
 from hw.pim.scheduler.bank_choice import UNITS_BITS, BankChoice
-from hw.pim.work.descriptor import Cause
+from hw.pim.work.descriptor import TENSORS, Cause
 from hw.pim.work.layouts import Jobs
 from hw.pim.work.status import ID_BITS, SlotState, WorkEventsSignature
 
 __all__ = ["WorkTable"]
+
+_RESULT = TENSORS.index("result")
 
 
 class WorkTable(wiring.Component):
@@ -24,7 +26,7 @@ class WorkTable(wiring.Component):
 
     One thing at a time: a work is accepted or completed, then those that wait are tried in the
     order of their acceptance, then those that run are given banks that nobody waits for. So all see
-    the same idle banks. To accept takes ``works`` + 2 cycles, at least 6, and to complete 2. A work
+    the same idle banks. To accept takes ``works`` + 2 cycles, at least 5, and to complete 2. A work
     that waits then takes 2 cycles if it must go on waiting for another or if no bank is idle;
     otherwise 3, one for each bank that the pool chooses, and one to start, or more if the host's
     port is not ``closed`` at once. A work that grows takes as long as one that starts.
@@ -128,7 +130,8 @@ class WorkTable(wiring.Component):
         growing = Signal(works)
         spare = (self.idle & ~reserved).any()
         m.d.comb += growing.eq(Mux(spare, running & lacking & ~self.dealt, 0))
-        step = Signal(range(max(works, 4)))
+        steps = max(works, len(TENSORS))
+        step = Signal(range(steps))
         conflicts, near = Signal(works), Signal(self._config.banks)
         conflict, near_span = self._compare(m, step)
         self._names(m)
@@ -155,7 +158,7 @@ class WorkTable(wiring.Component):
                     conflicts.eq(conflicts | ((conflict & (active >> step)[0]) << step)),
                     near.eq(near | near_span),
                 ]
-                with m.If(step == max(works, 4) - 1):
+                with m.If(step == steps - 1):
                     m.next = "ACCEPT"
             with m.State("ACCEPT"):
                 m.d.comb += [self.accept.eq(1), self.i.ready.eq(1), waiting.w_en.eq(1)]
@@ -273,7 +276,7 @@ class WorkTable(wiring.Component):
             # That of the work that starts, if one does.
             read.addr.eq(Mux(self.gate.closing, self.slot, step)),
             self.gate.slot.eq(self.slot),
-            self.gate.span.eq(read.data[3]),
+            self.gate.span.eq(read.data[_RESULT]),
             self.gate.start.eq(self.starting),
         ]
 
@@ -281,15 +284,15 @@ class WorkTable(wiring.Component):
             return one.used & other.used & (one.low <= other.high) & (other.low <= one.high)
 
         conflict = Cat(
-            *(meet(spans[3], read.data[tensor]) for tensor in range(4)),
-            *(meet(read.data[3], spans[tensor]) for tensor in range(3)),
+            *(meet(spans[_RESULT], read.data[tensor]) for tensor in range(len(TENSORS))),
+            *(meet(read.data[_RESULT], spans[tensor]) for tensor in range(_RESULT)),
         ).any()
 
         bank_words = self._config.bank_bytes // 4
         place = bank_words.bit_length() - 1
         touched, span = Signal(banks), Signal(jobs.span)
         with m.Switch(step):
-            for tensor in range(4):
+            for tensor in range(len(TENSORS)):
                 with m.Case(tensor):
                     m.d.comb += span.eq(spans[tensor])
         m.d.comb += touched.eq(

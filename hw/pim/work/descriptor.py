@@ -24,8 +24,11 @@ __all__ = [
 DESCRIPTOR_WORDS = 48
 """Words of a descriptor, of 32 bits each."""
 
-TENSORS = ("a", "b", "c", "result")
-"""Names of the tensors, in the order of their addresses and strides."""
+_PLACES = {"a": 0, "b": 1, "result": 3}
+"""Places of the tensors' addresses and strides; what is at place 2 is reserved."""
+
+TENSORS = tuple(_PLACES)
+"""Names of the tensors."""
 
 _ADDRESSES = 4
 _LARGE_SIZES = ("rows", "columns", "length")
@@ -63,7 +66,6 @@ class Opcode(IntEnum):
 
     ADD = 0x01
     MUL = 0x02
-    MULADD = 0x03
     SCALEADD = 0x04
     SUM = 0x10
     DOT = 0x11
@@ -72,7 +74,7 @@ class Opcode(IntEnum):
     CONV2D = 0x30
 
 
-ELEMENTWISE_OPCODES = (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD)
+ELEMENTWISE_OPCODES = (Opcode.ADD, Opcode.MUL, Opcode.SCALEADD)
 
 
 class Cause(IntEnum):
@@ -97,12 +99,12 @@ def field_word(name: str) -> int:
 
 def address_word(tensor: str) -> int:
     """Number of the lower of the two words that hold a tensor's address."""
-    return _ADDRESSES + 2 * TENSORS.index(tensor)
+    return _ADDRESSES + 2 * _PLACES[tensor]
 
 
 def stride_word(tensor: str, index: int) -> int:
     """Number of the word that holds a tensor's stride for one of its up to four indices."""
-    return _STRIDES + 4 * TENSORS.index(tensor) + index
+    return _STRIDES + 4 * _PLACES[tensor] + index
 
 
 def size_limit(name: str) -> int:
@@ -146,7 +148,6 @@ _TWO = Form({"a": _GRID, "b": _GRID, "result": _GRID}, _GRID)
 FORMS = {
     Opcode.ADD: _TWO,
     Opcode.MUL: _TWO,
-    Opcode.MULADD: Form({"a": _GRID, "b": _GRID, "c": _GRID, "result": _GRID}, _GRID),
     Opcode.SCALEADD: _TWO._replace(alpha=True),
     Opcode.SUM: Form({"a": _SUMS, "result": _SUMS[:-1]}, _SUMS),
     Opcode.DOT: Form({"a": _SUMS, "b": _SUMS, "result": _SUMS[:-1]}, _SUMS),

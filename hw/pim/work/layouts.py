@@ -9,6 +9,7 @@ from amaranth.hdl import signed
 from amaranth.lib import data, enum
 
 from hw.pim.config import BEAT_BYTES, PimConfig
+from hw.pim.work.descriptor import TENSORS
 
 __all__ = [
     "BEAT_WORDS",
@@ -58,8 +59,7 @@ class Elementwise(enum.Enum, shape=2):
 
     ADD = 0
     MUL = 1
-    MULADD = 2
-    SCALEADD = 3
+    SCALEADD = 2
 
 
 class Padded(enum.Enum, shape=2):
@@ -70,12 +70,11 @@ class Padded(enum.Enum, shape=2):
     SECOND = 2
 
 
-class OperandBuffer(enum.Enum, shape=2):
+class OperandBuffer(enum.Enum, shape=1):
     """The buffers that the loader fills."""
 
     FIRST = 0
     SECOND = 1
-    THIRD = 2
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,6 @@ class Jobs:
                 "alpha": 32,
                 "first": self.nest,
                 "second": self.nest,
-                "third": self.nest,
                 "result": self.result,
                 "channels": 16,
                 "tap_rows": 16,
@@ -168,7 +166,6 @@ class Jobs:
                 # copies are in the buffer, or fewer if the tile is shorter.
                 "first_repeats": 1,
                 "second_repeats": 1,
-                "third_repeats": 1,
                 "plan": self.plan,
             }
         )
@@ -189,7 +186,7 @@ class Jobs:
             {
                 "cause": 4,
                 "work": self.work,
-                "spans": data.ArrayLayout(self.span, 4),  # a, b, c, result
+                "spans": data.ArrayLayout(self.span, len(TENSORS)),
                 "banks": self.config.banks,
                 "units": 11,
                 "add_only": 1,

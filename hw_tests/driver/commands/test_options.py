@@ -154,7 +154,7 @@ def test_refuses_bad_files(
         (["sim", "--wave-from", "10"], ["--wave"]),
         (["sim", "--out", "/dev/null/sim"], ["/dev/null/sim", "--out"]),
         (["sim", "--set", "memory=axi4"], ["'axi4'", "nearmem verilog", "'ddr4'"]),
-        (["pim", "--set", "counting=dozens"], ["'dozens'", "pairs"]),
+        (["pim", "--set", "clocking=dozens"], ["'dozens'", "gated"]),
         (["config", "nowhere.toml"], ["'nowhere.toml'", "axdimm", "TOML"]),
         (["config", "--set", "lanes=1"], ["name one"]),
         (["config", "axdimm", "--set", "lanes=3"], ["3", "16"]),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, get_args
 
 import pytest
 
-from hw.pim.config import PIM_PRESETS
+from hw.pim.config import PIM_PRESETS, PimConfig
 from hw_tests.driver.pim.pim_doubles import RacingPim, StuckPim, TimedPim
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
@@ -21,7 +22,8 @@ from sw_driver.pim import backends, lowering
 from sw_driver.pim.backends import rtl
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.device import Pim
-from sw_driver.pim.layers import FullyConnected
+from sw_driver.pim.layers import Convolution, FullyConnected, Layer
+from sw_driver.pim.lowering import Program, lower
 
 OWN = ["--convolution", "2,3,10,10", "--filters", "4,3,3"]
 SMALL = ["--most-products", "100000"]
@@ -43,7 +45,6 @@ SMALL = ["--most-products", "100000"]
         (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
         (["--dram-trace", "/nowhere/x.csv"], ["'/nowhere'", "create it"]),
         (["--validate", "1", "--dram-trace", "x.csv"], ["--validate has", "--dram-trace out"]),
-        (["--validate", "1", "--whole-groups"], ["--validate has", "leave --whole-groups out"]),
         (["--pairs"], ["--pairs", "golden", "--backend cycles"]),
         (["--pairs", "--backend", "cycles", "--layer", "fc6"], ["--pairs", "--layer out"]),
         (["--pairs", "--backend", "cycles", *OWN], ["--pairs", "--convolution out"]),
@@ -56,7 +57,6 @@ SMALL = ["--most-products", "100000"]
         ),
         (["--train", "--most-products", "9"], ["--train has a network", "--most-products out"]),
         (["--train", "--seed", "9"], ["--train has", "nothing random", "--seed out"]),
-        (["--train", "--whole-groups"], ["--train has a network", "leave --whole-groups out"]),
         (["--train", "--backend", "cycles"], ["--train is in RTL", "--backend cycles"]),
         (["--train", "--backend", "golden"], ["golden has no cores", "leave --backend golden out"]),
         (["--validate", "2", "--backend", "rtl"], ["--validate has runs", "leave --backend out"]),
@@ -137,14 +137,6 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert layer["bytes_read"] == layer["least_bytes_read"] == 4 * (2 * 3 * 100 + 2 * 4 * 81)
     assert layer["cycles"] is None
     assert len(layer["records"]) == layer["works"] == 1
-
-
-def test_whole_groups(capsys: pytest.CaptureFixture[str]) -> None:
-    """As in the paper (III-C): 241 units, of which 18 banks have 249."""
-    for options, banks in ((["--whole-groups"], 18), ([], 32)):
-        assert main(["pim", "--layer", "conv1", *SMALL, *options, "--json"]) == 0
-        (record,) = json.loads(capsys.readouterr().out)["results"]["layers"][0]["records"]
-        assert record["banks"] == list(range(banks))
 
 
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,8 +253,15 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
 def test_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pairs = [("alexnet", "fc7", "conv1", "forward"), ("vgg-19", "fc8", "conv2_1", "backward-input")]
     monkeypatch.setattr(networks, "PAIRS", pairs)
-    # Not all banks, so that what is held is not the share of the banks.
-    run = ["pim", "--backend", "timed", "--pairs", "--whole-groups", *SMALL]
+
+    def on_few_units(layer: Layer, pass_name: str, config: PimConfig, **options: Any) -> Program:
+        program = lower(layer, pass_name, config, **options)
+        units = 241 if pass_name == "forward" and isinstance(layer, Convolution) else config.units
+        return replace(program, works=tuple(replace(each, units=units) for each in program.works))
+
+    # Not always all banks, so that what is held is not the share of the banks.
+    monkeypatch.setattr(measure, "lower", on_few_units)
+    run = ["pim", "--backend", "timed", "--pairs", *SMALL]
     assert main([*run, "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)["results"]
     for figures, (network, *names, pass_name) in zip(measured, pairs, strict=True):

@@ -109,7 +109,7 @@ def test_what_is_left_is_counted_before_a_kernel_begins(pim: Pim, memory: StackM
     program = memory.place("program", (2, 35))
     zeros = memory.place("zeros", (1, 1000))
     pim.write_tensor(x, values())
-    multiply = work_on(Opcode.MULADD, a=x, b=x, c=x, result=y, units=CONFIG.units)
+    multiply = work_on(Opcode.SCALEADD, a=x, b=x, result=y, units=CONFIG.units)
     words_at(pim, slots, work_slots([planned(multiply, CONFIG)]))
     shown = [window_of(each) for each in (slots, zeros, program)]
     at_slots, at_zeros = (offset_in(each, shown) for each in (slots, zeros))

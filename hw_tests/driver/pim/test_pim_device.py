@@ -187,8 +187,8 @@ def test_random_works_are_as_one_after_the_other(device: Pim) -> None:
     assert (floats(device, 0, 256).view(np.uint32) == memory.view(np.uint32)).all()
 
 
-def test_whole_groups(device: Pim) -> None:
-    """A filter of 2 x 2 takes groups of seven units, two of which fit into 20."""
+def test_the_pool_takes_banks_until_they_have_the_units(device: Pim) -> None:
+    """A work has no more than its groups, seven units for each result of a 2 x 2 filter."""
     work = Work(
         opcode=Opcode.CONV2D,
         a=at(0, 0, 0, 32, 1),
@@ -207,15 +207,13 @@ def test_whole_groups(device: Pim) -> None:
     )
     ret = at(2 * BANK, 0, 0, 31, 1)
     banks = []
-    for whole_groups, units in ((False, 20), (True, 20), (True, 6)):
-        number = device.pim_fix(None, work, ret, units, whole_groups=whole_groups)
+    for units in (20, 14, 6):
+        number = device.pim_fix(None, work, ret, units)
         banks.append(device.work_info(number)[0])
         device.wait(number)
     assert banks == [[0, 1, 2, 3, 4], [0, 1, 2], [0, 1]]
     one = replace(work, rows=1, columns=1)
     assert device.work_info(device.pim_fix(None, one, ret, 20))[0] == [0, 1]
-    with pytest.raises(InvalidArgumentError, match=r"\[1, 3\], with whole_groups"):
-        device.pim_fix([1, 3], work, ret, 2, whole_groups=True)
 
 
 REFUSED = [

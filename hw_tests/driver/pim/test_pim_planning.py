@@ -15,7 +15,7 @@ from hw_tests.pim.plans import room_of
 from sw_driver.experiments.pim.networks import NETWORKS, named_layer
 from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
 from sw_driver.pim.lowering import PASSES, lower
-from sw_driver.pim.planning import planned, units_in_groups
+from sw_driver.pim.planning import planned
 
 PAPER = configure("paper")
 
@@ -96,17 +96,15 @@ def test_what_the_pool_refuses_anyway_stays_as_it_is(changes: dict[str, int]) ->
     assert planned(work, PAPER) is work
 
 
-def test_whole_groups() -> None:
-    eleven, three = convolution("alexnet", "conv1"), convolution("vgg-19", "conv3_1")
-    assert [units_in_groups(eleven, n) for n in (444, 241, 240, 888)] == [241, 241, 240, 723]
-    assert [units_in_groups(three, n) for n in (444, 16, 17, 35)] == [442, 16, 17, 34]
-    assert units_in_groups(replace(three, opcode=5), 9) <= 9  # for the pool to refuse
-
-
-def test_groups_of_filters_of_one_tap() -> None:
-    one = {"filter_height": 1, "filter_width": 1}
-    assert units_in_groups(convolution("vgg-19", "conv3_1", **one), 443) == 442
-    assert units_in_groups(convolution("vgg-19", "conv3_1", channels=1, **one), 443) == 443
+@pytest.mark.parametrize(
+    ("size", "channels", "units"), [(11, 3, 241), (3, 3, 17), (1, 2, 2), (1, 1, 1)]
+)
+def test_groups_of_filters(size: int, channels: int, units: int) -> None:
+    """Of the paper's 444 an 11 x 11 filter takes 241, if it has one result; one tap needs an adder
+    for several channels."""
+    sizes = {"filter_height": size, "filter_width": size, "channels": channels}
+    one = convolution("vgg-19", "conv3_1", rows=1, columns=1, images=1, filters=1, **sizes)
+    assert planned(replace(one, units=444), PAPER).units == units
 
 
 def test_units_of_a_convolution_are_limited_and_not_rounded() -> None:
@@ -118,22 +116,15 @@ def test_units_of_a_convolution_are_limited_and_not_rounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("opcode", "group", "most"),
+    ("opcode", "most"),
     [
-        *((Opcode.ADD, 1, 30), (Opcode.MUL, 1, 30)),
-        *((Opcode.MULADD, 2, 60), (Opcode.SCALEADD, 2, 60)),
-        *(
-            (Opcode.SUM, 1, 210),
-            (Opcode.DOT, 2, 420),
-            (Opcode.MATVEC, 2, 420),
-            (Opcode.MATMUL, 2, 420),
-        ),
+        *((Opcode.ADD, 30), (Opcode.MUL, 30), (Opcode.SCALEADD, 60), (Opcode.SUM, 210)),
+        *((Opcode.DOT, 420), (Opcode.MATVEC, 420), (Opcode.MATMUL, 420)),
     ],
 )
-def test_units_that_a_work_has_use_for(opcode: Opcode, group: int, most: int) -> None:
+def test_units_that_a_work_has_use_for(opcode: Opcode, most: int) -> None:
     work = Work(opcode=opcode, images=1, rows=5, columns=6, length=7)
     offered = 1, most - 1, most, PAPER.units
     assert [planned(replace(work, units=n), PAPER).units for n in offered] == [
         *(1, most - 1, most, most),
     ]
-    assert [units_in_groups(work, n) for n in (1, 21)] == [1, 21 // group * group]

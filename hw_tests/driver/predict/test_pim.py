@@ -41,7 +41,7 @@ def test_forms_are_the_hardwares(preset: str) -> None:
         fields, form = reference.of(work), form_of(work)
         names = ("outer1", "outer2", "first", "second")
         assert form.extents == tuple(fields[name] for name in names), work
-        nests = zip(("first", "second", "third"), form.operands, strict=False)
+        nests = zip(("first", "second"), form.operands, strict=False)
         for name, nest in nests:
             steps = {f"work.{name}.{part}": step for part, step in asdict(nest).items()}
             assert reference.fields(steps) == reference.fields(

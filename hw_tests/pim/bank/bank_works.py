@@ -59,14 +59,14 @@ def bank_works(config: PimConfig, rng: random.Random, small: int = 40) -> list[D
         chosen += [sums, dot, dense_work(Opcode.MATVEC, **sizes)]
         chosen += [_read_by_columns(each, "a") for each in (sums, dot)]
         chosen.append(_read_by_columns(dot, "b"))
-    for opcode in (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD):
+    for opcode in (Opcode.ADD, Opcode.MUL, Opcode.SCALEADD):
         work = dense_work(opcode, rows=rng.randint(1, 3), columns=rng.choice((1, 63, 65, 300)))
         alpha = 0xBF8CCCCD if opcode == Opcode.SCALEADD else 0
         chosen.append(replace(work, alpha_bits=alpha))
     # Operands that have the same element for all of a row.
     for opcode, (columns, repeated) in product(
-        (Opcode.ADD, Opcode.MUL, Opcode.MULADD, Opcode.SCALEADD),
-        ((8, "a"), (9, "b"), (65, "b"), (300, "ab"), (70, "abc")),
+        (Opcode.ADD, Opcode.MUL, Opcode.SCALEADD),
+        ((8, "a"), (9, "b"), (65, "b"), (300, "ab")),
     ):
         work = dense_work(opcode, rows=2, columns=columns)
         alpha = 0xBF8CCCCD if opcode == Opcode.SCALEADD else 0

@@ -40,7 +40,7 @@ PAIRS = min(MULTIPLIERS, ADDERS)
 GROUPS = -(-max(MULTIPLIERS, ADDERS) // 8)
 CHUNK_BITS = max(3, (CONFIG.first_words // 32).bit_length() - 1)
 ELEMENTS = min(512, CONFIG.second_words)
-OPERANDS = ("first", "second", "third")
+OPERANDS = ("first", "second")
 WORD_MASK = (1 << JOBS.word_bits) - 1
 POISON = int.from_bytes(np.full(8, 0x7FC0DEAD, np.uint32).tobytes(), "little")
 SIGN = np.uint32(1 << 31)
@@ -246,11 +246,9 @@ class Reduction:
                 shared = self.kind is Second.SHARED
                 vectors = second[start : start + size] if shared else second
                 words = in_buffer(part(vectors), 8 if shared else self.lanes, GROUPS)
-                names = ("second", "third")[: 1 if shared else GROUPS]
-                for name, buffer in zip(names, words[: len(names)], strict=True):
-                    needs[name] = len(run.loads[name])
-                    run.loads[name].append(buffer[None])
-                    releases.append(name)
+                needs["second"] = len(run.loads["second"])
+                run.loads["second"].append(words)
+                releases.append("second")
             fields = {
                 "length": channels * taps,
                 "channel": channel,
@@ -285,22 +283,20 @@ def elementwise(
             **{f"{name}_repeats": 1 for name in repeated},
         }
     )
-    names = OPERANDS if operation is Elementwise.MULADD else OPERANDS[:2]
     end = 3
     for length in lengths:
         words = {
             name: numbers(rng, values, 1).repeat(length)
             if name in repeated
             else numbers(rng, values, length)
-            for name in names
+            for name in OPERANDS
         }
-        a, b, c = (words.get(name, alpha).view(np.float32) for name in OPERANDS)
+        a, b, factor = (each.view(np.float32) for each in (*words.values(), alpha))
         with np.errstate(all="ignore"):
             results = {
                 Elementwise.ADD: lambda a=a, b=b: a + b,
                 Elementwise.MUL: lambda a=a, b=b: a * b,
-                Elementwise.MULADD: lambda a=a, b=b, c=c: a * b + c,
-                Elementwise.SCALEADD: lambda a=a, b=b, c=c: c * a + b,
+                Elementwise.SCALEADD: lambda a=a, b=b, factor=factor: factor * a + b,
             }[operation]()
         # Rows of results lie one after the other, whatever the direction in each.
         address = end if stride > 0 else end + (1 - length) * stride
@@ -310,17 +306,15 @@ def elementwise(
         run.multiplications += length * (operation is not Elementwise.ADD)
         run.additions += length * (operation is not Elementwise.MUL)
         needs = {}
-        for name in names:
-            buffer = np.full(
-                (GROUPS if name == "first" else 1, 8, 8, length), 0x7FC0DEAD, np.uint32
-            )
+        for name in OPERANDS:
+            buffer = np.full((GROUPS, 8, 8, length), 0x7FC0DEAD, np.uint32)
             copies = 8 if name in repeated else length
             buffer[0, 0, 0, :copies] = words[name][:copies]
             needs[name] = len(run.loads[name])
             run.loads[name].append(buffer)
         fields = {"length": length, "first_count": length, "second_count": 1, "address": address}
         fields["line_left"] = NO_LINE
-        run.jobs.append(Job(fields, needs, list(names)))
+        run.jobs.append(Job(fields, needs, list(OPERANDS)))
     return run
 
 
@@ -369,9 +363,8 @@ class Bank:
         self.hold_cycles = 0
         self._random = random.Random(f"{stalls} {seed}")
         self.buffers = {
-            "first": [BufferRead(dut, f"first_{group}") for group in range(GROUPS)],
-            "second": [BufferRead(dut, "second")],
-            "third": [BufferRead(dut, "third")],
+            name: [BufferRead(dut, f"{name}_{group}") for group in range(GROUPS)]
+            for name in OPERANDS
         }
         for name in ("job_valid", "store_ready", "frame_freed", "work"):
             getattr(dut, name).value = 0
@@ -627,7 +620,7 @@ async def elementwise_operations(dut: Any, operation: Elementwise) -> None:
     bank, rng = await start(dut)
     await bank.play(elementwise(operation, [*range(1, 10), *range(60, 70)], rng, "special", 1))
     await bank.play(elementwise(operation, [128, 130, 191, ELEMENTS], rng, "tiny", -7))
-    for count in (1, 2, 3):
+    for count in (1, 2):
         for repeated in combinations(OPERANDS, count):
             run = elementwise(operation, [1, 5, 8, 9, 150], rng, "any", 1, repeated=repeated)
             await bank.play(run)
@@ -638,7 +631,7 @@ async def elementwise_operations(dut: Any, operation: Elementwise) -> None:
 async def elementwise_stalls(dut: Any, stalls: str) -> None:
     bank, rng = await start(dut, stalls)
     for operation in Elementwise:
-        for repeated in ((), ("second",), ("first", "third")):
+        for repeated in ((), ("second",), ("first",)):
             lengths = [3, 70, 200, 64, 1, 2, 5]
             await bank.play(elementwise(operation, lengths, rng, "any", 3, repeated=repeated))
 
@@ -661,7 +654,7 @@ async def slow_storer(dut: Any) -> None:
     ):  # fmt: skip
         await bank.play(one(case, rng))
         assert bank.full_cycles, "the frames did not run out"
-    await bank.play(elementwise(Elementwise.MULADD, [1, 200, 2, 3, 67], rng, "any", 1))
+    await bank.play(elementwise(Elementwise.SCALEADD, [1, 200, 2, 3, 67], rng, "any", 1))
     assert bank.full_cycles, "the frames did not run out"
 
 

@@ -30,7 +30,7 @@ WORDS = 1 << JOBS.word_bits
 STACK_WORDS = CONFIG.stack_bytes // 4
 # Loads take from below, stores go above.
 DIVIDE = STACK_WORDS // 2
-BUFFERS = ("first_0", "first_1", "second", "third")
+BUFFERS = ("first_0", "first_1", "second_0", "second_1")
 READ_TAGS = 32
 WRITES = 32
 WORD = (1 << 32) - 1
@@ -171,17 +171,13 @@ class TB:
             value = 0 if element.zero else self.memory.words[element.address % WORDS]
             group, member = divmod(element.vector, walk.group_size)
             upper, member = divmod(member, 8)
-            name = {
-                OperandBuffer.FIRST: f"first_{upper}",
-                OperandBuffer.SECOND: ("second", "third")[upper],
-                OperandBuffer.THIRD: "third",
-            }[buffer]
+            name = f"{buffer.name.lower()}_{upper}"
             self.elements.setdefault((name, half, group), {})[member, element.k] = value
 
     def random_load(self, buffer: OperandBuffer, half: int) -> None:
         words = CONFIG.first_words if buffer is OperandBuffer.FIRST else CONFIG.second_words
         vectors = words >> self.chunk
-        lanes = min(vectors, 8 if buffer is OperandBuffer.THIRD else LANES)
+        lanes = min(vectors, LANES)
         groups = max(1, vectors // 8)
         while True:
             walk = random_walk(self.random, WORDS, 1 << self.chunk)
@@ -307,9 +303,7 @@ async def random_jobs(dut: Any, stalls: str) -> None:
     jobs: deque[int] = deque()
     for chunk in bench_parameters()["chunks"]:
         await tb.set_chunk(chunk)
-        # The upper members of the second operand are in the third one's place.
-        others = tb.random.choice((OperandBuffer.SECOND, OperandBuffer.THIRD))
-        targets = [(buffer, half) for buffer in (OperandBuffer.FIRST, others) for half in range(2)]
+        targets = [(buffer, half) for buffer in OperandBuffer for half in range(2)]
         tb.random.shuffle(targets)
         for buffer, half in targets:
             tb.random_load(buffer, half)

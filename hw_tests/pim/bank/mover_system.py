@@ -23,8 +23,7 @@ __all__ = ["MoverSystem"]
 class MoverSystem(wiring.Component):
     """A bank without its arithmetic.
 
-    The members are those of its parts; ``first_0`` (and ``first_1``), ``second`` and ``third`` read
-    the buffers.
+    The members are those of its parts; ``first_0``, ``second_0`` and so on read the buffers.
     """
 
     chunk: Any
@@ -42,7 +41,7 @@ class MoverSystem(wiring.Component):
     def __init__(self, config: PimConfig, *, lanes: int) -> None:
         self._config = config
         self._lanes = lanes
-        self._reads = [*(f"first_{group}" for group in range(-(-lanes // 8))), "second", "third"]
+        self._reads = [f"{name}_{n}" for name in ("first", "second") for n in range(-(-lanes // 8))]
         jobs = Jobs(config)
         super().__init__(
             {

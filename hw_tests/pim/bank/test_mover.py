@@ -15,7 +15,7 @@ from hw_tests.pim.bank.mover_system import MoverSystem
 # Two groups of lanes, and so two buffers for the first operand.
 LANES = 11
 CHUNKS = [3, 4, 5, 3, 8, 6, 4, 7, 5]
-OPTIONS = {"total": 6 * LANES, "counting": "pairs"}
+OPTIONS = {"total": 2 * 6 * LANES}
 
 
 def test_mover() -> None:

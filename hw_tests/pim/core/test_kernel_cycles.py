@@ -29,8 +29,9 @@ def test_refuses_what_it_does_not_know() -> None:
         kernel_cycles("works", (0, 1), read_cycles=40)
     with pytest.raises(ValueError, match="read_cycles is 0"):
         kernel_cycles("relu", (0, 0x1000, 8), read_cycles=0)
-    with pytest.raises(ValueError, match="clock_ratio is 0"):
-        kernel_cycles("relu", (0, 0x1000, 8), read_cycles=40, clock_ratio=0)
+    for ratio in (0, 3, 8):
+        with pytest.raises(ValueError, match=f"clock_ratio is {ratio}: expected 1, 2 or 4"):
+            kernel_cycles("relu", (0, 0x1000, 8), read_cycles=40, clock_ratio=ratio)
 
 
 @pytest.mark.parametrize(("kind", "core_clock_ratio"), [(Core, 1), (FasterCore, 4)])

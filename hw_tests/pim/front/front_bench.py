@@ -19,7 +19,7 @@ from hw_tests.streams import value_of
 PARAMETERS = bench_parameters()
 CONFIG = front_configurations()[PARAMETERS["name"]]
 REFERENCE = FrontReference(CONFIG)
-CHECK_CYCLES = 72
+CHECK_CYCLES = 64
 BEATS = 6
 
 

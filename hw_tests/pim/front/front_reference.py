@@ -14,7 +14,7 @@ from unittest import mock
 from amaranth.lib import data
 
 from golden.pim import Cause, Descriptor, Opcode, StackMap, account, check
-from golden.pim.descriptor import ELEMENTWISE
+from golden.pim.descriptor import ELEMENTWISE, RESERVED_WORDS
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import Elementwise, Jobs, Padded, Second
 from hw_tests.pim.plans import room_of
@@ -22,7 +22,7 @@ from hw_tests.pim.plans import room_of
 __all__ = ["FrontReference"]
 
 _MODULO = (
-    *(f"work.{tensor}." for tensor in ("first", "second", "third", "result")),
+    *(f"work.{tensor}." for tensor in ("first", "second", "result")),
     *(f"work.{name}_line_wrap" for name in ("first", "second", "result")),
     *("multiplications", "additions"),
 )
@@ -82,8 +82,10 @@ class FrontReference:
 
     def cause(self, words: list[int]) -> Cause:
         """What the golden model says; it has no reserved words."""
-        config, reserved = self._config, words[28:32]
-        work = _work_of([*words[:28], *[0] * len(reserved), *words[32:]])
+        config = self._config
+        reserved = [words[place] for place in RESERVED_WORDS]
+        zeroed = [0 if place in RESERVED_WORDS else word for place, word in enumerate(words)]
+        work = _work_of(zeroed)
         stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
         cause = check(work, stack=stack, units=config.units, room=room_of(config))
         return Cause.RESERVED if any(reserved) and cause != Cause.OPCODE else cause
@@ -124,10 +126,10 @@ def _expected(work: Descriptor) -> dict[str, int]:
     fields = {"cause": 0, "banks": work.banks, "add_only": int(work.opcode in (1, 0x10))}
     fields |= dict(zip(("outer1", "outer2", "first", "second"), shape.extents, strict=True))
     fields |= shape.fields
-    for name, nest in (("first", shape.first), ("second", shape.second), ("third", shape.third)):
+    for name, nest in (("first", shape.first), ("second", shape.second)):
         if nest:
             fields |= {f"work.{name}.{part}": nest[part] for part in nest}
-    for number, name in enumerate(("a", "b", "c", "result")):
+    for number, name in enumerate(("a", "b", "result")):
         if name in work.form.tensors:
             span = work.span(name)
             fields[f"spans.{number}.used"] = 1
@@ -154,7 +156,6 @@ class _Shape(NamedTuple):
     fields: dict[str, int]
     first: dict[str, int]
     second: dict[str, int] | None = None
-    third: dict[str, int] | None = None
 
 
 def _nest(address_bytes: int, **strides: int) -> dict[str, int]:
@@ -167,11 +168,11 @@ def _result(work: Descriptor, **strides: int) -> dict[str, int]:
 
 
 def _shape(work: Descriptor) -> _Shape:
-    a, b, c, r = work.a, work.b, work.c, work.result
+    a, b, r = work.a, work.b, work.result
     if work.opcode in ELEMENTWISE:
         nests = [
             _nest(tensor.address_bytes, outer1=tensor.strides[0], vector=tensor.strides[1])
-            for tensor in (a, b, c)
+            for tensor in (a, b)
         ]
         fields = {
             "work.elementwise": 1,
@@ -180,7 +181,7 @@ def _shape(work: Descriptor) -> _Shape:
             **_result(work, outer1=r.strides[0], first=r.strides[1]),
             **{
                 f"work.{operand}_repeats": int(getattr(work, name).strides[1] == 0)
-                for operand, name in zip(("first", "second", "third"), work.operands, strict=False)
+                for operand, name in zip(("first", "second"), work.operands, strict=True)
             },
         }
         return _Shape((work.rows, 1, work.columns, 1), fields, *nests)
@@ -287,7 +288,7 @@ def _products_of(work: Descriptor) -> _Products:
 
     rows, columns, length = range(work.rows), range(work.columns), range(work.length)
     match Opcode(work.opcode):
-        case Opcode.ADD | Opcode.MUL | Opcode.MULADD | Opcode.SCALEADD:
+        case Opcode.ADD | Opcode.MUL | Opcode.SCALEADD:
             return {
                 at("result", i, j): [tuple(at(name, i, j) for name in work.operands)]
                 for i in rows
@@ -344,10 +345,7 @@ def _products_of(work: Descriptor) -> _Products:
 def _products_of_fields(fields: dict[str, int], word_bits: int) -> _Products:
     """The products of a small work, from the canonical form: what a bank would do."""
     operands = ["first"]
-    if fields["work.elementwise"]:
-        three = fields["work.operation"] == Elementwise.MULADD.value
-        operands += ["second", "third"] if three else ["second"]
-    elif fields["work.second_kind"] != Second.NONE.value:
+    if fields["work.elementwise"] or fields["work.second_kind"] != Second.NONE.value:
         operands += ["second"]
     shared = fields["work.second_kind"] == Second.SHARED.value
     products: _Products = {}
@@ -407,7 +405,7 @@ def _element(
     o1, _, vector, _, u, v = index
     own = name == "first" or fields["work.second_kind"] == Second.PRIVATE.value
     down, further = _lines(fields, name, "vector", vector) if own else (0, 0)
-    if fields["work.padded"] == {"first": 1, "second": 2, "third": 3}[name]:
+    if fields["work.padded"] == {"first": 1, "second": 2}[name]:
         right = vector - down * fields["work.line"]
         y = fields["work.stride"] * (o1 + down) + fields["work.dilation"] * u
         y -= fields["work.pad_top"]

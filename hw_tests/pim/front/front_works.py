@@ -42,7 +42,7 @@ def front_configurations() -> dict[str, PimConfig]:
             bank_bytes=1 << 30,
             buffer_bytes=1 << 20,
             state_words=4096,
-            total=512,
+            total=1024,
             corner=1,
             edge=1,
             inside=1,

@@ -11,7 +11,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, ReadWrite, RisingEdge
 from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiResp
 
-from hw.pim.config import COUNTINGS, configure
+from hw.pim.config import configure
 from hw.pim.core.layouts import core_control_layout, core_status_layout
 from hw.pim.memory.host_memory import host_status_layout
 from hw.pim.rings.layouts import ring_control_layout, ring_status_layout
@@ -110,8 +110,7 @@ class TB:
         """What every register reads as, by address."""
         values, config, host = self.values, CONFIG, self.host
         geometry = config.rows | config.columns << 8 | config.works << 16
-        geometry |= COUNTINGS.index(config.counting) << 24 | config.units << 32
-        geometry |= config.rings << 48 | config.cores << 51
+        geometry |= config.units << 32 | config.rings << 48 | config.cores << 51
         pool = [int.from_bytes(b"HPIM", "little") | 5 << 32, geometry, config.bank_bytes]
         table = {8 * place: value for place, value in enumerate(pool)}
         idle = values["idle"] | 2 << config.banks

@@ -8,7 +8,7 @@ import pytest
 
 from golden.pim.descriptor import Cause
 from hw.csr.register_map import load_registers
-from hw.pim.config import COUNTINGS, configure
+from hw.pim.config import configure
 from hw.pim.core.layouts import CoreCause
 from hw.pim.memory.host_memory import HostCause
 from hw.pim.registers.pool_registers import (
@@ -40,7 +40,6 @@ def test_pool_registers() -> None:
     ("top", "register", "field", "meanings"),
     [
         ("pim_ring", "tail", "cause", {cause.name: cause.value for cause in Cause}),
-        ("pim_pool", "geometry", "counting", {name: at for at, name in enumerate(COUNTINGS)}),
         (
             "pim_pool",
             "host_error",

@@ -31,7 +31,7 @@ from hw_tests.streams import pack, unpack, value_of
 
 CONFIG = configure("tiny", **bench_parameters()["options"])
 JOBS = Jobs(CONFIG)
-TENSORS = ("a", "b", "c", "result")
+TENSORS = ("a", "b", "result")
 BYTES = 32
 WRAP = 1 << 64
 
@@ -91,7 +91,7 @@ class Works:
     def descriptor(self) -> Descriptor:
         rng = self.rng
         while True:
-            opcode = rng.choice((Opcode.ADD, Opcode.MULADD, Opcode.DOT, Opcode.DOT, Opcode.SUM))
+            opcode = rng.choice((Opcode.ADD, Opcode.SCALEADD, Opcode.DOT, Opcode.DOT, Opcode.SUM))
             rows = rng.randrange(1, 5) if self.large else 1
             banks = 0
             if rng.random() < 0.35:
@@ -102,8 +102,7 @@ class Works:
             tensors: dict[str, Any] = {}
             if opcode in ELEMENTWISE:
                 inner = rng.randrange(1, 20 if self.large else 4)
-                names = ("a", "b", "result") if opcode == Opcode.ADD else TENSORS
-                tensors = {name: self._tensor(rows, inner) for name in names}
+                tensors = {name: self._tensor(rows, inner) for name in TENSORS}
                 if rng.random() < 0.2:
                     tensors["a"] = tensors["result"]
                 sizes = {"rows": rows, "columns": inner}

@@ -52,36 +52,31 @@ class Job:
         config: PimConfig,
         *,
         published: Layer | None = None,
-        **options: Any,
+        memory: StackMemory | None = None,
     ) -> Job:
-        """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, which has the ``options``, and
-        raises what that does."""
+        """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, and raises what that does."""
         return cls(
             name=name,
             pass_name=pass_name,
             layer=layer,
             published=published or layer,
-            program=lower(layer, pass_name, config, **options),
+            program=lower(layer, pass_name, config, memory=memory),
         )
 
 
 def place_jobs(
-    layers: Sequence[tuple[str, Layer, Layer]],
-    pass_name: str,
-    config: PimConfig,
-    **options: Any,
+    layers: Sequence[tuple[str, Layer, Layer]], pass_name: str, config: PimConfig
 ) -> tuple[PimConfig, list[Job]]:
     """A pass of layers side by side, and the stack that holds them: one as large as simulation
     needs it, or else ``config``.
 
-    ``layers``: of each the name, as it runs, and as it was before it was scaled. ``options``: of
-    :func:`~sw_driver.pim.lowering.lower`, but for the memory.
+    ``layers``: of each the name, as it runs, and as it was before it was scaled.
     """
 
     def placed(stack: PimConfig) -> tuple[PimConfig, list[Job]]:
         memory = StackMemory(stack)
         return stack, [
-            Job.of(name, pass_name, layer, stack, published=published, memory=memory, **options)
+            Job.of(name, pass_name, layer, stack, published=published, memory=memory)
             for name, layer, published in layers
         ]
 

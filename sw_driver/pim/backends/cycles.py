@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from golden.pim import Cause, Descriptor
 from hw.pim.config import BEAT_BYTES
+from hw.pim.work.descriptor import TENSORS
 from sw_driver.device.clock import Domain
 from sw_driver.pim.planning import planned
 from sw_driver.pim.transport import ACCESS_CYCLES, alone
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["CyclesPim"]
 
 # Measured on RTL, in cycles.
+ANSWER_CYCLES = 2
+"""Cycles from when a register is read to the end of its access."""
 RING_WRITE_CYCLES = 6
 """Cycles until all of a descriptor has been asked to be written."""
 RING_READ_CYCLES = 34
@@ -32,7 +35,7 @@ FETCH_CYCLES = 47
 """Cycles from the write of a ring's head until the check of a descriptor just written."""
 NEXT_FETCH_CYCLES = 37
 """Cycles from the end of a check until that of a descriptor that was already there."""
-CHECK_CYCLES = 72
+CHECK_CYCLES = 64
 """Cycles of the check of a descriptor."""
 ACCEPT_CYCLES = 2
 """Cycles from the end of a descriptor's check until its work is accepted, besides one for each work
@@ -84,8 +87,10 @@ class CyclesPim(GoldenPim):
     @alone
     def read_register(self, offset_bytes: int) -> int:
         """Reads a register, which takes time; the rest as in :class:`GoldenPim`."""
-        self._pass(ACCESS_CYCLES)
-        return super().read_register(offset_bytes)
+        self._pass(ACCESS_CYCLES - ANSWER_CYCLES)
+        value = super().read_register(offset_bytes)
+        self._pass(ANSWER_CYCLES)
+        return value
 
     @alone
     def write_register(self, offset_bytes: int, value: int) -> None:
@@ -178,7 +183,7 @@ class CyclesPim(GoldenPim):
         if self._checked is not None or (raw := self._rings.fetch()) is None:
             return
         work, cause = self._check(raw)
-        accept = ACCEPT_CYCLES + max(self.config.works, 4)
+        accept = ACCEPT_CYCLES + max(self.config.works, len(TENSORS))
         cycles = fetch_cycles + CHECK_CYCLES + (REFUSE_CYCLES if cause else accept)
         self._checked = self._clock + cycles, work, cause
 

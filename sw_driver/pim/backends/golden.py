@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from golden.pim import Cause, Descriptor, Opcode, Pool, Ring, Rings, Room, check
+from golden.pim.descriptor import RESERVED_WORDS
 from hw.csr.bank import CSR_DATA_WIDTH
 from hw.csr.register_map import Register, RegisterMap
 from hw.pim.registers.pool_registers import (
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["GoldenPim"]
 
 _REGISTER_BYTES = CSR_DATA_WIDTH // 8
-_RESERVED = slice(28, 32)
-"""Words of a descriptor that are zero."""
 
 
 class GoldenPim(PimTransport):
@@ -196,8 +195,8 @@ class GoldenPim(PimTransport):
     def _check(self, raw: bytes) -> tuple[Descriptor, Cause]:
         """The work of a descriptor, and why it is refused."""
         words = np.frombuffer(raw, "<u4").copy()
-        reserved = words[_RESERVED].any()
-        words[_RESERVED] = 0
+        reserved = words[[*RESERVED_WORDS]].any()
+        words[[*RESERVED_WORDS]] = 0
         work = Descriptor.decode(words.tobytes())
         if reserved:
             known = work.opcode in list(Opcode)
@@ -240,7 +239,6 @@ class GoldenPim(PimTransport):
                     "rows": config.rows,
                     "columns": config.columns,
                     "works": config.works,
-                    "counting": int(config.counting == "pairs"),
                     "units": config.units,
                     "rings": config.rings,
                 }

@@ -2,9 +2,9 @@
    same trees (docs/pim-spec.md, "Works" and "Reductions"). */
 #include "pim.h"
 
-enum { OPCODE, ALPHA, ADDRESSES = 4, ROWS = 12, COLUMNS, LENGTH, IMAGES, FILTERS, CHANNELS };
+enum { OPCODE, ALPHA, A = 4, B = 6, RESULT = 10, ROWS = 12, COLUMNS, LENGTH, IMAGES, FILTERS, CHANNELS };
 enum { HEIGHT = 18, WIDTH, TAP_ROWS, TAP_COLUMNS, STRIDE, DILATION, TOP, LEFT, STRIDES = 32 };
-enum { ADD = 1, MUL, MULADD, SCALEADD, SUM = 0x10, DOT, MATVEC = 0x20, MATMUL, CONV2D = 0x30 };
+enum { ADD = 1, MUL, SCALEADD = 4, SUM = 0x10, DOT, MATVEC = 0x20, MATMUL, CONV2D = 0x30 };
 enum { OUTER = 4, INDICES = 7, LEVELS = 25 };
 
 /* The indices of the result, then those of a sum: channels, rows and columns of taps. */
@@ -76,9 +76,9 @@ static float summed(const u32 *w, const struct loops *l, const float *a, const f
 
 void compute(const u32 *w, u32 offset) {
     struct loops l = loops_of(w);
-    float *tensors[4];
-    for (u32 i = 0; i < 4; i++) tensors[i] = FLOATS(w[ADDRESSES + 2 * i] + offset);
-    const i32 *sa = (const i32 *)w + STRIDES, *sc = sa + 8;
+    const float *first = FLOATS(w[A] + offset), *second = FLOATS(w[B] + offset);
+    float *result = FLOATS(w[RESULT] + offset);
+    const i32 *sa = (const i32 *)w + STRIDES;
     u32 n[OUTER];
     for (n[0] = 0; n[0] < l.extents[0]; n[0]++)
         for (n[1] = 0; n[1] < l.extents[1]; n[1]++)
@@ -89,20 +89,17 @@ void compute(const u32 *w, u32 offset) {
                         i32 index = (i32)n[i];
                         at_a += index * l.a[i], at_b += index * l.b[i], at += index * l.result[i];
                     }
-                    const float *a = tensors[0] + at_a, *b = tensors[1] + at_b;
+                    const float *a = first + at_a, *b = second + at_b;
                     float value;
                     switch (w[OPCODE]) {
                     case ADD: value = *a + *b; break;
                     case MUL: value = *a * *b; break;
-                    case MULADD:
-                        value = *a * *b + tensors[2][(i32)n[0] * sc[0] + (i32)n[1] * sc[1]];
-                        break;
                     case SCALEADD: value = number(w[ALPHA]) * *a + *b; break;
                     default:
                         value = summed(w, &l, a, b, (i32)(n[2] * w[STRIDE] - w[TOP]),
                                        (i32)(n[3] * w[STRIDE] - w[LEFT]));
                     }
-                    put(tensors[3] + at, value);
+                    put(result + at, value);
                 }
 }
 

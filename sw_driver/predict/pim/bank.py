@@ -27,7 +27,7 @@ _FRAME_RESULTS = 64
 # Pipeline latencies, in cycles.
 START_TO_TILE = 14
 """From a bank's start until it asks for a tile."""
-TILE_TO_CHUNK = 20
+TILE_TO_CHUNK = 17
 """From a tile to its first chunk, or to an elementwise tile's first load."""
 CHUNK_TO_LOAD = 13
 WALK_SETUP = 4
@@ -59,7 +59,7 @@ class Counts(NamedTuple):
 
 
 class _Job(NamedTuple):
-    """What the lanes do with what is in the buffers of first, second and third operands."""
+    """What the lanes do with what is in the buffers of first and second operands."""
 
     needs: list[tuple[int, int]]
     """Loads, by buffer and number."""
@@ -123,10 +123,10 @@ class Bank:
         self.lanes = Lanes(cycle)
         self.port.reset()
         self._tiles_done = self._products = 0
-        self._free = [[0, 0] for _ in range(3)]
+        self._free = [[0, 0] for _ in range(2)]
         """For each load that a buffer has had, or may have now, from when on."""
-        self._loaded: list[list[int]] = [[] for _ in range(3)]
-        self._ordered = [0] * 3
+        self._loaded: list[list[int]] = [[] for _ in range(2)]
+        self._ordered = [0] * 2
         self._open_loads: deque[tuple[int, list[int]]] = deque()
         self._load_taken: int | None = cycle
         self._walk_end: int | None = cycle
@@ -174,7 +174,7 @@ class Bank:
             walk = Walk(1, 0, count, nest.vector)
             now = yield from self._load(needs, place, walk, nest.at(tile, tile.first), now)
         job = _Job(needs, [*range(len(needs))], tile, Chunk(0, 0, tile.first_count, True))
-        return (yield from self._queue(job, now + 3 - len(needs)))
+        return (yield from self._queue(job, now))
 
     def _chunks(self, tile: Tile, now: int) -> Step[int]:
         form, plan = self._form, self._form.plan

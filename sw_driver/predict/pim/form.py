@@ -81,7 +81,7 @@ class Form:
     extents: tuple[int, int, int, int]
     """outer1, outer2, first vectors, second vectors."""
     operands: tuple[Nest, ...]
-    """First, second and third."""
+    """First and second."""
     result: Nest
     """Its vectors are first vectors, its columns second ones."""
     second_kind: Second
@@ -183,7 +183,7 @@ _INDICES = {
     Opcode.MATMUL: ("pv", "vp", "pv"),
     Opcode.CONV2D: ("Ocop", "pcuv", "Ovop"),
 } | dict.fromkeys(ELEMENTWISE_OPCODES, ("op", "op", "op"))
-"""Over which loop each index of a, of b (and c) and of the result runs; the result's p and v are
+"""Over which loop each index of a, of b and of the result runs; the result's p and v are
 first and second vectors."""
 
 

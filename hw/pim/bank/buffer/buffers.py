@@ -64,9 +64,8 @@ class OperandBuffers(wiring.Component):
     """What a bank has loaded of the operands, in two halves each.
 
     Vector ``member`` of a group is in column (k + member) mod 8 with element k, in row
-    (8 · group + member) · 2 ** (``chunk`` - 3) + k div 8 of its half. The first operand's members
-    from 8 on are in a buffer of their own; those of the second, which only DOT has, are in the
-    third operand's.
+    (8 · group + member) · 2 ** (``chunk`` - 3) + k div 8 of its half. Each operand's members from 8
+    on, which of the second only DOT has, are in a buffer of their own.
 
     Parameters
     ----------
@@ -81,7 +80,7 @@ class OperandBuffers(wiring.Component):
         Logarithm of a vector's elements that are in a buffer at once, 3 or more. Must hold still
         while the buffers are used.
     write : In(:class:`OperandWriteSignature`)
-    first_0 (and first_1 from 9 lanes on), second, third : \
+    first_0, second_0 (and first_1, second_1 from 9 lanes on) : \
 In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
     """
 
@@ -89,9 +88,9 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         check_int("lanes", lanes, 1, MAX_LANES)
         jobs = Jobs(config)
         self._words = {
-            **{f"first_{group}": config.first_words for group in range(-(-lanes // COLUMNS))},
-            "second": config.second_words,
-            "third": config.second_words,
+            f"{operand}_{group}": words
+            for operand, words in (("first", config.first_words), ("second", config.second_words))
+            for group in range(-(-lanes // COLUMNS))
         }
         self._row_bits = (max(self._words.values()) // COLUMNS - 1).bit_length()
         super().__init__(
@@ -125,13 +124,10 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
             _modulo(each) for each in (segment.k, segment.member, segment.address)
         )
         upper = segment.member[_COLUMN_BITS]
-        first = write.buffer == OperandBuffer.FIRST
-        second = write.buffer == OperandBuffer.SECOND
         chosen = {
-            "first_0": first & ~upper,
-            "first_1": first & upper,
-            "second": second & ~upper,
-            "third": ~first & (~second | upper),
+            f"{buffer.name.lower()}_{group}": (write.buffer == buffer) & (upper == group)
+            for buffer in OperandBuffer
+            for group in range(2)
         }
         start = wire(m, _modulo(k + member), "start")
         vector = Cat(Mux(segment.across, 0, member), segment.group)

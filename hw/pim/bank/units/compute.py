@@ -48,8 +48,7 @@ class Compute(wiring.Component):
     ``L``, the number of lanes at work, is that of multipliers or of adders, whichever is less; for
     SUM it is that of adders. First vector v of a job is member v mod L of group v div L in the
     buffers: members 0 to 7 in ``first_0``, from 8 on in ``first_1``. A shared second vector s is
-    member s mod 8 of group s div 8 in ``second``; private ones lie like the first vectors, the
-    members from 8 on in ``third``, in the half of that.
+    member s mod 8 of group s div 8 in ``second_0``; private ones lie like the first vectors.
 
     A reduction takes 8 cycles for an element, in which each lane multiplies for up to eight
     results; their additions go on beside that, in the order that the specification states. A
@@ -74,14 +73,14 @@ class Compute(wiring.Component):
         Must hold still while there are jobs of it, until ``idle``.
     job : In(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
         The operands must be in the buffers.
-    first_0 (and first_1 from 9 lanes on), second, third : \
+    first_0, second_0 (and first_1, second_1 from 9 lanes on) : \
 Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
     result : Out(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
     store : Out(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
         The results are in the buffer. Frames come in turn: 0, 1, 2, 3, 0, ...
     frame_freed : In(1)
         Pulse: the frame whose turn it is has been stored.
-    release : Out(3)
+    release : Out(2)
         Pulses: as a job asked for, in the order of the jobs.
     multiplications, additions : Out(LANE_BITS + 1)
         How many are done in this cycle; exact over a work.
@@ -101,7 +100,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         self._lanes = max(multipliers, adders)
         self._elements = next(size for size in (4, 2, 1) if size <= self._pairs)
         groups = range(-(-self._lanes // COLUMNS))
-        self._reads = [*(f"first_{group}" for group in groups), "second", "third"]
+        self._reads = [f"{name}_{group}" for name in ("first", "second") for group in groups]
         super().__init__(
             {
                 "work": In(jobs.work),

@@ -59,7 +59,7 @@ class Lanes(wiring.Component):
         8 cycles after ``factors``, those of SUM 3 cycles.
     control : In(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
         What the lanes do for additions; what concerns products is added here.
-    first_0 (and first_1 from 9 lanes on), second, third : \
+    first_0, second_0 (and first_1, second_1 from 9 lanes on) : \
 Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         The operand buffers, as of :class:`~hw.pim.bank.units.compute.Compute`. The addend of an
         elementwise operation is read ``PRODUCT_CYCLES`` after its factors.
@@ -81,9 +81,11 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                 "factors": In(factors_layout(jobs)),
                 "produced": Out(1),
                 "control": In(LaneGeometry(jobs.config).control),
-                **{f"first_{group}": read for group in range(-(-self._lanes // COLUMNS))},
-                "second": read,
-                "third": read,
+                **{
+                    f"{name}_{group}": read
+                    for name in ("first", "second")
+                    for group in range(-(-self._lanes // COLUMNS))
+                },
                 "results": Out(data.ArrayLayout(32, self._lanes)),
             }
         )
@@ -127,22 +129,14 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         work, factors = self.work, self.factors
         elementwise, operation = work.elementwise, work.operation
         private = wire(m, ~elementwise & (work.second_kind == Second.PRIVATE), "private")
-        first_half, second_half, third_half = factors.halves
-        late = carry(
-            m,
-            PRODUCT_CYCLES,
-            "late",
-            k=factors.k,
-            second_half=second_half,
-            third_half=third_half,
-        )
+        first_half, second_half = factors.halves
+        late = carry(m, PRODUCT_CYCLES, "late", k=factors.k, second_half=second_half)
         late_enable = delayed_pulse(m, factors.enable & elementwise, PRODUCT_CYCLES, "late_enable")
         adds_second = wire(
             m,
             elementwise & ((operation == Elementwise.ADD) | (operation == Elementwise.SCALEADD)),
             "adds_second",
         )
-        adds_third = wire(m, elementwise & (operation == Elementwise.MULADD), "adds_third")
         has_second = elementwise | (work.second_kind != Second.NONE)
 
         def place(name: str, k: Any) -> Any:
@@ -152,7 +146,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
 
         second_k = wire(m, Mux(adds_second, late.k, factors.k), "second_k")
         for group in range(-(-self._lanes // COLUMNS)):
-            first = getattr(self, f"first_{group}")
+            first, second = getattr(self, f"first_{group}"), getattr(self, f"second_{group}")
             m.d.comb += [
                 first.enable.eq(factors.enable & (~elementwise if group else 1)),
                 first.half.eq(first_half),
@@ -160,24 +154,20 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                 first.k.eq(place("first", factors.k)),
                 first.wide.eq(elementwise),
             ]
-        m.d.comb += [
-            self.second.enable.eq(Mux(adds_second, late_enable, factors.enable & has_second)),
-            self.second.half.eq(Mux(adds_second, late.second_half, second_half)),
-            self.second.group.eq(Mux(private, factors.group, factors.second[3:])),
-            self.second.k.eq(place("second", second_k)),
-            self.second.wide.eq(elementwise),
-            self.third.enable.eq(late_enable & adds_third),
-            self.third.half.eq(late.third_half),
-            self.third.k.eq(place("third", late.k)),
-            self.third.wide.eq(elementwise),
-        ]
-        if self._lanes > COLUMNS:
-            with m.If(private):
+            if group:  # only DOT's
                 m.d.comb += [
-                    self.third.enable.eq(factors.enable),
-                    self.third.half.eq(third_half),
-                    self.third.group.eq(factors.group),
-                    self.third.k.eq(factors.k),
+                    second.enable.eq(factors.enable & private),
+                    second.half.eq(second_half),
+                    second.group.eq(factors.group),
+                    second.k.eq(factors.k),
+                ]
+            else:
+                m.d.comb += [
+                    second.enable.eq(Mux(adds_second, late_enable, factors.enable & has_second)),
+                    second.half.eq(Mux(adds_second, late.second_half, second_half)),
+                    second.group.eq(Mux(private, factors.group, factors.second[3:])),
+                    second.k.eq(place("second", second_k)),
+                    second.wide.eq(elementwise),
                 ]
 
     def _operands(self, m: Any) -> tuple[list[Bits], list[Bits], list[Bits]]:
@@ -189,9 +179,9 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         private = work.second_kind == Second.PRIVATE
         words = {
             name: [getattr(self, name).data[column] for column in range(COLUMNS)]
-            for name in ("first_0", "second", "third")
+            for name in ("first_0", "second_0")
         }
-        shared = wire(m, Array(words["second"])[arrived.member], "shared")
+        shared = wire(m, Array(words["second_0"])[arrived.member], "shared")
 
         def pick(name: str, element: Bits, lane: int) -> Bits:
             """The word for ``lane`` of those that come with the one of ``element``."""
@@ -202,7 +192,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         for lane in range(self._lanes):
             group, member = divmod(lane, COLUMNS)
             first = getattr(self, f"first_{group}").data[member]
-            second = Mux(private, words["third" if group else "second"][member], shared)
+            second = Mux(private, getattr(self, f"second_{group}").data[member], shared)
             addend: Bits = Const(_MINUS_ZERO, 32)
             if lane < self._elements:
                 first = Mux(elementwise, pick("first_0", arrived.element, lane), first)
@@ -212,16 +202,13 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                 with m.Else(), m.Switch(operation):
                     with m.Case(Elementwise.ADD):
                         m.d.comb += factor.eq(_ONE)
-                        m.d.comb += addend.eq(pick("second", addend_element, lane))
+                        m.d.comb += addend.eq(pick("second_0", addend_element, lane))
                     with m.Case(Elementwise.MUL):
-                        m.d.comb += factor.eq(pick("second", arrived.element, lane))
+                        m.d.comb += factor.eq(pick("second_0", arrived.element, lane))
                         m.d.comb += addend.eq(_MINUS_ZERO)
-                    with m.Case(Elementwise.MULADD):
-                        m.d.comb += factor.eq(pick("second", arrived.element, lane))
-                        m.d.comb += addend.eq(pick("third", addend_element, lane))
                     with m.Case(Elementwise.SCALEADD):
                         m.d.comb += factor.eq(work.alpha)
-                        m.d.comb += addend.eq(pick("second", addend_element, lane))
+                        m.d.comb += addend.eq(pick("second_0", addend_element, lane))
                 second = factor
             a.append(first)
             b.append(second)
