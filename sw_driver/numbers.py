@@ -21,6 +21,7 @@ __all__ = [
     "check_integer",
     "check_name",
     "check_number",
+    "listed",
     "parse_integer",
     "parse_number",
     "split_entries",
@@ -89,6 +90,17 @@ def check_integer(
     raise error(
         f"{name} is {shown(value)}: expected an integer{'' if least is None else f' {bounds}'}"
     )
+
+
+def listed(name: str, values: Any, expected: str = "a list") -> tuple[Any, ...]:
+    """Copy a list that the program gave.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is none.
+    """
+    if not (isinstance(values, str | bytes) or hasattr(values, "__array__")):
+        with suppress(TypeError):
+            return tuple(values)
+    raise InvalidArgumentError(f"{name} is {shown(values)}: expected {expected}")
 
 
 def check_number(

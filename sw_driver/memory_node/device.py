@@ -9,7 +9,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..device.errors import InvalidArgumentError, RangeError
+from ..device.errors import InvalidArgumentError, RangeError, shown
 from ..device.memory import MemoryStatistics
 from ..device.streams import Handle
 from .address_space import AddressSpace, Placement, checked_placement
@@ -248,6 +248,8 @@ class DeviceNode:
     def write(self, address: int, values: ArrayLike) -> None:
         """Puts an array into the device's own memory at once, as the device itself would."""
         array = np.ascontiguousarray(values)
+        if array.dtype.hasobject:
+            raise InvalidArgumentError(f"values are {shown(values)}: expected an array of numbers")
         with self._clock:
             self._own(address, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
 

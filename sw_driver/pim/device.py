@@ -26,7 +26,7 @@ from sw_driver.device.errors import (
 )
 from sw_driver.device.registers import RegisterWindow
 from sw_driver.device.streams import Handle
-from sw_driver.numbers import check_integer
+from sw_driver.numbers import check_integer, listed
 
 from .bounds import check_bounds
 from .cores import Core, Kernel, KernelCounters, offset_in, window_of
@@ -250,13 +250,22 @@ class Pim:
                 "one with cores"
             )
         number = check_integer("pim_id", pim_id, banks, banks + cores - 1) - banks
-        args, results = list(args), list(ret)
+        args = listed("args", args, "a list of tensors and numbers")
+        results = listed("ret", ret, "a list of tensors")
         tensors = [each for each in args if isinstance(each, PlacedTensor)]
+        for tensor in results:
+            _check_placed(tensor)
         for tensor in [*tensors, *results]:
             tensor.check()
         check_bounds(kernel, args)
-        shown = list(dict.fromkeys(map(window_of, tensors)) if windows is None else windows)
+        shown = list(
+            dict.fromkeys(map(window_of, tensors))
+            if windows is None
+            else listed("windows", windows, "a list of windows")
+        )
         for window in shown:
+            if not isinstance(window, Window):
+                raise InvalidArgumentError(f"windows have {window!r}: expected a Window")
             check_integer("bytes of a window", window.size_bytes, 0, WINDOW_BYTES)
             self._check_range(*window, writes=True)
         words = [offset_in(a, shown) if isinstance(a, PlacedTensor) else a for a in args]
@@ -417,6 +426,7 @@ class Pim:
 
     def wait(self, work_id: int, *, timeout_cycles: int | None = None) -> None:
         """Lets time pass until the work has completed; raises what :meth:`wait_any` does."""
+        work_id = check_integer("work_id", work_id, None)
         self.wait_any([work_id], timeout_cycles=timeout_cycles)
 
     def wait_any(self, work_ids: Sequence[int], *, timeout_cycles: int | None = None) -> list[int]:
@@ -438,7 +448,7 @@ class Pim:
         def completed() -> list[int]:
             return [work_id for work_id in work_ids if self._work_query(work_id)]
 
-        work_ids = list(work_ids)
+        work_ids = integers("work_ids", "works", work_ids, None)
         if not work_ids:
             return []
         works = ", ".join(f"work {work_id}" for work_id in work_ids)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from math import ceil
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ from sw_driver.device.clock import Exclusive, Steps
 from sw_driver.device.errors import InvalidArgumentError, RefusedWorkError
 from sw_driver.device.streams import Handle, Stream
 from sw_driver.machine.processors import XEON_E5_2630_V3
-from sw_driver.numbers import check_integer, check_name, check_number
+from sw_driver.numbers import check_integer, check_name, check_number, listed
 
 from .bounds import check_bounds
 from .buffers import Buffer, Held
@@ -45,7 +44,6 @@ __all__ = [
     "Platform",
     "Profile",
     "host_ns",
-    "listed",
 ]
 
 _CPU_CORES = 8
@@ -304,15 +302,6 @@ class Kernel(Held):
 
 def _moved(span: range, nbytes: int) -> range:
     return range(span.start + nbytes, span.stop + nbytes)
-
-
-def listed(name: str, values: Any, expected: str = "a list") -> tuple[Any, ...]:
-    """A copy of a list that the program gave; raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for what is none."""
-    if not isinstance(values, str | bytes | np.ndarray):
-        with suppress(TypeError):
-            return tuple(values)
-    raise InvalidArgumentError(f"{name} is {values!r}: expected {expected}")
 
 
 def host_ns(kernel: Kernel, *, launch_ns: int = 0) -> int:

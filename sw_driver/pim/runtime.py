@@ -9,9 +9,9 @@ from typing import Literal
 
 from sw_driver.device.clock import Steps
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.numbers import check_name
+from sw_driver.numbers import check_name, listed
 
-from .opencl import Access, CommandQueue, Context, Event, Kernel, Place, listed
+from .opencl import Access, CommandQueue, Context, Event, Kernel, Place
 
 __all__ = ["PRINCIPLES", "Scheduler"]
 

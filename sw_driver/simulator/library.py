@@ -135,8 +135,9 @@ def verilated_library(
     make_arguments = [f"OPT_SLOW={profile.once}", f"OPT_GLOBAL={profile.once}"]
     if wave:
         stored = plain_path(_STORED)
-        flags = f"-DNEARMEM_WAVE -I{stored} -include {stored}/waveform_checks.h"
-        arguments += ["--trace-fst", "-CFLAGS", flags]
+        arguments += ["--trace-fst", "-CFLAGS", f"-DNEARMEM_WAVE -I{stored}"]
+        # For Verilator's own files alone: the model's begin with a header that is compiled before.
+        make_arguments[1] += f" -include {stored}/waveform_checks.h"
         # Not with the libraries that Verilator asks for: see the headers in `stored`.
         make_arguments.append(f"LDLIBS={LINK}")
 

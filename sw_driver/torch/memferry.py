@@ -115,8 +115,8 @@ class _Held:
         parameter, (values, gradient) = self.parameter, self.host if host else self.mapped
         if (parameter.data_ptr(), parameter.dtype) != (values.data_ptr(), values.dtype):
             raise RuntimeError(
-                f"parameter {self.name!r} was given other memory, as by model.to(): change it in "
-                "place, or before MemFerry(...)"
+                f"parameter {self.name!r} was given other memory, as by model.to() or "
+                "share_memory(): change it in place, or before MemFerry(...)"
             )
         if parameter.device == values.device:
             return

@@ -45,7 +45,8 @@ def check_training(model: Any, optimizer: Any) -> None:
 def check_own_memory(model: nn.Module) -> None:
     """Raise ``InvalidArgumentError`` if a parameter and another tensor are in the same storage.
 
-    Weights of a recurrent layer may be, one behind the other, as cuDNN has them.
+    Weights of a recurrent layer may be, one behind the other, as cuDNN has them. Warn of tensors
+    outside the model in a parameter's storage.
     """
     layers = [each for each in model.modules() if isinstance(each, nn.RNNBase)]
     recurrent = {each: layer for layer in layers for each in layer.parameters()}
@@ -70,6 +71,24 @@ def check_own_memory(model: nn.Module) -> None:
                 )
         if last is None or last[0] != where or end > last[2]:
             last = span
+    outside = [
+        name
+        for name, each in model.named_parameters()
+        if each not in recurrent and not nn.parameter.is_lazy(each) and _has_aliases(each)
+    ]
+    if outside:
+        warnings.warn(
+            f"{', '.join(outside[:3])}{', ...' if len(outside) > 3 else ''}: memory is shared with "
+            "tensors outside the model, such as a state_dict() or another model's parameters, "
+            "which will not follow: give them a clone(), or register one Parameter",
+            stacklevel=3,
+        )
+
+
+def _has_aliases(tensor: Tensor) -> bool:
+    """Return whether another tensor that is alive has a tensor's storage."""
+    storage: Any = tensor.untyped_storage()  # which counts, too
+    return bool(storage.data_ptr()) and torch._C._storage_Use_Count(storage._cdata) > 2  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class ParameterChecks:

@@ -57,6 +57,9 @@ _SIGNATURES = 1 << 10
 _MMAP_THRESHOLD = -3
 """Of ``mallopt``: blocks of that size on are mapped, and unmapped when they are freed."""
 
+_MOST_INT = (1 << 31) - 1
+"""The most that ``mallopt`` takes."""
+
 _HELD: dict[int, Held] = {}
 """What residencies have, by the storage's number; each storage has one."""
 
@@ -296,7 +299,7 @@ class Residency:
         """What operations that are under way have."""
         self._operation = 0
         if limit is not None and store is not None:
-            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, max(1 << 20, least_bytes))
+            ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, min(max(1 << 20, least_bytes), _MOST_INT))
         _RESIDENCIES.add(self)
         _read_through()
 

@@ -582,6 +582,14 @@ def test_waveform_opens_in_another_reader(tmp_path: Path, window: tuple[int, int
         pylibfst.lib.fstReaderClose(reader)
 
 
+@pytest.mark.soak
+def test_waveforms_are_written_as_for_use(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("NEARMEM_BUILD_PROFILE", "fast")  # several files, with a header before each
+    wave = tmp_path / "wave.fst"
+    VerilatedTransport(config=CONFIG, wave=wave, wave_window=(0, 9), arithmetic=False).close()
+    assert all(is_whole_fst(tmp_path / f"wave.ch{channel}.fst") for channel in range(2))
+
+
 def test_a_waveform_of_no_time_that_was_simulated_is_refused(tmp_path: Path) -> None:
     window = (10_000_000, 10_001_000)
     transport = VerilatedTransport(

@@ -256,6 +256,11 @@ def test_a_refusal_of_a_node_is_told_once() -> None:
             InvalidArgumentError,
             "no event of this network",
         ),
+        (
+            lambda d, a, r: d.write(a, None),
+            InvalidArgumentError,
+            "values are None: expected an array of numbers",
+        ),
     ],
 )
 def test_refusals(

@@ -329,6 +329,17 @@ def test_what_the_driver_refuses(pim: Pim, memory: StackMemory) -> None:
         pim.pim_prog(FIRST, "works", (1 << 27, 1), windows=[Window(driver_place(CONFIG).start, 32)])
     with pytest.raises(InvalidArgumentError, match="both have to be multiples of 32"):
         pim.pim_prog(FIRST, "works", (1 << 27, 1), windows=[Window(x.address_bytes + 4, 32)])
+    lists = {"args": None, "ret": (), "windows": None}
+    for name, strange in (("args", 5), ("args", None), ("ret", None), ("ret", 5), ("windows", 5)):
+        given = {**lists, "args": (x, y, COUNT), name: strange}
+        with pytest.raises(InvalidArgumentError, match=f"{name} is {strange}: expected a list"):
+            pim.pim_prog(FIRST, "relu", **given)
+    with pytest.raises(InvalidArgumentError, match="got None: expected a tensor in the stack"):
+        pim.pim_prog(FIRST, "relu", (x, y, COUNT), (None,))  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=r"windows have \(0, 32\): expected a Window"):
+        pim.pim_prog(FIRST, "relu", (x, y, COUNT), windows=[(0, 32)])  # type: ignore[list-item]
+    with pytest.raises(InvalidArgumentError, match="work_ids is 5: expected works"):
+        pim.wait_any(5)  # type: ignore[arg-type]
     eight = [window_of(x[:, at : at + 8]) for at in range(0, 64, 8)]
     with pytest.raises(InvalidArgumentError, match=r"relu has 8 windows, .* has 7 .* give larger"):
         pim.pim_prog(FIRST, "relu", (x, x, COUNT), windows=[*eight[1:], window_of(x)])

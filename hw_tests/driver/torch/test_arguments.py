@@ -18,6 +18,7 @@ from torch import nn
 
 from hw_tests.driver.torch.policies import RULES
 from sw_driver.axdimm import Axdimm
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.torch import SGD, AdamW
@@ -174,3 +175,16 @@ def test_optimizers_of_other_models(make: Callable[..., Any]) -> None:
     made = make(model=given, optimizer=part)
     if isinstance(made, Sentinel):
         made.close()
+
+
+def test_sentinel_takes_any_number_of_least_bytes() -> None:
+    sentinel(least_bytes=1 << 100).close()
+
+
+def test_a_second_store_on_a_full_device() -> None:
+    with (
+        Axdimm("golden:tiny", options=RULES) as device,
+        TensorStore(device),
+        pytest.raises(InvalidArgumentError, match="no memory left: close the store"),
+    ):
+        TensorStore(device)

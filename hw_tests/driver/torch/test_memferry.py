@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -591,6 +592,24 @@ def test_parameters_that_share_memory_are_refused(kind: str) -> None:
     with pytest.raises(InvalidArgumentError, match=r"[01]\.\w+ shares memory with [01]"):
         MemFerry(model, adam(model), plan=plan)
     assert before == [each.data_ptr() for each in model.parameters()]
+
+
+@pytest.mark.parametrize("kind", ["state dict", "another layer", "attribute"])
+def test_memory_that_is_shared_with_what_is_outside_the_model_is_told(kind: str) -> None:
+    model, plan = small(), SMALL | {"modes": dict.fromkeys("012", "GFGB")}
+    keep: Any = {
+        "state dict": lambda: model.state_dict(),
+        "another layer": lambda: nn.Parameter(model[1].weight.data),
+        "attribute": lambda: model[1].weight.detach()[3],
+    }
+    kept = keep[kind]()
+    with pytest.warns(UserWarning, match=r"[01]\.weight.*: memory is shared with tensors outside"):
+        MemFerry(model, adam(model), plan=plan)
+    del kept
+    model = small()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        MemFerry(model, adam(model), plan=plan)
 
 
 def test_weights_of_a_recurrent_layer_may_lie_one_behind_the_other() -> None:

@@ -72,6 +72,8 @@ class _Guarded:
     def grad(self) -> None:
         self.grad = None
 
+    _grad = grad  # as Tensor has it
+
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
         """Register a hook that comes before the one that sends the gradient to the module."""
         register: Any = self._own_class.register_post_accumulate_grad_hook

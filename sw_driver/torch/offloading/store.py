@@ -101,6 +101,14 @@ class TensorStore:
                 raise InvalidArgumentError(
                     f"storage_bytes is {storage_bytes}, but there is no storage: give its path"
                 )
+        if capacity_bytes is None and any(
+            device.memory(channel).largest_free_bytes < LINE_BYTES
+            for channel in range(device.channels)
+        ):
+            raise InvalidArgumentError(
+                "device has no memory left: close the store that has it, or give each one a "
+                "capacity_bytes"
+            )
         sizes = [
             device.memory(channel).largest_free_bytes if capacity_bytes is None else capacity_bytes
             for channel in range(device.channels)

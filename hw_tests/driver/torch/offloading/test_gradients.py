@@ -138,6 +138,7 @@ READING: dict[str, tuple[Between, str]] = {
     "a row": (weight_of(lambda weight: weight.grad[0]), "getitem"),
     "isfinite": (weight_of(lambda weight: bool(weight.grad.isfinite().all())), "isfinite"),
     "isnan": (weight_of(lambda weight: bool(torch.isnan(weight.grad).any())), "isnan"),
+    "its other name": (weight_of(lambda weight: weight._grad.mul_(0.5)), "mul_"),
     "data": (weight_of(lambda weight: weight.grad.data), "data"),
     "detach": (weight_of(lambda weight: weight.grad.detach()), "detach"),
     "clone": (weight_of(lambda weight: weight.grad.clone()), "clone"),
