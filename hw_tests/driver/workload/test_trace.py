@@ -197,9 +197,9 @@ def _changed(change: Callable[[Any], object]) -> Callable[[bytes], bytes]:
         (_changed(lambda content: content["tensors"]["nbytes"].insert(0, -1)), "is no trace"),
         (_changed(lambda content: content["stages"].append(["0", "update"])), "has a phase that"),
         (_changed(lambda content: content["geometries"].append({"operands": [], "result": {}})),
-         "no shape: expected tuples"),
+         "invalid shape: expected tuples"),
         (_changed(lambda content: content["geometries"].append({"operands": [[.5]], "result": []})),
-         "no shape: expected tuples"),
+         "invalid shape: expected tuples"),
         (_changed(lambda content: content.update(origin=3)), "is no trace: 'int' object is not"),
     ],
 )  # fmt: skip
