@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DONE = ()
+DONE = ("sw_driver/machine", "sw_driver/torch", "sw_driver/workload")
 """Rooms whose words are held to these rules."""
 
 FRAGMENT = re.compile(

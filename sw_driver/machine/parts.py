@@ -68,7 +68,7 @@ def predicted(value: int | float, source: str) -> Figure:
 
 
 def assumed(value: int | float, source: str) -> Figure:
-    """Return a figure from none of these; ``source`` says why it is plausible."""
+    """Return a figure without such a source; ``source`` says why it is plausible."""
     return Figure(value=value, source=source, mark="assumed")
 
 
@@ -81,7 +81,7 @@ class _Part:
 
     name: str
     least: ClassVar[dict[str, int | float]] = {}
-    """Figures of the part with their least values. A figure whose default is None may be absent."""
+    """Figures of the part with their least values. A figure with the default None may be absent."""
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}
     """Other settings of the part with the texts allowed for each."""
 
@@ -114,7 +114,7 @@ class Memory(_Part):
 
     capacity_bytes: Figure
     setting: str = ""
-    """Key of the memory whose capacity this one is a share of, if it is."""
+    """Key of another memory's capacity, if this capacity is a share of it."""
     total_gb_per_s: Figure | None = None
     """Rate of all reads and writes together, in 10^9 bytes/s.
 

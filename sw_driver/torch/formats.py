@@ -119,8 +119,8 @@ def in_format(
 ) -> dict[str, Any]:
     """Return a state of a state dict in ``formats``: FP32 as codes, or codes as FP32.
 
-    Raises ``ValueError`` for codes and scales that do not fit the parameter ``name``, and for
-    scales that are not finite, including those that FP32 states would get.
+    Raises ``ValueError`` for codes and scales that do not fit the parameter ``name``. Scales that
+    are not finite are refused, too, including those that FP32 states would get.
     """
     result = dict(state)
     for tensor in NARROW_RULE.states:

@@ -187,7 +187,7 @@ class MemFerry:
         Device that computes the model, the CPU or a CUDA GPU; by default that of its parameters.
         Buffers are moved there.
     budget_bytes
-        Limit of the GPU's memory for copies of parameters; by default what the plan needs.
+        Limit of the GPU's memory for copies of parameters; by default the plan's need.
 
     Raises
     ------
@@ -271,7 +271,7 @@ class MemFerry:
         return described(f"MemFerry: {counted}", report)
 
     def __getstate__(self) -> Any:
-        raise TypeError("MemFerry is of one model: copy the model, which is a plain one then")
+        raise TypeError("MemFerry belongs to its model: copy the model instead, as a plain one")
 
     def _place(self, owners: Mapping[nn.Parameter, _Layer], names: Mapping[Any, str]) -> None:
         """Give parameters their memory on the host, and layers their room on the GPU."""

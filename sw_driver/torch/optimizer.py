@@ -218,9 +218,9 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
         Raises
         ------
-        TypeError, ValueError, AxdimmError: for sparse gradients, for options or hyper-parameters
-            that the rule does not have, and for a module that is closed or lacks the rule or
-            memory. Nothing has changed then. If the module fails during the step, parameters are
+        TypeError, ValueError, AxdimmError: for sparse gradients, for options that the rule does not
+            have, and for a module that is closed or lacks the rule or memory. Nothing has changed
+            then. If the module fails during the step, parameters are
             unchanged, but the state is lost.
         RuntimeError: if the module failed in an earlier step, and no state dict was loaded since.
 

@@ -1,9 +1,8 @@
 """Training with activations in remote memory, for models too large for the device's memory.
 
-Tensors that a forward pass saves for the backward pass leave the device after the layer that saves
-them, and come back before the backward pass needs them (Rhu et al., vDNN, MICRO 2016; Kwon and Rhu,
-MICRO 2018, sections II-B and III-B). Outputs of cheap layers are recomputed instead if their input
-comes back anyway.
+Tensors saved for the backward pass leave the device after the layer that saves them, and come back
+before they are needed (Rhu et al., vDNN, MICRO 2016; Kwon and Rhu, MICRO 2018, sections II-B and
+III-B). Outputs of cheap layers are recomputed instead if their input comes back anyway.
 """
 
 from __future__ import annotations
@@ -79,8 +78,8 @@ class MemoryOverlay(Policy):
         with MemoryOverlay(model, device):
             criterion(model(inputs), targets).backward()
 
-    Losses, gradients and buffers are bit for bit those without the overlay, and so is the error for
-    a saved tensor that was changed in place. A saved tensor stays on the device as long as anything
+    Losses, gradients and buffers are bit for bit those without the overlay. So is the error for a
+    saved tensor that was changed in place. A saved tensor stays on the device as long as anything
     else uses its storage. The device's own memory holds only moves in flight; when it is full, a
     move waits for earlier ones. Parameters, buffers, small tensors, NumPy memory, and tensors that
     are not plain CPU tensors (sparse, nested, quantized, of another class) are not moved.
@@ -156,7 +155,9 @@ class MemoryOverlay(Policy):
         return described("MemoryOverlay", self.report())
 
     def __getstate__(self) -> Any:
-        raise TypeError("MemoryOverlay is of one model: copy the model, which is a plain one then")
+        raise TypeError(
+            "MemoryOverlay belongs to its model: copy the model instead, as a plain one"
+        )
 
     def __enter__(self) -> MemoryOverlay:
         self._residency.__enter__()
@@ -265,7 +266,7 @@ class MemoryOverlay(Policy):
     def _pack(self, tensor: Tensor) -> _Alias:
         held = self._held(tensor)
         if held is None or held.pinned:
-            # Its gradient function, if it has one, holds what this returns.
+            # The gradient function holds the result; if that held this tensor, it would be a cycle.
             return _Alias(tensor if tensor.grad_fn is None else tensor.detach())
         held.slot, held.store = 0, self._store
         self._leaving[held] = None

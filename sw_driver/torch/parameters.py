@@ -65,7 +65,7 @@ def check_own_memory(model: nn.Module) -> None:
             packed = len(owners) == 1 and None not in owners
             if any(isinstance(shared, nn.Parameter) for shared in both) and not packed:
                 raise InvalidArgumentError(
-                    f"{name} shares memory with {last[3]}, and would have its own afterwards: "
+                    f"{name} shares memory with {last[3]}, but would get memory of its own: "
                     "register one Parameter in both places, or a clone()"
                 )
         if last is None or last[0] != where or end > last[2]:
@@ -118,8 +118,8 @@ class ParameterChecks:
     def _check_format(self, name: str, parameter: Any) -> None:
         if not isinstance(parameter, Tensor) or not (parameter.is_leaf or parameter.retains_grad):
             raise TypeError(
-                f"{name} is a {type(parameter).__name__}: expected a tensor that no operation "
-                "with a gradient returned"
+                f"{name} is a {type(parameter).__name__}: expected a leaf tensor, or one that "
+                "retains its gradient"
             )
         if parameter.layout is not torch.strided or not parameter.is_floating_point():
             raise TypeError(

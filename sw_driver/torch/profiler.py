@@ -2,9 +2,9 @@
 
 A layer is a module with parameters of its own, and all modules in it. It runs from its call to its
 return, and in the backward pass from the gradient of its output to the last gradient it makes. All
-other work is in the gap between layers. Steps run with the parameters in the GPU's memory, and with
-all of them in the host's memory, pinned and mapped, where the GPU's kernels read them. Work is
-queued before the GPU begins, so times are the GPU's and not Python's.
+other work is in the gap between layers. Steps run with the parameters in the GPU's memory, and then
+in the host's, pinned and mapped, where the GPU's kernels read them. Work is queued before the GPU
+begins, so times are the GPU's and not Python's.
 
 A kernel of its own writes a gradient to the host's memory, after the kernel that makes it. A
 parameter of several layers belongs to the last of them. The others always read it in the host's
@@ -291,8 +291,8 @@ class _Steps:
         for name in self.layers:
             if name not in self.numbers:
                 raise InvalidArgumentError(
-                    f"the step does not call {name!r}, which has parameters: expected a call of "
-                    "each module that has some"
+                    f"the step does not call {name!r}, which has parameters: expected it to "
+                    "call every module with parameters"
                 )
         workspace = Counter[int]()
         layers = [self.layers[name] for name in self.numbers]
@@ -370,7 +370,7 @@ class _Steps:
     def _until_here(self) -> None:
         """Extend the layer that began last up to now."""
         if not self._backward:
-            raise InvalidArgumentError("step makes gradients: expected that it only gives the loss")
+            raise InvalidArgumentError("step makes gradients: expected it to return the loss only")
         at, layer = self._backward[-1]
         if layer is None and len(self._backward) > 1:
             self._backward[-1] = at, self._latest

@@ -43,7 +43,7 @@ from .stores import Job, Store
 __all__ = ["Held", "Policy", "Residency", "Statistics", "described", "held_of"]
 
 _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
-"""Operations that need no bytes, and whose results may be made of an empty storage."""
+"""Operations that need no bytes and can make their results of an empty storage."""
 
 _PLAIN: Any = torch._C._disabled_torch_dispatch_impl
 """Dispatch implementation of tensor classes that keep PyTorch's ordinary operations."""
@@ -61,7 +61,7 @@ _HELD: dict[int, Held] = {}
 """Records of all residencies by the storage's number; each storage has one."""
 
 _DEAD: dict[Held, Any] = {}
-"""Records whose storages have just died.
+"""Records of storages that have just died.
 
 An entry is made without running Python code, which a signal could interrupt.
 """
@@ -134,7 +134,7 @@ class Statistics:
 
 
 class Policy:
-    """Decisions on what moves. The training thread makes all calls.
+    """Decisions on moves of storages. The training thread makes all calls.
 
     This base class fetches nothing ahead, and lets the least recently used storage leave.
     """
@@ -222,8 +222,8 @@ class _Watch(TorchDispatchMode):
         residency = (moves or used)[0].residency
         if moves and (len({held.residency for held in moves}) > 1 or residency._watch is not self):
             raise InvalidArgumentError(
-                f"{func} has tensors of two policies, or of one that is over or another thread's "
-                "or process': train all by one policy, in one thread, or hand over "
+                f"{func} uses tensors of two policies, or of a policy that is closed or belongs to "
+                "another thread or process: train all by one policy, in one thread, or hand over "
                 f"{_COPY}, made in the thread of the policy"
             )
         if residency._watch is not self:
@@ -403,9 +403,9 @@ class Residency:
         # Autograd has a thread per GPU, with the modes of the thread that it works for.
         if self._watch not in (getattr(_THREAD, "watch", None), _get_current_dispatch_mode()):
             raise InvalidArgumentError(
-                f"{threading.current_thread().name} uses what is in another thread's or process' "
-                "memory plan: use the model, and close the policy, where that was made, or hand "
-                f"over {_COPY}, made there"
+                f"{threading.current_thread().name} uses tensors in the memory plan of another "
+                "thread or process: use the model, and close the policy, where that was made, or "
+                f"hand over {_COPY}, made there"
             )
 
     def close(self) -> None:
@@ -746,7 +746,7 @@ class Residency:
                 made = _storage_of(held.make())
                 if _nbytes(made) != held.nbytes:
                     raise InvalidArgumentError(
-                        f"{_nbytes(made)} bytes were made again of a storage of {held.nbytes}"
+                        f"{_nbytes(made)} bytes were recomputed for a storage of {held.nbytes}"
                     )
                 _resize(storage, held.nbytes)
                 _copy(storage, made)
@@ -760,7 +760,7 @@ class Residency:
     def _store_of(self, held: Held) -> Store:
         store = held.store or self.store
         if store is None:
-            raise InvalidArgumentError("a storage has no store; in a copy of the process none has")
+            raise InvalidArgumentError("a storage has no store; in a forked process none has")
         return store
 
     def _start(self, held: Held, storage: UntypedStorage, store: Store, *, comes: bool) -> None:
@@ -941,7 +941,7 @@ def _gather(values: Iterable[Any], storages: dict[int, UntypedStorage]) -> None:
 
 
 def _signature(values: Any, storages: dict[int, int]) -> Any:
-    """Return what decides the sizes of a call's results: its arguments without tensors' bytes."""
+    """Return the arguments of a call without tensors' bytes; they decide the sizes of results."""
     if isinstance(values, Tensor):
         number = storages.setdefault(_storage_of(values)._cdata, len(storages))
         return values.dtype, values.shape, values.stride(), number

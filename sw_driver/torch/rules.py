@@ -119,7 +119,7 @@ class AdamW(Adam, torch.optim.AdamW):
         super().check_loaded(group)
         if not group.get("decoupled_weight_decay", True):
             raise ValueError(
-                "the state dict is of Adam, whose weight decay is another: expected one of AdamW"
+                "the state dict is of Adam, which has another weight decay: expected one of AdamW"
             )
 
 

@@ -281,7 +281,7 @@ class Sentinel(Policy):
             self._residency.close()
 
     def __getstate__(self) -> Any:
-        raise TypeError("Sentinel is of one model: copy the model, which is a plain one then")
+        raise TypeError("Sentinel belongs to its model: copy the model instead, as a plain one")
 
     def __enter__(self) -> Sentinel:
         if not self._hooks:
@@ -405,8 +405,9 @@ class Sentinel(Policy):
         least, limit = self._residency.most_needed_bytes, self._limit(hard=True)
         if least > limit:
             raise torch.OutOfMemoryError(
-                f"a step needs {least} bytes of fast memory, for one of its operations, of {limit}:"
-                " give it as many, or train with a smaller batch; this step is done, and right"
+                f"a step needs {least} bytes of fast memory for one operation, and the budget is "
+                f"{limit}: give that many, or train with a smaller batch; this step is complete "
+                "and correct"
             )
 
     def _note_updates(self, run: _Run) -> None:

@@ -1,4 +1,4 @@
-"""State of a parameter, most of which is on the module."""
+"""State of a parameter, mostly on the module."""
 
 from __future__ import annotations
 

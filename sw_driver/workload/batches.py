@@ -3,8 +3,8 @@
 The batch's tensors scale, and so does everything computed from them. Parameters, their gradients,
 and tensors computed from parameters alone do not. A product of two scaling factors sums over the
 samples, as for a weight's gradient, and does not scale; a batch of products is one product per
-sample and does. Batches of products over data that all samples share, such as Transformer-XL's
-table of distances, are taken for one per sample, too, which makes 3 % more work. Inputs without a
+sample and does. So does one over data that all samples share, such as Transformer-XL's table of
+distances, although it need not; that makes 3 % more work. Inputs without a
 name are taken for the batch's.
 """
 
@@ -44,8 +44,8 @@ def batched(trace: Trace, factor: Fraction | float) -> Trace:
     def times(number: int) -> int:
         if (scaled := number * ratio).denominator != 1:
             raise TraceError(
-                f"factor is {ratio}: expected one that leaves whole samples of {trace.name}, where "
-                f"something that grows with the batch is {number}"
+                f"factor is {ratio}: expected one that keeps samples of {trace.name} whole; a size "
+                f"that grows with its batch is {number}"
             )
         return int(scaled)
 

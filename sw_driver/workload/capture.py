@@ -151,7 +151,7 @@ def recording(model: nn.Module, batch: Iterable[Any], rule: str) -> Iterator[Rec
             f"rule {rule!r} updates no parameter: choose one that reads p, g, writes p"
         )
     if Recorder.latest:
-        raise ValueError("a step is being captured already: end that first, or begin none in it")
+        raise ValueError("another step is being captured: end that capture first")
     # Otherwise PyTorch imports it in the first step, and keeps that step's tensors alive.
     import_module("torch._dynamo")
     with without_mkldnn(), _without_garbage():
@@ -175,8 +175,8 @@ def add_layer() -> None:
     """
     if Recorder.latest is None:
         raise ValueError(
-            "add_layer() is called in no profile: call start_profile() before the step, or give "
-            "the step to nearmem as FILE.py:FUNCTION"
+            "add_layer() is called outside a profile: call start_profile() before the step, or "
+            "give the step to nearmem as FILE.py:FUNCTION"
         )
     if Recorder.latest:
         Recorder.latest.end_layer()
@@ -444,7 +444,7 @@ class Recorder(TorchDispatchMode):
         if tensor.layout != torch.strided or tensor.is_nested:
             raise ValueError(
                 f"a tensor of shape {tuple(tensor.shape)} is {tensor.layout} or nested, and "
-                f"capture takes dense ones: give embeddings sparse=False, and pad what is nested"
+                f"capture takes dense ones: give embeddings sparse=False, and pad nested tensors"
             )
         storage = tensor.untyped_storage()
         reference = weakref.ref(storage, self._free)
@@ -492,8 +492,8 @@ class Recorder(TorchDispatchMode):
             return int(count(*args, **kwargs, out_val=result))
         if not known or has_products(kind):
             raise ValueError(
-                f"operation {func.name()} of layer {layer!r} has work that is not known here: give "
-                f"its count with torch.utils.flop_counter.register_flop_formula"
+                f"operation {func.name()} of layer {layer!r} has an unknown amount of work: "
+                f"register it with torch.utils.flop_counter.register_flop_formula"
             )
         if kind in _MOVES:
             return 0

@@ -78,8 +78,8 @@ def layers_of(trace: Trace) -> tuple[Layer, ...]:
     product.
 
     Raises :class:`~sw_driver.workload.trace.TraceError` for a product that does not multiply
-    samples with a parameter, or whose parameter is not updated; for an updated parameter of a table
-    or of an operation that follows no layer; for several forward passes; and for an invalid batch.
+    samples with an updated parameter; for an updated parameter of a table or of an operation that
+    follows no layer; for several forward passes; and for an invalid batch.
     """
     products = [op for op in trace.ops if op.phase == "forward" and has_products(op.kind)]
     if not products:
@@ -98,7 +98,7 @@ def layers_of(trace: Trace) -> tuple[Layer, ...]:
             passed = True
             continue
         if passed:
-            raise _refusal(trace, op, "it is of a second forward pass")
+            raise _refusal(trace, op, "it belongs to a second forward pass")
         needs = frozenset().union(*(feeding.get(tensor, frozenset()) for tensor in op.reads))
         if has_products(op.kind):
             index = len(layers)
@@ -151,7 +151,7 @@ def _layer(
                 between_forward=forward // size // batch,
                 between_backward=backward // size // batch,
             )
-    raise _refusal(trace, op, f"it is no product of {batch} samples with weights")
+    raise _refusal(trace, op, f"it does not multiply {batch} samples with weights")
 
 
 def _between(trace: Trace, stages: list[int]) -> Counter[tuple[str, int]]:

@@ -43,6 +43,6 @@ class Profile:
         ns = self._costs[device](op)
         if type(ns) is not int or ns < 0:
             raise ValueError(
-                f"{op.kind} takes {ns!r} ns on {device!r}: a cost is an integer from 0 on"
+                f"{op.kind} takes {ns!r} ns on {device!r}: expected an integer of 0 or more"
             )
         return ns

@@ -179,7 +179,7 @@ class Trace:
         check_fields(self, error=TraceError)
         for stage in self.stages:
             if stage.phase not in PHASES[:2]:
-                raise TraceError(f"{self.name}: {stage} has a phase that is none of {PHASES[:2]}")
+                raise TraceError(f"{self.name}: the phase of {stage} is none of {PHASES[:2]}")
         for number, tensor in enumerate(self.tensors):
             owned = tensor.parameter is None or _is_id(tensor.parameter, self.tensors)
             if tensor.id != number or tensor.kind not in KINDS or not owned:
@@ -196,7 +196,7 @@ class Trace:
             if not (tensor.allocated <= first and last < freed <= len(self.ops)):
                 raise TraceError(
                     f"{self.name}: {tensor} is used from operation {first} to {last}, of "
-                    f"{len(self.ops)}, and has no memory in all of them"
+                    f"{len(self.ops)}, but is not allocated in all of them"
                 )
 
     @cached_property
@@ -350,7 +350,7 @@ def load_trace(name_or_path: Path | str) -> Trace:
     try:
         content = json.loads(gzip.decompress(path.read_bytes()))
         if (version := content["format"]) != FORMAT:
-            raise TraceError(f"its format is {version!r}, and {FORMAT} is known here")
+            raise TraceError(f"its format is {version!r}: expected {FORMAT}")
         return _from_columns(content)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TraceError(f"{path} is damaged or no trace: {error}; capture it again") from error
@@ -363,7 +363,7 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
     of_tensors, of_ops = content["tensors"], content["ops"]
     accessed = list(accumulate(content["accessed"]))
     if len(accessed) != (needed := sum(of_ops["reads"]) + sum(of_ops["writes"])):
-        raise TraceError(f"its operations access {needed} tensors, and {len(accessed)} are there")
+        raise TraceError(f"its operations access {needed} tensors, but it lists {len(accessed)}")
     moved = [of_tensors["nbytes"][tensor] for tensor in accessed]
     for part, nbytes in zip(accumulate(content["parts"]), content["part_bytes"], strict=True):
         moved[part] = nbytes

@@ -85,7 +85,8 @@ def with_step(workload: str, use: Callable[[Build, Step], R], cannot: str = "cap
         import_module("torch")
     except ModuleNotFoundError as error:
         raise TraceError(
-            f"PyTorch, by which {workload} is {cannot}, is not installed: pip install -e '.[torch]'"
+            f"PyTorch, without which {workload} cannot be {cannot}, is not installed: "
+            "pip install -e '.[torch]'"
         ) from error
     file, is_function, function = workload.partition(".py:")
     if not is_function:
@@ -166,7 +167,8 @@ def _loss(loss: Any) -> Any:
 def _alone(folder: Path) -> Iterator[None]:
     """Import modules of ``folder`` within this context, and forget them afterwards.
 
-    Restore PyTorch's default data type, too. Meanwhile PyTorch does not log what it also raises.
+    Restore PyTorch's default data type, too. Meanwhile PyTorch does not log errors, since it raises
+    them anyway.
     """
     from torch import get_default_dtype, set_default_dtype
 

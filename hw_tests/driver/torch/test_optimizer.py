@@ -685,7 +685,7 @@ def test_state_dicts_of_others_are_refused(golden: Axdimm) -> None:
             (ours, saved(torch_optim.SGD, steps=0), "not one of Adam"),
             (ours, saved(torch_optim.RMSprop), "not one of Adam"),
             (momentum, saved(torch_optim.Adam), "not one of SGD"),
-            (decoupled, saved(torch_optim.Adam), "of Adam, whose weight decay"),
+            (decoupled, saved(torch_optim.Adam), "of Adam, which has another weight decay"),
             (ours, saved(torch_optim.AdamW, amsgrad=True), "amsgrad is True"),
             (ours, saved(torch_optim.NAdam), "mu_product"),
             (ours, short, "no step for parameter 0 of group 0"),

@@ -88,7 +88,7 @@ class StoreState(MutableMapping[Any, Any]):
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise RuntimeError(
-            "optimizer.state has nothing, for the store has the state: read it from "
+            "optimizer.state is empty, since the state is in the store: read it from "
             "optimizer.state_dict(), and change it with optimizer.load_state_dict()"
         )
 

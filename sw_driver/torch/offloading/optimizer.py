@@ -423,7 +423,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         if stored.spent:
             raise RuntimeError(
                 f"{stored.name} has the gradient of the last step, which PyTorch would use again, "
-                "but the module has it no more: call optimizer.zero_grad() after each step()"
+                "but the module no longer has it: call optimizer.zero_grad() after each step()"
             )
 
     def _refuse_moved(self, stored: Stored) -> None:

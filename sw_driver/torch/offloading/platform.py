@@ -121,7 +121,7 @@ class Offloading:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "Offloading is of one store: copy the model, which is a plain one then, or save()"
+            "Offloading belongs to its store: copy the model instead, as a plain one, or save()"
         )
 
     def close(self) -> None:

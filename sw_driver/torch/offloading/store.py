@@ -165,7 +165,7 @@ class TensorStore:
         """
         self._check_sound()
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"the parameter's name is {shown(name)}: expected words")
+            raise InvalidArgumentError(f"the parameter's name is {shown(name)}: expected text")
         if name in self._keys:
             raise InvalidArgumentError(
                 f"the store has a parameter {name!r}: give each its own name"
@@ -445,7 +445,7 @@ class TensorStore:
         there = self._device.rules(channel)
         if name in there:
             return RULES[name]
-        advice = f"there is no such update rule, known are {', '.join(RULES)}"
+        advice = f"there is no such update rule, expected one of {', '.join(RULES)}"
         if name in RULES:
             narrow = self._device.narrow(channel)
             advice = f"open the device with {options_for(name, there, narrow)}"
