@@ -151,7 +151,7 @@ def recording(model: nn.Module, batch: Iterable[Any], rule: str) -> Iterator[Rec
             f"rule {rule!r} updates no parameter: choose one that reads p, g, writes p"
         )
     if Recorder.latest:
-        raise ValueError("another step is being captured: end that capture first")
+        raise ValueError("a step is being captured already: end that capture first")
     # Otherwise PyTorch imports it in the first step, and keeps that step's tensors alive.
     import_module("torch._dynamo")
     with without_mkldnn(), _without_garbage():

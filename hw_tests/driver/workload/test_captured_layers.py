@@ -197,7 +197,7 @@ NO_PRODUCT = f"it does not multiply {BATCH} samples with weights"
             lambda: Own(w=(4, 12)), (BATCH, 4), lambda model, x: (x @ model.w[:, :1]).sum(),
             rf"\(mm of .*: {NO_PRODUCT}",
         ),
-        (lambda: Own(w=(0, 4)), (BATCH, 0), lambda model, x: (x @ model.w).sum(), "is no product"),
+        (lambda: Own(w=(0, 4)), (BATCH, 0), lambda model, x: (x @ model.w).sum(), "not multiply"),
         (
             lambda: nn.ConvTranspose2d(4, 8, 3, stride=2), (BATCH, 4, 6, 6), None,
             rf"\(convolution of .*: {NO_PRODUCT}",
