@@ -56,7 +56,7 @@ SENTINEL = _tiers(
     ),
     given(19, f"{_TABLE_2}: bandwidth of slow memory"),
 )
-"""The paper's machine. Computation on and transfers with a memory share its rate."""
+"""The paper's machine. Computation on a memory and its transfers share its rate."""
 
 
 def _pcie(generation: int, gpu: Device, gb_per_s: Figure) -> Machine:

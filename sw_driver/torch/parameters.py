@@ -23,7 +23,7 @@ HOOK_RESULT = (
 """Error for a gradient that came for something other than a parameter."""
 
 _TRIES: Any = 10**6
-"""Tries to find an overlap of two views; without an answer they count as overlapping."""
+"""Limit of the search for an overlap of two views; beyond it they count as overlapping."""
 
 
 def check_training(model: Any, optimizer: Any) -> None:

@@ -175,7 +175,7 @@ class _Watch(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # Dynamo would add a wrapper, which takes as long as the rest: see below
+        return False  # True adds a wrapper, which takes as long as the rest: see below
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

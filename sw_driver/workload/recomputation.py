@@ -134,7 +134,7 @@ def _with(trace: Trace, repeats: Mapping[int, Sequence[Op]], dropped: Collection
         copy, freed, kind = number >= len(trace.tensors), source.freed, source.kind
         begin = first[number].id if copy else places[source.allocated]
         end = last[number].id + 1 if number in last else begin
-        # A dropped tensor ends with its last access in the forward pass; its copy keeps the end.
+        # Dropped tensors, and copies of kept ones, end with their last access.
         if (source.id in dropped) != copy:
             freed = end
         elif freed is not None:
