@@ -1,4 +1,4 @@
-"""What a system is made of: memories, devices and links, each rate with where it comes from."""
+"""Memories, devices and links of a system. Each rate names its source."""
 
 from .machine import Machine
 from .parts import Device, Figure, Link, MachineError, Memory, assumed, calibrated, given, link

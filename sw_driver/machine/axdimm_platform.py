@@ -1,10 +1,10 @@
-"""The platform of Kim et al., Table 3 and Figure 5: a module, a GPU and two drives at one Xeon.
+"""Platform of Kim et al., Table 3 and Figure 5: a module, a GPU and two drives at one Xeon.
 
-The board has PCIe slots (Intel DBS2600CW2), so the GPU is the card, not the SXM2 module that is
-faster. The module's two channels have DRAM of their own, and one DDR4 link to the host (paper 5.2).
-The two drives are one memory, as the driver spreads each allocation over all registered drives
-(:mod:`sw_driver.device.storage`). GPU and drives reach each other without the host's memory (paper
-4.4), over ``direct``.
+The board has PCIe slots (Intel DBS2600CW2), so the GPU is the PCIe card, not the faster SXM2
+module. The module's two channels have DRAM of their own and share one DDR4 link to the host
+(paper 5.2). The two drives are one memory, since the driver spreads each allocation over all
+registered drives (:mod:`sw_driver.device.storage`). GPU and drives exchange data over ``direct``,
+without the host's memory (paper 4.4).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _ddr4(name: str, a: str, b: str, gb_per_s: float, source: str) -> Link:
 
 
 def _drives(name: str, a: str, b: str, latency: Figure) -> Link:
-    """A link that could carry all that the drives do."""
+    """Return a link as fast as both drives together."""
     one = FIRECUDA_520["read_gb_per_s"]
     both = replace(one, value=_DRIVES * one.value, source=f"two drives: {one.source}")
     return link(name, a, b, both, latency)
@@ -56,7 +56,7 @@ AXDIMM_PLATFORM = Machine(
         ),
     ),
     devices=(
-        replace(V100, cache_bytes=None),  # on which nothing of the paper depends
+        replace(V100, cache_bytes=None),  # no result of the paper depends on it
         Device(
             name="cpu",
             memory="host",
@@ -87,4 +87,4 @@ TRAINING_LIMITS = {
     "module0.capacity_bytes": "8GiB",
     "module1.capacity_bytes": "8GiB",
 }
-"""What the paper's training runs may use of the memories (6.3), for :meth:`Machine.override`."""
+"""Memory limits of the paper's training runs (6.3), for :meth:`Machine.override`."""

@@ -1,6 +1,6 @@
-"""The machine of Liu et al., Table IV: a CPU and a GPU, and a stack of memory beside the CPU.
+"""Machine of Liu et al., Table IV: a CPU, a GPU, and a memory stack beside the CPU.
 
-The stack's units and cores are no devices here: what they take follows from the RTL.
+The stack's units and cores are no devices here: their times follow from the RTL.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ _AVERAGES = {
 }  # fmt: skip
 _LEAST = assumed(0.28, "not in V-D: the least that is there")
 GPU_USE: Mapping[str, Figure] = {
-    **{name: given(each, "paper, V-D: the average") for name, each in _AVERAGES.items()},
+    **{name: given(share, "paper, V-D: the average") for name, share in _AVERAGES.items()},
     "lstm-ptb": _LEAST,
     "word2vec": _LEAST,
 }
-"""The share of the GPU that each network uses, by the names of their traces."""
+"""Utilisation of the GPU by each network (0 to 1), by the name of the network's trace."""
 
 ARM_MHZ = given(2000, "paper, IV-D: cores of 2 GHz")
 ARM_RATE = given(
     4, "measured on a Cortex-A9 of 1 GHz: 4.0 GFLOP/s, NEON (gruntthepeon.free.fr, 26 May 2011)"
 )
-"""FP32 operations of a core a cycle, in products; of what else it does, one a cycle is assumed."""
+"""FP32 operations per core and cycle in matrix products. Other work is assumed to do one."""

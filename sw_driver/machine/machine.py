@@ -1,4 +1,4 @@
-"""A machine: parts that fit together, ways between its memories, and changes by name."""
+"""A machine: checked parts, routes between its memories, and overrides by name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Hop", "Machine"]
 _check_name = partial(check_name, error=MachineError)
 
 Hop = tuple[Link, bool]
-"""A link, and whether it is written to (from ``a`` to ``b``)."""
+"""A link, and True if it is written to (from ``a`` to ``b``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """Memories, devices that compute on them, and links between memories and junctions.
 
-    Raises :class:`MachineError` if names are not unique, or name what there is not.
+    Raises :class:`MachineError` if names are not unique or refer to a missing part.
     """
 
     name: str
@@ -30,19 +30,19 @@ class Machine:
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
     junctions: tuple[str, ...] = ()
-    """Ends of links that are no memory, such as a PCIe root."""
+    """Ends of links that are not memories, such as a PCIe root."""
 
     def __post_init__(self) -> None:
         names = [memory.name for memory in self.memories]
         nodes = [*names, *self.junctions]
-        for what, found in (
+        for kind, members in (
             ("memories and junctions", nodes),
             ("devices", [device.name for device in self.devices]),
             ("links", [link.name for link in self.links]),
         ):
-            for name in found:
-                if found.count(name) > 1:
-                    raise MachineError(f"{self.name}: of its {what}, two are named {name!r}")
+            for name in members:
+                if members.count(name) > 1:
+                    raise MachineError(f"{self.name}: two {kind} are named {name!r}")
         for device in self.devices:
             _check_name(f"{self.name}: the memory of device {device.name}", device.memory, names)
         for link in self.links:
@@ -50,21 +50,23 @@ class Machine:
                 _check_name(f"{self.name}: an end of link {link.name}", end, nodes)
 
     def memory(self, name: str) -> Memory:
-        """The memory of that name; raises :class:`MachineError` if there is none."""
+        """Return the memory of this name; raise :class:`MachineError` if there is none."""
         return self._named("memory", self.memories, name)
 
     def device(self, name: str) -> Device:
+        """Return the device of this name; raise :class:`MachineError` if there is none."""
         return self._named("device", self.devices, name)
 
     def link(self, name: str) -> Link:
+        """Return the link of this name; raise :class:`MachineError` if there is none."""
         return self._named("link", self.links, name)
 
     def route(self, source: str, target: str) -> tuple[Hop, ...]:
-        """The links from one memory to another: the fewest, and of as few the first in the list.
+        """Return the shortest route between two memories; of equal ones the first in the list.
 
-        No route leads through a third memory: what goes there and on is two transfers. An end may
-        be a junction, for what a processor there reads or writes. Raises :class:`MachineError` if
-        there is no route.
+        A route never passes through a third memory: that would be two transfers. An end may be a
+        junction, for reads and writes of a processor there. Raises :class:`MachineError` if there
+        is no route.
         """
         nodes = [*(memory.name for memory in self.memories), *self.junctions]
         for end in (source, target):
@@ -84,7 +86,7 @@ class Machine:
                     reached.append(other)
         if target not in routes:
             raise MachineError(
-                f"{self.name}: no link or row of links leads from {source!r} to {target!r}"
+                f"{self.name}: no link or chain of links leads from {source!r} to {target!r}"
                 " without another memory in between"
             )
         return routes[target]
@@ -92,11 +94,11 @@ class Machine:
     def override(
         self, changes: Mapping[str, str], mark: Callable[[int | float, str], Figure] = assumed
     ) -> Machine:
-        """This machine with other values: ``{"gpu.capacity_bytes": "16GiB", "ddr.sharing": ...}``.
+        """Return a copy with other values: ``{"gpu.capacity_bytes": "16GiB", "ddr.sharing": ...}``.
 
-        A key is the name of a part and of what it has; see :attr:`keys`. Numbers are written as
-        :mod:`sw_driver.numbers` takes them. What is changed is marked by ``mark``. Raises
-        :class:`MachineError` for a key that there is not, or a value that cannot be.
+        A key is a part's name, a dot, and the name of a setting; see :attr:`keys`. Numbers are
+        written in the forms of :mod:`sw_driver.numbers`. ``mark`` makes the figure of a new value.
+        Raises :class:`MachineError` for an unknown key or an impossible value.
         """
         changed: dict[str, Figure | str] = {}
         for key, text in changes.items():
@@ -120,9 +122,9 @@ class Machine:
 
     @cached_property
     def keys(self) -> dict[str, Figure | str]:
-        """What :meth:`override` can change, and what it is now.
+        """Settings that :meth:`override` can change, with their present values.
 
-        A device may share its name with its memory: their keys differ in what comes after the dot.
+        A device may share its name with its memory: their keys differ in the part after the dot.
         """
         return {
             f"{part.name}.{name}": getattr(part, name)
@@ -140,11 +142,11 @@ class Machine:
 
     @cached_property
     def _neighbours(self) -> dict[str, list[tuple[Link, str, bool]]]:
-        found: dict[str, list[tuple[Link, str, bool]]] = {}
+        neighbours: dict[str, list[tuple[Link, str, bool]]] = {}
         for link in self.links:
-            found.setdefault(link.a, []).append((link, link.b, True))
-            found.setdefault(link.b, []).append((link, link.a, False))
-        return found
+            neighbours.setdefault(link.a, []).append((link, link.b, True))
+            neighbours.setdefault(link.b, []).append((link, link.a, False))
+        return neighbours
 
     def _named(self, kind: str, parts: tuple, name: str) -> Any:
         for part in parts:

@@ -1,7 +1,6 @@
-"""The parts of Kwon and Rhu's systems, Table II, one of each kind; and of two classes of today.
+"""Parts of Kwon and Rhu's systems (Table II), one of each kind, and of two later classes.
 
-How many there are of each and how they are joined is the design's
-(:mod:`sw_driver.system.mc_dla.designs`).
+A design (:mod:`sw_driver.system.mc_dla.designs`) says how many there are and how they are joined.
 """
 
 from __future__ import annotations
@@ -43,8 +42,11 @@ def _catalogue(
     dimms_gb_per_s: Figure,
     pcie_gb_per_s: Figure,
 ) -> Machine:
-    """A device-node, a memory-node and a host; one of the node's six links, the memory-node's ten
-    DIMMs, and an uplink to the host."""
+    """Return a catalogue: a device-node, a memory-node, a host and the links between them.
+
+    The links are one of the device-node's six, the memory-node's ten DIMMs, and an uplink to the
+    host.
+    """
     return Machine(
         name=name,
         memories=(
@@ -99,14 +101,14 @@ MC_DLA = _catalogue(
         "3.5 and 2.1 (V-B)",
     ),
 )
-"""The parts of Kwon and Rhu's Table II, with what is fitted."""
+"""Parts of Kwon and Rhu's Table II, with the fitted figures."""
 
 _HALF = "half of what the data sheet has for TF32 without sparsity, as 64 is of the V100's 125"
 _NINE_TENTHS = "nine tenths of the lanes' rate, as 14.2 are of 15.75"
 
 CATALOGUES = {
-    each.name: each
-    for each in (
+    catalogue.name: catalogue
+    for catalogue in (
         MC_DLA,
         _catalogue(
             "a100",
@@ -132,23 +134,27 @@ CATALOGUES = {
         ),
     )
 }
-"""Catalogues of parts by name. Those of today have the paper's number of links, each as fast as two
-or three."""
+"""Catalogues of parts by name.
+
+Later ones have the paper's number of links; each is as fast as two or three of their own.
+"""
 
 MC_DLA_RTL = "mc_dla_rtl"
-"""Name of the catalogue that is :data:`MC_DLA` with the rates that the RTL of the paper's
-memory-node has by the model of its cycles; computed when it is asked for."""
+"""Name of the catalogue that is :data:`MC_DLA` with rates of the RTL's memory-node.
+
+A cycle model computes these rates when the catalogue is first used.
+"""
 
 
 def parts_of(name: str) -> Machine:
-    """The catalogue of this name, of :data:`CATALOGUES` or :data:`MC_DLA_RTL`."""
+    """Return the catalogue of this name, one of :data:`CATALOGUES` or :data:`MC_DLA_RTL`."""
     check_name("parts", name, [*CATALOGUES, MC_DLA_RTL], MachineError)
     return _with_rtl_rates() if name == MC_DLA_RTL else CATALOGUES[name]
 
 
 @cache
 def _with_rtl_rates() -> Machine:
-    # What few need, and takes some seconds.
+    # Imported here because few callers need it; the rates take some seconds.
     from sw_driver.predict.memory_node.rates import PAPER_NODE, link_gb_per_s, memory_gb_per_s
 
     source = "cycle model of the RTL's memory-node"

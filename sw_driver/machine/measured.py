@@ -7,8 +7,11 @@ from .parts import Figure, assumed, given
 __all__ = ["ADAM_BYTES", "FIRECUDA_520", "V100_PCIE"]
 
 ADAM_BYTES = 28
-"""Bytes that Adam in FP32 moves for a parameter: p, g, m and v are read, p, m and v are written
-(AXDIMM paper, section 6.2)."""
+"""Bytes that Adam in FP32 moves per parameter (AXDIMM paper, section 6.2).
+
+It reads p, g, m and v, and writes p, m and v.
+"""
+
 
 _V100_RATE = given(
     12.0,

@@ -1,8 +1,8 @@
-"""The two machines of Yao et al., Section V-A: a GPU on PCIe 3.0 beside cores that update.
+"""Two machines of Yao et al., Section V-A: a GPU on PCIe 3.0, and CPU cores that run the update.
 
-The paper names GPUs, cores and the generation of PCIe. What a copy gets out of that is measured on
-a V100, and taken to be what a kernel that reads the host's memory gets. Adam is bound by the
-host's memory, of which the paper says nothing: its rate is that of DeepSpeed's on other machines.
+The paper names the GPUs, the cores and the PCIe generation. The rate of a copy is measured on a
+V100; a kernel that reads the host's memory is taken to reach the same. The host's memory bounds
+Adam, but the paper gives no rate for it: the rate is that of DeepSpeed's Adam on other machines.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _machine(name: str, gpu: Device, gpu_bytes: int, cores: int, gb_per_s: Figur
             ),
         ),
         devices=(
-            replace(gpu, cache_bytes=None),  # on which nothing here depends
+            replace(gpu, cache_bytes=None),  # no result here depends on it
             Device(
                 name="cpu",
                 memory="host",

@@ -1,4 +1,4 @@
-"""The parts of a machine. Every number of theirs says where it comes from."""
+"""Parts of a machine. Every number names its source."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ __all__ = [
 ]
 
 MARKS = ("given", "calibrated", "predicted", "assumed")
-"""Where figures come from: a paper or a data sheet; a fit to measurements; a model that is held to
-RTL; or none of these."""
+"""Kinds of source of a figure.
+
+A paper or a data sheet; a fit to measurements; a model that is checked against RTL; none of these.
+"""
 
 SHARINGS = ("duplex", "half")
 TRANSFERS = ("shared", "apart")
@@ -37,50 +39,51 @@ _GIGA = 10**9
 
 
 class MachineError(ValueError):
-    """A machine that is not one, or a change of one that cannot be made; the message says what."""
+    """Raised for an inconsistent machine or an impossible change; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A number, in the unit that the name of its field ends in, and where it comes from."""
+    """A number with its source. The name of the field that holds it ends in the unit."""
 
     value: int | float
     source: str
     mark: str
-    """Where the number comes from, one of :data:`MARKS`."""
+    """Kind of source, one of :data:`MARKS`."""
 
 
 def given(value: int | float, source: str) -> Figure:
-    """A figure from a paper or a data sheet, which ``source`` names."""
+    """Return a figure from a paper or a data sheet, named by ``source``."""
     return Figure(value=value, source=source, mark="given")
 
 
 def calibrated(value: int | float, source: str) -> Figure:
-    """A figure that was fitted; ``source`` says to what, and with how many free numbers."""
+    """Return a fitted figure; ``source`` names the fit and its number of free parameters."""
     return Figure(value=value, source=source, mark="calibrated")
 
 
 def predicted(value: int | float, source: str) -> Figure:
-    """A figure by a model of the RTL's cycles, which ``source`` names."""
+    """Return a figure computed by a cycle model of the RTL, named by ``source``."""
     return Figure(value=value, source=source, mark="predicted")
 
 
 def assumed(value: int | float, source: str) -> Figure:
-    """A figure that is none of these; ``source`` says why it is plausible."""
+    """Return a figure without such a source; ``source`` says why it is plausible."""
     return Figure(value=value, source=source, mark="assumed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """A named part; raises :class:`MachineError` for a figure that says too little or is out of its
-    range."""
+    """A named part.
+
+    Raises :class:`MachineError` for a figure that lacks a source or is out of range.
+    """
 
     name: str
     least: ClassVar[dict[str, int | float]] = {}
-    """The figures that the part has, and the least that each may be. One whose default is None may
-    be missing."""
+    """Figures of the part with their least values. A figure with the default None may be absent."""
     choices: ClassVar[dict[str, tuple[str, ...]]] = {}
-    """What else it has, and the texts that each may be."""
+    """Other settings of the part with the texts allowed for each."""
 
     def __post_init__(self) -> None:
         if not self.name or "." in self.name:
@@ -107,36 +110,42 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(_Part):
-    """A memory of so many bytes. Links and devices name it as where they are."""
+    """A memory with a capacity in bytes. Links and devices refer to it by name."""
 
     capacity_bytes: Figure
     setting: str = ""
-    """Where its capacity comes from, if it is a share of another memory's: that one's key."""
+    """Key of another memory's capacity, if this capacity is a share of it."""
     total_gb_per_s: Figure | None = None
-    """All that goes in and out of it together, in 10^9 bytes a second; None if only links and
-    devices bound that."""
+    """Rate of all reads and writes together, in 10^9 bytes/s.
+
+    None if only links and devices bound it.
+    """
     transfers: str = "shared"
-    """Who has that rate: transfers and the work of devices together (``shared``), or transfers have
-    it and work has it once more (``apart``)."""
+    """Use of ``total_gb_per_s``: ``shared`` by transfers and device work, or ``apart``.
+
+    With ``apart`` transfers have the full rate, and device work has it once more.
+    """
     least: ClassVar[dict[str, int | float]] = {"capacity_bytes": 1, "total_gb_per_s": 1e-3}
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"transfers": TRANSFERS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device(_Part):
-    """Computes on what is in its memory, at the pace of the slower of arithmetic and memory."""
+    """A processor as fast as the slower of its arithmetic and its memory."""
 
     memory: str
     tflop_per_s: Figure
     gb_per_s: Figure
-    """Rate between the device and its memory, in 10^9 bytes a second."""
+    """Rate between the device and its memory, in 10^9 bytes/s."""
     launch_ns: Figure
-    """Nanoseconds that each operation takes besides."""
+    """Overhead of each operation, in ns."""
     accesses: str = "in_turn"
-    """How it moves the bytes of an operation that lie in several memories: one after the other
-    (``in_turn``), or all together (``at_once``)."""
+    """Order of accesses to an operation's bytes in several memories.
+
+    One memory after the other (``in_turn``), or all together (``at_once``).
+    """
     cache_bytes: Figure | None = None
-    """Its last level of cache, for :func:`~sw_driver.workload.cache.past_cache`."""
+    """Size of the last-level cache, for :func:`~sw_driver.workload.cache.past_cache`."""
     least: ClassVar[dict[str, int | float]] = {
         "tflop_per_s": 1e-6,
         "gb_per_s": 1e-3,
@@ -146,33 +155,37 @@ class Device(_Part):
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"accesses": ACCESSES}
 
     def compute_ns(self, op: Op) -> int:
-        """How long the operation's arithmetic takes, in ns, rounded up."""
+        """Return the time of the operation's arithmetic, in ns, rounded up."""
         return -(-op.flops * _GIGA // round(self.tflop_per_s.value * 1000 * _GIGA))
 
     def cost(self, op: Op) -> int:
-        """How long the operation takes, in ns, rounded up, if all it needs is in the device's
-        memory and nobody else uses that."""
+        """Return the time of the operation, in ns, rounded up.
+
+        All its tensors are in the device's memory, and nothing else uses that memory.
+        """
         memory_ns = -(-op.nbytes * _GIGA // bytes_per_s(self.gb_per_s))
         return max(self.compute_ns(op), memory_ns) + int(self.launch_ns.value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link(_Part):
-    """Joins two memories or junctions. What writes goes from ``a`` to ``b``; what reads, back."""
+    """A link between two memories or junctions. Writes go from ``a`` to ``b``, reads go back."""
 
     a: str
-    """The end of the link where what uses it is, such as the root of a PCIe tree."""
+    """Near end, where the users of the link are, such as the root of a PCIe tree."""
     b: str
-    """The end of the link that is reached over it, such as a drive."""
+    """Far end, reached over the link, such as a drive."""
     read_gb_per_s: Figure
     write_gb_per_s: Figure
-    """Rate of writes, from ``a`` to ``b``, in 10^9 bytes a second."""
+    """Rate of writes, from ``a`` to ``b``, in 10^9 bytes/s."""
     latency_ns: Figure
-    """Nanoseconds before the first byte, once a transfer."""
+    """Delay before the first byte of a transfer, in ns."""
     sharing: str
-    """How the directions share the link. ``duplex``: each direction has its rate. ``half``: one at
-    a time, as on a bus: what a transfer moves, by the rate of its direction, is the share of the
-    time that it has it."""
+    """Use of the link by its two directions: ``duplex`` or ``half``.
+
+    With ``duplex`` each direction has its full rate. With ``half`` one direction at a time uses the
+    link, as on a bus; a transfer occupies it for its bytes divided by the rate of its direction.
+    """
     least: ClassVar[dict[str, int | float]] = {
         "read_gb_per_s": 1e-3,
         "write_gb_per_s": 1e-3,
@@ -186,14 +199,14 @@ class Link(_Part):
             raise MachineError(f"link {self.name} has {self.a!r} at both ends")
 
     def rate(self, *, writing: bool) -> int:
-        """Rate of the link in one direction, in whole bytes a second."""
+        """Return the rate of the link in one direction, in whole bytes/s."""
         return bytes_per_s(self.write_gb_per_s if writing else self.read_gb_per_s)
 
 
 def link(
     name: str, a: str, b: str, gb_per_s: Figure, latency_ns: Figure, sharing: str = "duplex"
 ) -> Link:
-    """A link with the same rate both ways."""
+    """Return a link with the same rate in both directions."""
     return Link(
         name=name,
         a=a,
@@ -206,13 +219,13 @@ def link(
 
 
 def bytes_per_s(rate_gb_per_s: Figure) -> int:
-    """A rate in whole bytes a second."""
+    """Return a rate in whole bytes/s."""
     return round(rate_gb_per_s.value * _GIGA)
 
 
 def settings(part: Memory | Device | Link) -> tuple[str, ...]:
-    """Names of what can be overridden of a part."""
+    """Return the names of the settings of a part that can be overridden."""
     known = {name for name in (*part.least, *part.choices) if getattr(part, name) is not None}
     if isinstance(part, Memory) and part.total_gb_per_s is None:
-        known.remove("transfers")  # on which nothing depends then
+        known.remove("transfers")  # has no effect without a total rate
     return tuple(field.name for field in fields(part) if field.name in known)

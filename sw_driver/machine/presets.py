@@ -1,4 +1,4 @@
-"""The machines that come with the package, by name."""
+"""Machines that come with the package, by name."""
 
 from __future__ import annotations
 

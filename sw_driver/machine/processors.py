@@ -1,9 +1,9 @@
-"""Processors with their last level of cache, each at a memory of its own.
+"""Processors and their last-level caches, each attached to a memory of its own.
 
-The rate of a CPU is half of what its cores do with fused multiplications and additions (FMA): what
-they do without, as in TensorFlow's release builds of the papers' years, which use AVX but no FMA
-(tensorflow/tensorflow, issue 19584); later ones are taken to reach as much of theirs. That of a GPU
-is its data sheet's.
+A CPU is taken to reach half of its peak FLOP/s with fused multiply-add (FMA). That is its peak
+without FMA. TensorFlow's release builds of the papers' years use AVX but no FMA
+(tensorflow/tensorflow, issue 19584); later CPUs are taken to reach the same share. A GPU's rate is
+that of its data sheet.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ def _xeon(
     gb_per_s: Figure,
     vector: tuple[str, int] = ("AVX2", 8),
 ) -> Device:
-    """A socket, whose cores have two units of so many FP32 each."""
+    """Return a CPU socket. `vector` is the extension's name and the FP32 lanes of an FMA unit.
+
+    Each core has two such units.
+    """
     extension, lanes = vector
     tflop_per_s = cores * ghz * 2 * 2 * lanes / 1000
     return Device(
@@ -43,19 +46,19 @@ def _xeon(
 XEON_E5_2670_V3 = _xeon(
     "E5-2670 v3", 12, 2.3, 30, given(68, "Intel: E5-2670 v3: four channels of DDR4-2133")
 )
-"""The CPU of Sentinel's Table 2, one of two sockets."""
+"""CPU of Sentinel's Table 2, one of two sockets."""
 
 XEON_E5_2630_V3 = _xeon(
     "E5-2630 v3", 8, 2.4, 20,
     assumed(59, "Intel: E5-2630 v3: four channels of DDR4-1866; the paper has 16 GB of DDR4"),
 )  # fmt: skip
-"""The CPU of the heterogeneous PIM's Table IV."""
+"""CPU of the heterogeneous PIM's Table IV."""
 
 XEON_8480 = _xeon(
     "Platinum 8480+", 56, 2.0, 105,
     given(307.2, "Intel: Platinum 8480+: eight channels of DDR5-4800"), ("AVX-512", 16),
 )  # fmt: skip
-"""A CPU of the first generation that takes CXL memory."""
+"""CPU of the first generation that supports CXL memory."""
 
 V100 = Device(
     name="gpu",

@@ -1,7 +1,8 @@
-"""Machines of a fast and a slow memory: that of Sentinel's Table 2, and others of today.
+"""Machines with a fast and a slow memory: that of Sentinel's Table 2, and later ones.
 
-The paper's is a socket with memory of its own, and the other socket's. Its 24 threads are as many
-as "physical cores in a socket", which has 12: they are taken to be two on each of these.
+The paper's machine is a socket with its own memory and the memory of the other socket. Its 24
+threads are as many as "physical cores in a socket", but that socket has 12 cores. Two threads a
+core are assumed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _ENOUGH = assumed(1 << 40, "more than any network takes; who plans and experimen
 
 
 def _tiers(name: str, device: Device, slow: Link, total_gb_per_s: Figure | None = None) -> Machine:
-    """``total_gb_per_s`` is the slow memory's, if it bounds more than its link."""
+    """Return a machine with a fast and a slow memory, both large enough for any network.
+
+    ``total_gb_per_s`` is the slow memory's rate, if that is a bound besides its link.
+    """
     return Machine(
         name=name,
         memories=(
@@ -52,11 +56,11 @@ SENTINEL = _tiers(
     ),
     given(19, f"{_TABLE_2}: bandwidth of slow memory"),
 )
-"""What runs on both memories shares their rates."""
+"""The paper's machine. Computation on a memory and its transfers share its rate."""
 
 
 def _pcie(generation: int, gpu: Device, gb_per_s: Figure) -> Machine:
-    """A GPU, whose kernels and copies reach the host's memory at the same rate."""
+    """Return a GPU whose kernels and copies reach the host's memory at the same rate."""
     slow = link("pcie", "fast", "slow", gb_per_s, V100_PCIE["latency_ns"])
     return _tiers(f"sentinel_pcie{generation}", gpu, slow)
 
@@ -116,6 +120,10 @@ TIERS: Mapping[str, Machine] = {
         ),
     ),
 }
-"""By what the slow memory is: the paper's other socket; the host's, for a GPU (V100, A100, H100)
-over three generations of PCIe; and, for a host, a CXL expander, an NVMe drive, and a module behind
-one DDR4 link. Hosts are the paper's socket, that of ``cxl`` one of those that came with CXL."""
+"""Machines by their slow memory.
+
+``xeon`` is the paper's other socket. ``pcie3`` to ``pcie5`` are the host's memory for a GPU (V100,
+A100, H100). ``cxl``, ``nvme`` and ``ddr4-800`` are a CXL expander, an NVMe drive and a module
+behind one DDR4 link, for a host. That host is the paper's socket, and for ``cxl`` one of the first
+CPUs with CXL.
+"""

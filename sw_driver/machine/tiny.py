@@ -1,4 +1,4 @@
-"""A machine of round numbers, on which what happens can be worked out by hand."""
+"""A machine of round numbers, for results that can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -40,5 +40,4 @@ TINY = Machine(
     ),
     junctions=("root",),
 )
-"""A machine with a GPU, a host and a disk: 4, 2 and 1 bytes a ns, the host's over a bus of one
-direction."""
+"""A GPU, a host and a disk with links of 4, 2 and 1 bytes/ns; the host's link is half-duplex."""

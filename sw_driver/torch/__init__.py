@@ -1,6 +1,6 @@
 """PyTorch's optimizers with their update on the simulated module.
 
-They take the arguments of those in :mod:`torch.optim` and, as ``device``, an opened
+They take the arguments of those in :mod:`torch.optim` and a ``device``, which is an opened
 :class:`~sw_driver.axdimm.device.Axdimm` or a backend's name.
 """
 

@@ -1,4 +1,4 @@
-"""Copies and pickles of a model under a policy, which are plain models without its hooks."""
+"""Copies and pickles of a model under a policy: plain models without the policy's hooks."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class PlainCopies:
         names: Iterable[str] = (),
         check: Callable[[], None] | None = None,
     ) -> None:
-        self._numbers = {each.id for each in hooks}
+        self._numbers = {hook.id for hook in hooks}
         self._names, self._check = {"__getstate__", *names}, check
         self._modules = [*map(weakref.ref, model.modules())]
-        for each in self._modules:
-            # This is what `copy`, `pickle` and `torch.save` take an object's content from.
-            vars(each())["__getstate__"] = partial(self._state, each)
+        for reference in self._modules:
+            # `copy`, `pickle` and `torch.save` call it for an object's content.
+            vars(reference())["__getstate__"] = partial(self._state, reference)
 
     def close(self) -> None:
-        """Leave the model as it was."""
-        for each in self._modules:
-            if (module := each()) is not None:
+        """Restore the model as it was."""
+        for reference in self._modules:
+            if (module := reference()) is not None:
                 vars(module).pop("__getstate__", None)
         self._modules.clear()
 

@@ -1,8 +1,8 @@
-"""In which formats the module has an optimizer's tensors, and what a parameter's state has of them.
+"""Formats of an optimizer's tensors on the module, and the entries of a parameter's state.
 
-Where states are codes, the state has two tensors for each that PyTorch names, such as ``exp_avg``:
-the codes, under a name that tells what they stand for, ``exp_avg_dynamic`` or ``exp_avg_linear``,
-and the scales of their blocks, ``exp_avg_scales``.
+If states are codes, the state has two tensors for each that PyTorch names, such as ``exp_avg``.
+Codes are called ``exp_avg_dynamic`` or ``exp_avg_linear`` by their format, and the scales of their
+blocks ``exp_avg_scales``.
 """
 
 from __future__ import annotations
@@ -25,39 +25,41 @@ from sw_driver.numbers import check_name
 __all__ = ["NARROW_RULE", "Entry", "chosen_formats", "entries_of", "in_format", "strangers"]
 
 NARROW_RULE = rule(NARROW_RULES[0])
-"""One with narrow formats; the others have the same tensors."""
+"""A rule with narrow formats; all such rules have the same tensors."""
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A tensor of a parameter's state, which is one on the module or a part of it."""
+    """A tensor of a parameter's state: a tensor on the module, or a part of one."""
 
     tensor: str
-    """Its name on the module."""
+    """Name of the tensor on the module."""
     dtype: torch.dtype = torch.float32
     place: int | None = None
-    """Which of each pair of scales is meant."""
+    """Index of the scale in each pair of scales; None for other tensors."""
     filling: int = 0
-    """What stands for zero."""
+    """Value that stands for zero."""
 
     def shape(self, parameter: torch.Size) -> torch.Size:
-        """Its shape, for a parameter's."""
+        """Return the entry's shape for a parameter's shape."""
         blocks = -(-parameter.numel() // BLOCK_PARAMETERS)
         return parameter if self.place is None else torch.Size([blocks])
 
     def part(self, values: Tensor) -> Tensor:
-        """Its own ones of a parameter's values on the module."""
+        """Return the entry's values out of a parameter's values on the module."""
         return values if self.place is None else values[self.place :: len(NARROW_RULE.states)]
 
     def view(self, values: Tensor, parameter: torch.Size) -> Tensor:
-        """Its own ones without what fills up, in its shape."""
+        """Return the entry's values without padding, in the entry's shape."""
         shape = self.shape(parameter)
         return self.part(values)[: shape.numel()].view(shape)
 
     def check(self, name: str, value: Any, parameter: torch.Size) -> None:
-        """Raises ``ValueError`` for a ``value`` that has not its shape, for codes that are not
-        bytes, and for scales that are negative or not finite."""
+        """Raise ``ValueError`` for a value that does not fit the entry.
+
+        It must have the entry's shape. Codes must be bytes, scales finite and not negative.
+        """
         wanted = self.shape(parameter)
         if value.shape != wanted:
             raise ValueError(f"{name} has the shape {tuple(value.shape)}: expected {tuple(wanted)}")
@@ -74,11 +76,11 @@ class Entry:
 def chosen_formats(
     gradient_dtype: torch.dtype, parameter_dtype: torch.dtype, states: str
 ) -> Formats:
-    """The formats that an optimizer's options stand for. Raises ``ValueError`` for others."""
-    for what, dtype in (("gradient", gradient_dtype), ("parameter", parameter_dtype)):
+    """Return the formats that an optimizer's options name; raise ``ValueError`` for others."""
+    for role, dtype in (("gradient", gradient_dtype), ("parameter", parameter_dtype)):
         if dtype not in _NAMES:
             raise ValueError(
-                f"{what}_dtype is {shown(dtype)}: expected torch.float32 or torch.bfloat16"
+                f"{role}_dtype is {shown(dtype)}: expected torch.float32 or torch.bfloat16"
             )
     check_name("states", states, CHOICES["states"], ValueError)
     return Formats(
@@ -87,7 +89,7 @@ def chosen_formats(
 
 
 def entries_of(keys: Mapping[str, str], formats: Formats) -> dict[str, Entry]:
-    """What a state has by its names; ``keys`` are PyTorch's, by the rule's tensors."""
+    """Return the entries of a state by name; ``keys`` has PyTorch's names by the rule's tensors."""
     if not formats.codes:
         return {key: Entry(tensor=tensor) for tensor, key in keys.items()}
     entries = {}
@@ -102,7 +104,7 @@ def entries_of(keys: Mapping[str, str], formats: Formats) -> dict[str, Entry]:
 
 
 def strangers(keys: Mapping[str, str], formats: Formats) -> set[str]:
-    """The names that a state has in other formats only."""
+    """Return the names that a state has only in other formats."""
     endings = ["", "_scales", *(f"_{states}" for states in CODES)]
     names = {key + ending for key in keys.values() for ending in endings}
     return names - entries_of(keys, formats).keys()
@@ -115,10 +117,10 @@ def in_format(
     name: str,
     parameter: torch.Size,
 ) -> dict[str, Any]:
-    """A state of a state dict, FP32's as codes or codes as FP32 where ``formats`` have that.
+    """Return a state of a state dict in ``formats``: FP32 as codes, or codes as FP32.
 
-    Raises ``ValueError`` for codes and scales that are not those of the parameter ``name``, and for
-    scales, also those that FP32 states would have, that are not finite.
+    Raises ``ValueError`` for codes and scales that do not fit the parameter ``name``. Scales that
+    are not finite are refused, too, including those that FP32 states would get.
     """
     result = dict(state)
     for tensor in NARROW_RULE.states:
@@ -141,8 +143,8 @@ def in_format(
                 raise ValueError(f"the state dict has no {scales} for {name}: save a whole one")
             form = Formats(states=states)
             entries = entries_of(keys, form)
-            for each in (codes_key, scales):
-                entries[each].check(f"{each} of {name}", result[each], parameter)
+            for entry in (codes_key, scales):
+                entries[entry].check(f"{entry} of {name}", result[entry], parameter)
             if not formats.codes and key not in result:
                 stored = Quantized(
                     codes=_filled(result.pop(codes_key).cpu().contiguous().view(-1)),
@@ -154,5 +156,5 @@ def in_format(
 
 
 def _filled(values: Tensor) -> Any:
-    """Values in whole blocks."""
+    """Return the values padded to whole blocks."""
     return np.pad(values.numpy(), (0, -len(values) % BLOCK_PARAMETERS))

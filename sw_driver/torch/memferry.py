@@ -1,9 +1,9 @@
-"""MemFerry for real: a PyTorch model trained by a plan, with its parameters in the host's memory.
+"""MemFerry on a real model: trained by a plan, with its parameters in the host's memory.
 
-Parameters and gradients are in a long vector each in the host's memory, pinned and mapped, where
-kernels of the GPU read and write them. Layers that a plan copies have room in a vector in the GPU's
-memory. A parameter is a view of the former, and of the latter while a layer that is copied is
-computed. Without a GPU all vectors are in the host's memory, and the same is copied.
+Parameters and gradients each have a long vector in the host's memory, pinned and mapped, which
+kernels of the GPU read and write. Layers that the plan copies have room in a vector in the GPU's
+memory. A parameter is a view of the host's vector, and of the GPU's while a copied layer is
+computed. Without a GPU all vectors are in the host's memory, and the same copies are made.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .residency import described
 __all__ = ["MemFerry"]
 
 _ALIGNED_BYTES = 256
-"""For the fastest kernels."""
+"""Alignment for the fastest kernels, in bytes."""
 
 _WAYS = "to_gpu", "to_host", "written"
 
@@ -42,7 +42,7 @@ _C: Any = torch._C
 
 
 class _Host:
-    """In place of a GPU: copies are made at once."""
+    """Stand-in for a GPU; copies are made at once."""
 
     device = torch.device("cpu")
 
@@ -68,7 +68,7 @@ class _Host:
 
 
 class _Gpu(Cuda):
-    """Copies in streams of their own, one for each direction."""
+    """A GPU that copies in streams of its own, one for each direction."""
 
     def __init__(self, device: torch.device) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Gpu(Cuda):
         self._up, self._down = (torch.cuda.Stream(self.device) for _ in range(2))
 
     def begin(self) -> None:
-        """What was read until here may be overwritten by what is loaded from here on."""
+        """Let later loads overwrite memory that earlier work reads, once that work is done."""
         self._up.wait_stream(torch.cuda.current_stream(self.device))
 
     def load(self, target: Tensor, source: Tensor) -> Any:
@@ -100,18 +100,18 @@ class _Gpu(Cuda):
 
 @dataclass(eq=False)
 class _Held:
-    """A parameter. Of two tensors the first is its values, the second its gradient."""
+    """A parameter. The tuples have its values first and its gradient second."""
 
     name: str
     parameter: nn.Parameter
     host: tuple[Tensor, Tensor]
     mapped: tuple[Tensor, Tensor]
-    """The same as the GPU has them."""
+    """The same tensors as the GPU sees them."""
     copy: Tensor
-    """Its values in the layer's room; those of the host for DHA."""
+    """Values in the layer's room; those in host memory for DHA."""
 
     def give(self, *, host: bool) -> None:
-        """Has the host work on it, or the GPU."""
+        """Give the parameter the host's tensors, or the GPU's."""
         parameter, (values, gradient) = self.parameter, self.host if host else self.mapped
         if (parameter.data_ptr(), parameter.dtype) != (values.data_ptr(), values.dtype):
             raise RuntimeError(
@@ -136,22 +136,22 @@ class _Layer:
     held: list[_Held] = field(default_factory=list)
     nbytes: int = 0
     source: Tensor = field(init=False)
-    """Its part of the host's vector of parameters."""
+    """Layer's part of the host's vector of parameters."""
     room: Tensor = field(init=False)
-    """Its part of the GPU's; empty for DHA."""
+    """Layer's part of the GPU's vector; empty for DHA."""
     loaded: Any = None
-    """When the room has what the source has."""
+    """Event after which the room has the values of the source."""
     calls: list[Any] = field(default_factory=list)
-    """Those that run: hooks, and versions of its parameters before."""
+    """Running calls: saved-tensor hooks, and versions of the parameters before the call."""
 
     def in_room(self, tensor: Tensor) -> Tensor:
-        """A tensor of its source as it is in its room."""
+        """Return the tensor in the room that corresponds to a tensor in the source."""
         vector = self.room[tensor.data_ptr() - self.source.data_ptr() :].view(tensor.dtype)
         return vector.as_strided(tensor.shape, tensor.stride())
 
 
 class _Saved:
-    """What the backward pass needs, and its version, which PyTorch does not check then."""
+    """A tensor saved for the backward pass, with its version, which PyTorch then does not check."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.version = tensor._version
@@ -167,33 +167,34 @@ class _Saved:
 
 
 class MemFerry:
-    """Trains a model by a plan for its layers from here on; the training loop stays as it is.
+    """Training of a model by a plan for its layers; the training loop stays as it is.
 
-    Losses, gradients and parameters are bit for bit those of training without, with the update on
-    the host. Parameters may be read and changed in place whenever the model is not called,
-    gradients after ``backward()``. Layers are copied anew for each call of the model. The update is
-    all in the optimizer's ``step()``, behind clipping and accumulation. State dicts are PyTorch's.
+    Losses, gradients and parameters are bit for bit those of ordinary training with the update on
+    the host. The program may read parameters and change them in place while the model is not
+    called, and gradients after ``backward()``. Layers are copied anew for each call of the model.
+    The optimizer's ``step()`` makes the whole update, after clipping and accumulation. State dicts
+    are PyTorch's.
 
     Parameters
     ----------
     model
-        Its parameters have other memory afterwards.
+        Model to train; its parameters get other memory.
     optimizer
-        One of PyTorch's, of the model's parameters. Its state is in the host's memory afterwards.
+        PyTorch optimizer of the model's parameters; its state moves to the host's memory.
     plan
-        What ``nearmem plan memferry --json`` prints, its results, or a file of either.
+        Output of ``nearmem plan memferry --json``, its results, or a file of either.
     device
-        Where the model is computed, by default where its parameters are: the CPU, or a GPU with
-        CUDA. Buffers are moved there.
+        Device that computes the model, the CPU or a CUDA GPU; by default that of its parameters.
+        Buffers are moved there.
     budget_bytes
-        The most of the GPU's memory for copies of parameters, by default what the plan needs.
+        Limit of the GPU's memory for copies of parameters; by default the plan's need.
 
     Raises
     ------
     InvalidArgumentError
-        For a plan of other layers, or one whose copies need more than the budget; an optimizer of
-        other parameters; parameters on several devices, or of the whole model. Nothing has changed
-        then.
+        For a plan of other layers, or with copies that need more than the budget; for an optimizer
+        of other parameters; for parameters on several devices, or of the whole model. Nothing has
+        changed then.
     """
 
     def __init__(
@@ -209,17 +210,17 @@ class MemFerry:
         check_own_memory(model)
         modules = layers_of(model)
         self._layers = _planned(plan, modules)
-        names = {each: name for name, each in model.named_parameters()}
-        devices = {each.device: name for each, name in names.items()}
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        devices = {parameter.device: name for parameter, name in names.items()}
         if len(devices) > 1:
-            where = ", ".join(f"{name!r} on {each}" for each, name in devices.items())
+            where = ", ".join(f"{name!r} on {place}" for place, name in devices.items())
             raise InvalidArgumentError(f"parameters {where}: expected all on one device")
         # A parameter of several layers belongs to the last, as in a profile.
         owners = {p: layer for layer in self._layers for p in modules[layer.name].parameters()}
         for parameter, layer in owners.items():
             layer.nbytes += _padded(parameter)
-        self.gpu_bytes = sum(each.nbytes for each in self._layers if each.mode != "DHA")
-        """Of the GPU's memory, for copies of parameters."""
+        self.gpu_bytes = sum(layer.nbytes for layer in self._layers if layer.mode != "DHA")
+        """Bytes of the GPU's memory for copies of parameters."""
         self.budget_bytes = self.gpu_bytes if budget_bytes is None else budget_bytes
         check_integer("budget_bytes", self.budget_bytes, 0)
         if self.gpu_bytes > self.budget_bytes:
@@ -227,60 +228,63 @@ class MemFerry:
                 f"budget_bytes is {budget_bytes}, but the plan's copies take {self.gpu_bytes}: "
                 "give as much, or plan for less with --gpu-memory"
             )
-        self.counts = {each.name: Counter[str]() for each in self._layers}
-        """Bytes by layer: ``to_gpu`` of parameters that were copied, ``to_host`` of gradients that
-        were, ``written`` of gradients that kernels wrote to the host's memory."""
+        self.counts = {layer.name: Counter[str]() for layer in self._layers}
+        """Bytes moved, by layer.
+
+        ``to_gpu``: parameters copied; ``to_host``: gradients copied; ``written``: gradients that
+        kernels wrote to the host's memory.
+        """
         self._task = -1
         self._inside = False
-        """Whether the model is called."""
+        """True while the model is called."""
         self._of: dict[Tensor, tuple[_Layer, _Held]] = {}
         self._device = _device(next(iter(devices)) if device is None else device)
         self._place(owners, names)
-        for each in model.buffers():
-            each.data = each.to(self._device.device)
+        for buffer in model.buffers():
+            buffer.data = buffer.to(self._device.device)
         self._hook(model, modules, optimizer)
         if optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())
 
     def report(self) -> dict[str, Any]:
-        """Bytes of memory, what was moved so far, and the same for each layer; ready for JSON."""
+        """Return bytes of memory and bytes moved so far, in total and by layer; ready for JSON."""
         moved = sum(self.counts.values(), Counter[str]())
         return {
             "budget_bytes": self.budget_bytes,
             "gpu_bytes": self.gpu_bytes,
-            "host_bytes": 2 * sum(each.nbytes for each in self._layers),
+            "host_bytes": 2 * sum(layer.nbytes for layer in self._layers),
             **{f"{way}_bytes": moved[way] for way in _WAYS},
             "layers": {
-                each.name: {
-                    "mode": each.mode,
-                    "gradients": "copied" if each.copies_gradients else "written",
-                    **{f"{way}_bytes": self.counts[each.name][way] for way in _WAYS},
+                layer.name: {
+                    "mode": layer.mode,
+                    "gradients": "copied" if layer.copies_gradients else "written",
+                    **{f"{way}_bytes": self.counts[layer.name][way] for way in _WAYS},
                 }
-                for each in self._layers
+                for layer in self._layers
             },
         }
 
     def __str__(self) -> str:
         report = self.report()
-        modes = Counter(each["mode"] for each in report.pop("layers").values())
+        modes = Counter(layer["mode"] for layer in report.pop("layers").values())
         counted = ", ".join(f"{number} layers {mode}" for mode, number in modes.items())
         return described(f"MemFerry: {counted}", report)
 
     def __getstate__(self) -> Any:
-        raise TypeError("MemFerry is of one model: copy the model, which is a plain one then")
+        raise TypeError("MemFerry belongs to its model: copy the model instead, as a plain one")
 
     def _place(self, owners: Mapping[nn.Parameter, _Layer], names: Mapping[Any, str]) -> None:
-        """Gives the parameters their memory on the host, and layers theirs on the GPU."""
-        total = sum(each.nbytes for each in self._layers)
+        """Give parameters their memory on the host, and layers their room on the GPU."""
+        total = sum(layer.nbytes for layer in self._layers)
         vectors = [self._device.pinned(total) for _ in range(2)]
         rooms = torch.empty(self.gpu_bytes, dtype=torch.uint8, device=self._device.device)
         at = 0
         for layer in self._layers:
             layer.source = vectors[0][0][at : at + layer.nbytes]
             layer.room, rooms = rooms.tensor_split([(layer.mode != "DHA") * layer.nbytes])
-            for parameter in [each for each, owner in owners.items() if owner is layer]:
+            for parameter in [own for own, owner in owners.items() if owner is layer]:
                 view = partial(_view, at, parameter.data)
-                host, mapped = zip(*(map(view, each) for each in vectors), strict=True)
+                host, mapped = zip(*(map(view, pair) for pair in vectors), strict=True)
                 host[0].copy_(parameter.data)
                 before, parameter.grad = parameter.grad, None
                 parameter.data = mapped[0]
@@ -291,7 +295,7 @@ class MemFerry:
                 at += _padded(parameter)
 
     def _hook(self, model: nn.Module, modules: Mapping[str, Any], optimizer: Optimizer) -> None:
-        accumulate = WeakMethod(self._accumulated)  # Python frees no cycle with a parameter's hook
+        accumulate = WeakMethod(self._accumulated)  # a parameter's hook in a cycle is never freed
 
         def accumulated(parameter: Tensor) -> None:
             if (call := accumulate()) is not None:
@@ -307,10 +311,10 @@ class MemFerry:
                 enter, leave = partial(self._enter, layer), partial(self._leave, layer)
                 hooks.append(module.register_forward_pre_hook(enter))
                 hooks.append(module.register_forward_hook(leave, always_call=True))
-            for each in layer.held:
-                self._of[each.parameter] = layer, each
-                if each.parameter.requires_grad:
-                    each.parameter.register_post_accumulate_grad_hook(accumulated)
+            for held in layer.held:
+                self._of[held.parameter] = layer, held
+                if held.parameter.requires_grad:
+                    held.parameter.register_post_accumulate_grad_hook(accumulated)
         PlainCopies(model, hooks)
         optimizer.step = MethodType(self._stepping(optimizer.step), optimizer)
         optimizer.register_load_state_dict_pre_hook(lambda *_: self._give_all(host=True))
@@ -321,8 +325,8 @@ class MemFerry:
             self._device.settle()
         for layer in self._layers:
             layer.loaded = None
-            for each in layer.held:
-                each.give(host=host)
+            for held in layer.held:
+                held.give(host=host)
 
     def _begin(self, module: nn.Module, args: Any) -> None:
         if not _in_backward() and not _is_transformed():
@@ -351,33 +355,35 @@ class MemFerry:
             return
         hooks = saved_tensors_hooks(*self._saving(layer))
         hooks.__enter__()
-        layer.calls.append((hooks, [each.parameter._version for each in layer.held]))
+        layer.calls.append((hooks, [held.parameter._version for held in layer.held]))
         beside = not self._inside and not _in_backward()
         if layer.mode == "GFGB" and (beside or layer.loaded is None):
             self._device.begin()
-            self._load(layer)  # the program may have changed its parameters since the last time
+            self._load(layer)  # the program may have changed the parameters since the last load
         if layer.loaded is not None and (layer.mode == "GFGB" or _in_backward()):
             self._device.wait(layer.loaded)
-            for each in layer.held:
-                each.parameter.data = each.copy
+            for held in layer.held:
+                held.parameter.data = held.copy
 
     def _leave(self, layer: _Layer, module: nn.Module, args: Any, output: Any) -> None:
         if not layer.calls or _is_transformed():
-            return  # it failed before it was entered
+            return  # the call failed before `_enter`
         hooks, versions = layer.calls.pop()
         hooks.__exit__()
-        for each, version in zip(layer.held, versions, strict=True):
-            if each.parameter._version != version:
-                each.mapped[0].copy_(each.parameter.data)
-            each.parameter.data = each.mapped[0]
+        for held, version in zip(layer.held, versions, strict=True):
+            if held.parameter._version != version:
+                held.mapped[0].copy_(held.parameter.data)
+            held.parameter.data = held.mapped[0]
 
     def _saving(self, layer: _Layer) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
-        """Hooks for what a layer saves: its parameters are then taken from its room, all else is
-        for the hooks around, such as those of checkpoints."""
+        """Return saved-tensor hooks that read a layer's parameters from its room.
+
+        All other tensors are left to the hooks around, such as those of checkpoints.
+        """
         around = _C._autograd._top_saved_tensors_default_hooks(False)
 
         def pack(tensor: Tensor) -> Any:
-            if around is None or any(_has(each, tensor) for each in (layer.source, layer.room)):
+            if around is None or any(_has(part, tensor) for part in (layer.source, layer.room)):
                 return _Saved(tensor)
             return around[0](tensor)
 
@@ -407,7 +413,7 @@ class MemFerry:
             )
         way = "written"
         if gradient.data_ptr() == held.host[1].data_ptr():
-            pass  # it was added to the one there
+            pass  # it was added in place
         elif layer.copies_gradients:
             way = "to_host"
             self._device.save(held.host[1], gradient)
@@ -417,7 +423,7 @@ class MemFerry:
         parameter.grad = held.mapped[1]
 
     def _stepping(self, step: Callable[..., Any]) -> Callable[..., Any]:
-        """An optimizer's step, on the host."""
+        """Return an optimizer's step that runs on the host."""
 
         @wraps(step)
         def stepping(_: Optimizer, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
@@ -438,11 +444,13 @@ class MemFerry:
 
 
 def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -> list[_Layer]:
-    """The layers in the plan's order."""
+    """Return the layers in the plan's order."""
     try:
-        found = plan if isinstance(plan, Mapping) else json.loads(Path(plan).read_text("utf-8-sig"))
-        found = found.get("results", found)
-        modes, stay = dict(found["modes"]), list(found["gradients_on_gpu"])
+        content = (
+            plan if isinstance(plan, Mapping) else json.loads(Path(plan).read_text("utf-8-sig"))
+        )
+        content = content.get("results", content)
+        modes, stay = dict(content["modes"]), list(content["gradients_on_gpu"])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"plan is {shown(plan)}: expected what `nearmem plan memferry --json` prints, with "
@@ -469,7 +477,7 @@ def _device(given: torch.device | str) -> _Host | _Gpu:
 
 
 def _span_bytes(tensor: Tensor) -> int:
-    """From a tensor's first element to the end of its last."""
+    """Return the bytes from a tensor's first element to the end of its last."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     elements = 1 + sum((size - 1) * stride for size, stride in steps)
     return elements * tensor.itemsize if tensor.numel() else 0
@@ -480,9 +488,9 @@ def _padded(tensor: Tensor) -> int:
 
 
 def _view(begin: int, like: Tensor, vector: Tensor) -> Tensor:
-    """A tensor in a vector, laid out as another is, so that it is computed alike.
+    """Return a tensor in a vector, with the strides of ``like``, so that it is computed alike.
 
-    It has a storage of its own, as what saves models takes those that share one for the same.
+    It has a storage of its own, since tensors in one storage are saved as one.
     """
     storage = vector.untyped_storage()[begin : begin + _span_bytes(like)]
     made = torch.empty(0, dtype=like.dtype, device=vector.device)
@@ -498,5 +506,5 @@ def _in_backward() -> bool:
 
 
 def _is_transformed() -> bool:
-    """Return whether ``torch.func`` transforms what runs: layers are then read where they are."""
+    """Return whether ``torch.func`` transforms the running code: layers then stay in place."""
     return _C._functorch.peek_interpreter_stack() is not None

@@ -1,7 +1,7 @@
-"""What the optimizers have in common: placing, moving and updating parameters on the module.
+"""Base of the optimizers: placing, moving and updating parameters on the module.
 
-State is on the module. A step copies gradients to it, and parameters where their bits are not what
-the module has already; it runs the update rule on all channels and copies the parameters back.
+State is on the module. A step copies gradients to it, and parameters with bits that differ from the
+module's. Then it runs the update rule on all channels and copies the parameters back.
 """
 
 from __future__ import annotations
@@ -44,14 +44,13 @@ __all__ = ["ModuleOptimizer", "checked_norm"]
 
 NORM_RULE = "sum_squares"
 _ARRAYS = {4: np.float32, 2: np.uint16, 1: np.uint8}
-"""What NumPy has for the module's numbers, by their bytes."""
+"""NumPy types of the module's numbers, by their bytes."""
 VALUE_BYTES = 4
 """Bytes of a value in the widest format."""
 CHOICES = {"foreach", "fused", "capturable", "differentiable"}
-"""Options of how PyTorch is to compute, which mean nothing here."""
+"""Options for PyTorch's implementation, which do not apply here."""
 OPTIONAL = {*CHOICES, "maximize", "amsgrad", "nesterov", "centered", "decoupled_weight_decay"}
-"""Options that a parameter group in a state dict may lack: older versions of PyTorch had not
-all."""
+"""Options that a parameter group in a state dict may lack, as in older versions of PyTorch."""
 
 UPDATED = "The step was completed: all parameters are updated."
 UNDER_WAY = (
@@ -61,16 +60,15 @@ UNDER_WAY = (
 FAILED = (
     "No parameter has changed, but state on the module may have: load_state_dict() a saved one."
 )
-"""What a step that was interrupted or failed has done, for notes."""
+"""Notes on an error that say what an interrupted or failed step has done."""
 
 Change = tuple[str, Tensor, list[Span]]
-"""A change of a shard's tensor: its name, values of all of it, and which of them the module
-lacks."""
+"""Change of a shard's tensor: its name, all its values, and the spans that the module lacks."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Update:
-    """What a step does to one parameter."""
+    """Update of one parameter in a step."""
 
     parameter: Tensor
     gradient: Tensor
@@ -80,52 +78,50 @@ class _Update:
     constants: tuple[tuple[str, float], ...]
     t: int
     seed: int
-    """Of the parameter's first block of 256, for random words; others have the next ones."""
+    """Seed of random words for the parameter's first block of 256; later blocks count up."""
     before: tuple[Any, Tensor]
-    """What the parameter was when the step began, see :func:`_mark`."""
+    """Parameter at the beginning of the step, see :func:`_mark`."""
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """The rule and its constants, which the parameters of one run have in common."""
+        """Rule and constants, which the parameters of one run share."""
         return self.rule.name, self.constants
 
 
 class ModuleOptimizer(torch.optim.Optimizer):
-    """Base of the optimizers, which come before PyTorch's own among their bases.
+    """Base of the optimizers; it precedes PyTorch's optimizer among their bases.
 
     Parameters
     ----------
-    params: as PyTorch takes them: tensors, pairs of name and tensor, or groups.
+    params: tensors, pairs of name and tensor, or groups, as in PyTorch.
     args, options: PyTorch's arguments of the optimizer.
-    device: an opened module; or a backend's name, then one is opened that has the update rules
-        needed, and closed with the optimizer.
-    gradient_dtype, parameter_dtype: of what is on the module, ``torch.float32`` or
-        ``torch.bfloat16``.
-    states: the format of states on the module: ``"fp32"``, ``"dynamic"`` or ``"linear"``; None:
-        what is usual for the class.
-    skip_not_finite: a step with infinite or NaN gradients, as the module would load them, changes
-        nothing.
-    seed: of the random words that round parameters to BF16, from 0 to below 2**32.
+    device: an opened module, or a backend's name. For a name, a module with the needed update rules
+        is opened, and closed with the optimizer.
+    gradient_dtype, parameter_dtype: formats on the module, ``torch.float32`` or ``torch.bfloat16``.
+    states: format of states on the module: ``"fp32"``, ``"dynamic"`` or ``"linear"``; None for the
+        usual one of the class.
+    skip_not_finite: skip steps with infinite or NaN gradients, as the module would load them.
+    seed: seed of the random words that round parameters to BF16, from 0 to below 2**32.
 
     Raises
     ------
-    ValueError: an option that no update rule has, parameters that share memory, and what PyTorch's
-        optimizer refuses.
-    TypeError: a parameter that is not of real floating-point numbers.
-    InvalidArgumentError: the opened module lacks the update rule, or narrow formats.
+    ValueError: for an option that no update rule has, for parameters that share memory, and for
+        errors of PyTorch's optimizer.
+    TypeError: for a parameter that is not of real floating-point numbers.
+    InvalidArgumentError: if the opened module lacks the update rule or narrow formats.
     """
 
     state_keys: ClassVar[dict[str, str]]
-    """What PyTorch calls the rule's tensors in the state of a parameter."""
+    """PyTorch's names of the rule's tensors in a parameter's state."""
     counts_steps: ClassVar[bool] = True
-    """Whether PyTorch keeps a parameter's number of steps in its state."""
+    """True if PyTorch keeps a parameter's number of steps in its state."""
     usual_states: ClassVar[str] = "fp32"
-    """The format of states unless another is asked for."""
+    """Default format of states."""
 
     last_step: StepReport | None = None
-    """What the last step took; None before the first."""
+    """Report of the last step; None before the first."""
     simulated_ns: float | None = None
-    """What all steps took, in simulated nanoseconds; None before the first and without a clock."""
+    """Simulated time of all steps, in ns; None before the first and without a clock."""
 
     def __init__(
         self,
@@ -161,7 +157,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         self._attach(device)
 
     def _attach(self, device: Any) -> None:
-        """Makes ``device`` the one that computes, when the parameters are known."""
+        """Set the device that computes, once the parameters are known."""
         if not isinstance(device, Axdimm | str):
             raise TypeError(
                 f"device is {shown(device)}: expected an opened Axdimm or a backend's name, such "
@@ -179,29 +175,29 @@ class ModuleOptimizer(torch.optim.Optimizer):
             for channel in range(device.channels)
         ]
 
-    # For the optimizers.
+    # Implemented by the optimizers.
 
     def rule_name(self, group: dict[str, Any]) -> str:
-        """The update rule of a group. Raises ``ValueError`` if there is none."""
+        """Return the name of a group's update rule; raise ``ValueError`` if there is none."""
         raise NotImplementedError
 
     def hyperparameters(self, group: dict[str, Any]) -> dict[str, Any]:
-        """Values for the rule's hyper-parameters, and possibly others."""
+        """Return values that include the rule's hyper-parameters."""
         return group
 
     def initial(self, group: dict[str, Any]) -> float:
-        """What a new parameter's state is filled with."""
+        """Return the initial value of a new parameter's state."""
         return 0.0
 
     def check_loaded(self, group: dict[str, Any]) -> None:
-        """Raises ``ValueError`` for a group of a state dict that is another optimizer's."""
+        """Raise ``ValueError`` for a group of a state dict of another optimizer."""
         for name in sorted(self.defaults.keys() - OPTIONAL - group.keys()):
             raise ValueError(
                 f"the state dict has no {name!r} in a parameter group: it is not one of "
                 f"{type(self).__name__}"
             )
 
-    # For those who train.
+    # Called by training code.
 
     def __repr__(self) -> str:
         first, *others = super().__repr__().splitlines()
@@ -211,42 +207,44 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @property
     def device(self) -> Axdimm:
-        """The opened module that computes."""
+        """Opened module that computes."""
         assert self._device is not None
         return self._device
 
     @untraced
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates all parameters that have a gradient; returns what ``closure`` returns.
+        """Update all parameters that have a gradient; return the result of ``closure``.
 
         Raises
         ------
-        TypeError, ValueError, AxdimmError: the gradients are sparse, an option or hyper-parameter
-            is not the rule's, the module lacks the rule or memory, or is closed: nothing changed.
-            If the module fails in the middle, parameters are as they were, but the state is lost.
-        RuntimeError: the module failed in an earlier step, and no state dict was loaded since.
+        TypeError, ValueError, AxdimmError: for sparse gradients, for options that the rule does not
+            have, and for a module that is closed or lacks the rule or memory. Nothing has changed
+            then. If the module fails during the step, parameters are
+            unchanged, but the state is lost.
+        RuntimeError: if the module failed in an earlier step, and no state dict was loaded since.
 
-        An interrupt (Ctrl-C, or what another signal's handler raises) finds all parameters updated,
-        or none yet, as its note says. Then the optimizer's next call completes the step, but for
-        parameters written to since, and :meth:`load_state_dict` gives it up.
+        An interrupt (Ctrl-C, or an error raised by another signal's handler) happens before or
+        after all parameters are updated; its note says which. If before, the optimizer's next call
+        completes the step, except for parameters that were written to since.
+        :meth:`load_state_dict` discards the step.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         with self._noted():
-            self._begin().wait()  # PyTorch's wrapper of ``step`` calls the hooks
+            self._begin().wait()  # PyTorch's wrapper of ``step`` calls its hooks
         return loss
 
     @untraced
     def step_async(self) -> StepHandle:
-        """Begins a step. Its gradients have been taken when this returns.
+        """Start a step. Its gradients have been read when this returns.
 
-        Until it is waited for, parameters are the old ones; one that the program writes to keeps
-        that. The next call of the optimizer that needs it waits itself.
-        Hooks of ``step`` are called: those before it now, those after it when it is complete.
-        Raises what :meth:`step` raises, and ``RuntimeError`` if a hook asks for other arguments.
+        Parameters keep their old values until the step is waited for. A parameter that the program
+        writes to meanwhile keeps that value. The optimizer's next call that needs the step waits
+        for it. Hooks before ``step`` are called now, hooks after it when the step is complete.
+        Raises as :meth:`step` does, and ``RuntimeError`` if a hook returns other arguments.
         """
         self._settle()
         before = chain(
@@ -264,11 +262,12 @@ class ModuleOptimizer(torch.optim.Optimizer):
     @untraced
     @torch.no_grad()
     def clip_grad_norm(self, max_norm: float, *, error_if_nonfinite: bool = False) -> Tensor:
-        """``torch.nn.utils.clip_grad_norm_`` for the optimizer's parameters; returns the norm.
+        """Clip like ``torch.nn.utils.clip_grad_norm_`` for the optimizer's parameters.
 
-        The module computes it, if it has the rule ``sum_squares``. Then gradients are on it, and
-        are copied there again in the step only if they were scaled. Raises ``RuntimeError`` for a
-        norm that is not finite, ``error_if_nonfinite``, and what :meth:`step` raises.
+        Return the norm. The module computes it if it has the rule ``sum_squares``. Gradients are on
+        the module then, and the step copies them again only if they were scaled. With
+        ``error_if_nonfinite``, raises ``RuntimeError`` for a norm that is not finite; else as
+        :meth:`step`.
         """
         max_norm = checked_norm(max_norm)
         updates = self._plan()
@@ -282,7 +281,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
             )
         operations = Operations(device=self.device, streams=self._streams)
         shards = self._by_shard(updates)
-        changes = [self._changed(*each, "g") for each in shards]
+        changes = [self._changed(shard, part, "g") for shard, part in shards]
         for (shard, part), change in zip(shards, changes, strict=True):
             operations.copy(shard, *change)
             operations.run(shard, rule(NORM_RULE), {}, self._spans(part))
@@ -301,12 +300,12 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @untraced
     def inspect(self, parameter: Tensor, tensor: str) -> list[tuple[int, int, NDArray[Any]]]:
-        """A tensor of the rule, such as ``"m"``, as the module has it for a parameter.
+        """Return a tensor of the rule, such as ``"m"``, as the module has it for a parameter.
 
-        Each piece with its channel and its first element; BF16 is ``uint16``, codes are ``uint8``,
-        ``"scales"`` are pairs, also of what fills up. It is read through the backdoor: that takes
-        no simulated time and changes nothing. Raises ``KeyError`` before the parameter's first
-        step, and what the driver raises.
+        The result is pieces with their channel and first element. BF16 is ``uint16``, codes are
+        ``uint8``; ``"scales"`` are pairs and include padding. They are read through the backdoor,
+        which takes no simulated time and changes nothing. Raises ``KeyError`` before the
+        parameter's first step, and the driver's errors.
         """
         self._settle()
         if not isinstance(tensor, str):
@@ -323,10 +322,11 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @untraced
     def close(self) -> None:
-        """Takes the state back, frees the module's memory and closes the module if it is its own.
+        """Fetch the state, free the module's memory, and close the module if the optimizer owns it.
 
-        The state dict can still be saved; on a module that stays open, training goes on from it.
-        Without this, it ends with the program, or the optimizer if the module is its own.
+        The state dict can still be saved; on a module that stays open, training can continue.
+        Without this call an owned module closes with the optimizer, and the rest ends with the
+        program.
         """
         try:
             if self._failure is None:
@@ -346,11 +346,11 @@ class ModuleOptimizer(torch.optim.Optimizer):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # PyTorch's own, where the module makes a difference.
+    # PyTorch's methods that the module changes.
 
     @untraced
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds a group, as PyTorch does. Raises what the constructor raises; then it has not."""
+        """Add a group, as in PyTorch. If it raises the constructor's errors, nothing is added."""
         super().add_param_group(param_group)
         try:
             self._check_groups()
@@ -360,8 +360,10 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @untraced
     def state_dict(self) -> dict[str, Any]:
-        """The state dict as PyTorch has it, with its names and layout; tensors are copies, in
-        FP32, or codes and scales, see ``docs/pytorch.md``."""
+        """Return the state dict with PyTorch's names and layout.
+
+        Tensors are copies, in FP32, or codes and scales; see ``docs/pytorch.md``.
+        """
         self._settle()
         held, self.state = self.state, defaultdict(dict)
         try:
@@ -374,11 +376,11 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @untraced
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state dict of this class or of PyTorch's, and gives up a step that is under way.
+        """Load a state dict of this class or of PyTorch's, and discard a step in flight.
 
-        Tensors of parameters in other formats stay in FP32; PyTorch would round them. States in
-        FP32 become codes, and codes FP32, if they are so here. Raises ``ValueError`` for one that
-        does not fit; then nothing has changed.
+        States stay in FP32 for parameters in other formats, where PyTorch would round them. FP32
+        states become codes, or codes FP32, if that is the format here. Raises ``ValueError`` for a
+        state dict that does not fit; then nothing has changed.
         """
         if not isinstance(state_dict, Mapping) or not {"state", "param_groups"} <= {*state_dict}:
             raise ValueError(f"the state dict is {shown(state_dict)}: expected one of state_dict()")
@@ -411,7 +413,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         groups = state["param_groups"]
         for group in groups:
             self.check_loaded(group)
-            for name in CHOICES & group.keys() & self.defaults.keys():  # how PyTorch computed
+            for name in CHOICES & group.keys() & self.defaults.keys():  # of PyTorch's computation
                 group[name] = self.defaults[name]
         names = iter(self._named_parameters(groups))
         for group in groups:
@@ -431,7 +433,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
     def _check_state(
         self, name: str, parameter: Tensor, state: Mapping[str, Any], rule: UpdateRule
     ) -> None:
-        """Raises ``ValueError`` if ``state`` is not what this optimizer has for the parameter."""
+        """Raise ``ValueError`` if ``state`` does not fit the parameter in this optimizer."""
         known = {*self._entries} | ({"step"} if self.counts_steps else set())
         for key, value in state.items():
             if key not in known:
@@ -440,7 +442,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
                     f"{', '.join(sorted(known))}"
                 )
             if key != "step" and value is not None:
-                entry = self._entries[key]  # PyTorch made codes FP32 that were bytes
+                entry = self._entries[key]  # PyTorch has converted codes from bytes to FP32
                 entry.check(f"{key} of {name}", value.to(entry.dtype), parameter.shape)
         needed = self._keys(rule) | {"step"}
         for key in ("step", *self._entries):
@@ -456,7 +458,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
     # Checks.
 
     def _rule_of(self, group: dict[str, Any]) -> UpdateRule:
-        """The group's rule, which the module has if it is open."""
+        """Return the group's rule; raise an error if the open module lacks it."""
         name = self.rule_name(group)
         if self._formats.narrow and name not in NARROW_RULES:
             raise ValueError(
@@ -467,10 +469,12 @@ class ModuleOptimizer(torch.optim.Optimizer):
         for channel in range(0 if self._device is None else self.device.channels):
             there = self.device.rules(channel)
             if name not in there:
-                how = options_for(name, there, self._formats.narrow or self.device.narrow(channel))
+                options = options_for(
+                    name, there, self._formats.narrow or self.device.narrow(channel)
+                )
                 raise InvalidArgumentError(
                     f"{type(self).__name__} needs the rule {name}, the kernel of channel {channel} "
-                    f"has {', '.join(there)}: open the device with {how}",
+                    f"has {', '.join(there)}: open the device with {options}",
                     rule=name,
                     channel=channel,
                     rules=there,
@@ -485,13 +489,13 @@ class ModuleOptimizer(torch.optim.Optimizer):
         return rule(name)
 
     def _keys(self, rule: UpdateRule) -> set[str]:
-        """The names that a state has with ``rule`` of what is on the module."""
+        """Return the names of a state's entries on the module under ``rule``."""
         tensors = self._formats.tensors(rule)
         return {key for key, entry in self._entries.items() if entry.tensor in tensors}
 
     def _checked(self, rule: UpdateRule, values: Mapping[str, Any], t: int) -> dict[str, float]:
-        """The rule's hyper-parameters in step ``t``, out of ``values``."""
-        own = {each: _number(values, each, t) for each in rule.hyperparameters}
+        """Return the rule's hyper-parameters in step ``t``, taken from ``values``."""
+        own = {name: _number(values, name, t) for name in rule.hyperparameters}
         return checked_hyperparameters(rule, own)
 
     def _named_parameters(
@@ -507,12 +511,12 @@ class ModuleOptimizer(torch.optim.Optimizer):
         return result
 
     def _check_groups(self) -> None:
-        """Raises what is wrong with the groups, which a program may also change by hand."""
+        """Raise an error for an invalid group; a program may also change groups directly."""
         for number, group in enumerate(self.param_groups):
             lacking = sorted({"params", *self.defaults} - CHOICES - group.keys())
             if lacking or not isinstance(group["params"], list):
-                what = f"lacks {', '.join(lacking)}" if lacking else "has no list of parameters"
-                raise ValueError(f"group {number} {what}: add it by add_param_group()")
+                fault = f"lacks {', '.join(lacking)}" if lacking else "has no list of parameters"
+                raise ValueError(f"group {number} {fault}: add it by add_param_group()")
             for name in sorted(CHOICES):
                 if group.get(name):
                     raise ValueError(
@@ -523,11 +527,11 @@ class ModuleOptimizer(torch.optim.Optimizer):
         self._check_parameters()
 
     def _check_parameters(self) -> None:
-        """Raises for parameters that cannot be converted, and those that share memory."""
+        """Raise an error for parameters that cannot be converted or that share memory."""
         self._parameters.check(self._named_parameters())
 
     def _settle(self) -> None:
-        """Completes a step that is under way. Raises if one has failed."""
+        """Complete a step in flight; raise ``RuntimeError`` if a step has failed."""
         pending = self._pending
         if pending is not None:
             pending()
@@ -539,7 +543,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
-        """Notes on what a step is left with what it has done."""
+        """Add a note to an error that says what the interrupted step has done."""
         before = self.last_step
         try:
             yield
@@ -558,7 +562,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _begin(self, *, hooks: bool = False) -> StepHandle:
-        """Begins a step, at whose end the hooks are called if ``hooks`` is set."""
+        """Start a step; with ``hooks`` call the hooks at its end."""
         with Interrupts() as interrupts:
             interrupts.kept = False
             updates = self._plan()
@@ -577,16 +581,16 @@ class ModuleOptimizer(torch.optim.Optimizer):
                     self._fail(error)
                 raise
             self._pending = finish
-            self._opt_called = True  # or PyTorch's schedulers say that they come before the step
+            self._opt_called = True  # else PyTorch's schedulers warn that they precede the step
         return StepHandle(operations, finish)
 
     def _not_finite(self, update: _Update) -> int:
-        """How many gradients are infinite or NaN as the module would load them."""
+        """Return the number of gradients that are infinite or NaN as the module would load them."""
         values = update.gradient.to(torch.float32).to(self._gradient_dtype)
         return values.numel() - int(values.isfinite().sum())
 
     def _opened(self, name: str) -> Axdimm:
-        """A module with the rules of all groups and as much memory as the parameters need."""
+        """Open a module with the rules of all groups, and memory for all parameters."""
         rules = tuple(dict.fromkeys(self.rule_name(group) for group in self.param_groups))
         _, preset = parse_device(name)
         config = module_config(BackendOptions(preset=preset))
@@ -594,9 +598,9 @@ class ModuleOptimizer(torch.optim.Optimizer):
         settings: dict[str, Any] = {"rules": rules if narrow else (*rules, NORM_RULE)}
         settings |= {"narrow": True} if narrow else {}
         config = module_config(BackendOptions(preset=preset, settings=settings))
-        sizes = [self._padded(each) for _, each in self._named_parameters()]
-        tensors = max(len(self._formats.tensors(rule(each))) for each in rules)
-        # A tensor of a channel may lack a part of a unit and of a block to the next.
+        sizes = [self._padded(parameter) for _, parameter in self._named_parameters()]
+        tensors = max(len(self._formats.tensors(rule(name))) for name in rules)
+        # A tensor on a channel may end up to a unit and a block before the next.
         lack = 2 * config.block_bytes + VALUE_BYTES * self._unit
         share = VALUE_BYTES * -(-sum(sizes) // config.channels)
         share += lack * (len(sizes) if self._stochastic else 1)
@@ -606,12 +610,12 @@ class ModuleOptimizer(torch.optim.Optimizer):
         return Axdimm(name, options=BackendOptions(settings=settings))
 
     def _plan(self) -> list[_Update]:
-        """What a step has to do, its parameters placed. Raises what is wrong with it."""
+        """Place a step's parameters and return their updates; raise the errors of a step."""
         self._settle()
         self._check_groups()
         for parameter, state in self.state.items():
             if isinstance(state, ModuleState) and state.slot is not self._slots.get(parameter):
-                state.come_home()  # this completes another optimizer's step, if it is from there
+                state.come_home()  # completes the step of another optimizer if it is there
         updates = []
         owners: dict[int, str] = {}
         names = iter(self._named_parameters())
@@ -642,7 +646,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 here = state.here if isinstance(state, ModuleState) else state
                 touched = self._formats.codes and here.keys() & self._entries.keys()
                 if touched and isinstance(state, ModuleState):
-                    state.come_home()  # the scales of both moments are copied at once
+                    state.come_home()  # the scales of both moments are copied together
                 for key in sorted(self._strangers & here.keys()):
                     raise ValueError(
                         f"the state of {name} has {key}, of another format than "
@@ -676,15 +680,15 @@ class ModuleOptimizer(torch.optim.Optimizer):
         return updates
 
     def _place(self, updates: list[_Update]) -> None:
-        """Makes sure of memory on the module for these parameters and all that their rules need."""
+        """Place parameters without a slot, and allocate all tensors of the rules."""
         self._free_places()
         new: dict[tuple[Any, ...], list[_Update]] = {}
         for update in updates:
             if update.parameter not in self._slots:
                 new.setdefault(update.kind, []).append(update)
         parameters = [update.parameter for alike in new.values() for update in alike]
-        # Random words are a run's: each parameter has its own, wherever others are.
-        parts = [[each] for each in parameters] if self._stochastic else [parameters]
+        # Random words are drawn per run: a parameter's own shard keeps them independent of others.
+        parts = [[parameter] for parameter in parameters] if self._stochastic else [parameters]
         slots = {}
         for part in filter(None, parts):
             start, shard = 0, Shard(self.device, sum(map(self._padded, part)), self._formats)
@@ -705,17 +709,17 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @property
     def _stochastic(self) -> bool:
-        """Whether parameters are rounded by random words."""
+        """True if parameters are rounded with random words."""
         return self._formats.parameters != "fp32"
 
     def _padded(self, parameter: Tensor) -> int:
         return padded(parameter.numel(), self._unit)
 
     def _free_places(self) -> None:
-        """Frees the shards of parameters that are gone or have another shape.
+        """Free the shards of parameters that are gone or have another shape.
 
-        What else was there is placed again in its next step. State that the program took from a
-        parameter comes home before its place is another's.
+        Other parameters of such a shard are placed again in their next step. State that the program
+        has taken from a parameter is fetched before its slot is reused.
         """
         there = {parameter for group in self.param_groups for parameter in group["params"]}
         gone = {
@@ -729,20 +733,20 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 del self._slots[parameter]
             elif slot.state is not None and slot.state() is not self.state.get(parameter):
                 self._vacate(slot)
-        if gone:  # what an interrupted call has queued uses them
+        if gone:  # operations of an interrupted call may use them
             Operations(device=self.device, streams=self._streams).recover()
         for shard in gone:
             shard.free()
 
     def _vacate(self, slot: Slot) -> None:
-        """Brings home what a slot has of a state."""
+        """Fetch the state that is in a slot."""
         state = slot.state and slot.state()
         if state is not None:
             state.come_home()
         slot.state = None
 
     def _by_shard(self, updates: list[_Update]) -> list[tuple[Shard, list[_Update]]]:
-        """The updates of each shard, in their order on the module."""
+        """Return the updates of each shard, in their order on the module."""
         shards: dict[Shard, list[_Update]] = {}
         for update in updates:
             shards.setdefault(self._slots[update.parameter].shard, []).append(update)
@@ -754,7 +758,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         return merged(self._slots[update.parameter].span for update in updates)
 
     def _queue(self, operations: Operations, updates: list[_Update]) -> None:
-        """Queues all of a step: in each round, copies, then runs, then copies back."""
+        """Queue all of a step: in each round, copies, then runs, then copies back."""
         work = []
         for shard, part in self._by_shard(updates):
             changes = [self._changed(shard, part, name) for name in "pg"]
@@ -762,18 +766,18 @@ class ModuleOptimizer(torch.optim.Optimizer):
             alike = [list(run) for _, run in groupby(part, key=lambda update: update.kind)]
             work.append((shard, changes, alike, self._spans(part)))
         for shard, changes, alike, spans in work:
-            for now in shard.rounds():
+            for spans_now in shard.rounds():
                 for name, values, changed in changes:
-                    operations.copy(shard, name, values, common(changed, now))
+                    operations.copy(shard, name, values, common(changed, spans_now))
                 for run in alike:
                     rule, hyperparameters = run[0].rule, run[0].hyperparameters
-                    spans_now = common(self._spans(run), now)
-                    operations.run(shard, rule, hyperparameters, spans_now, run[0].seed)
+                    run_spans = common(self._spans(run), spans_now)
+                    operations.run(shard, rule, hyperparameters, run_spans, run[0].seed)
                 image = shard.image("p")
-                operations.copy(shard, "p", image, common(spans, now), back=True)
+                operations.copy(shard, "p", image, common(spans, spans_now), back=True)
 
     def _changed(self, shard: Shard, part: list[_Update], name: str) -> Change:
-        """Parameters or gradients that the module has not yet as they are."""
+        """Return the parameters or gradients that differ from the module's copy."""
         spans: list[Span] = []
         for update in part:
             slot, parameter = self._slots[update.parameter], update.parameter
@@ -784,7 +788,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         return name, shard.image(name), merged(spans)
 
     def _state_here(self, shard: Shard, part: list[_Update]) -> list[Change]:
-        """What the host has of the state's tensors, or the values to begin with."""
+        """Return the state tensors that are on the host, or their initial values."""
         changes: dict[str, tuple[Tensor, set[Span]]] = {}
         for (key, entry), update in product(self._entries.items(), part):
             state = self.state.get(update.parameter, {})
@@ -799,16 +803,16 @@ class ModuleOptimizer(torch.optim.Optimizer):
             values = shard.part(entry.tensor, values, slot.span)
             entry.part(values).fill_(entry.filling)
             view = entry.view(values, update.parameter.shape)
-            found = here.get(key)
+            held = here.get(key)
             initial = self.initial(update.group) or entry.filling
-            view.fill_(initial) if found is None else view.copy_(found)
+            view.fill_(initial) if held is None else view.copy_(held)
             spans.add(slot.span)
         return [(name, values, merged(spans)) for name, (values, spans) in changes.items()]
 
     def _finisher(
         self, operations: Operations, updates: list[_Update], *, hooks: bool
     ) -> Callable[[], None]:
-        """What completes the step, when it is called for the first time."""
+        """Return a function that completes the step on its first call."""
 
         def finish() -> None:
             if self._pending is not finish:
@@ -827,7 +831,8 @@ class ModuleOptimizer(torch.optim.Optimizer):
                 with torch.no_grad():
                     for update in updates:
                         self._finish_update(update)
-                self.last_step = operations.report(sum(each.parameter.numel() for each in updates))
+                count = sum(update.parameter.numel() for update in updates)
+                self.last_step = operations.report(count)
                 if self.last_step.total_ns is not None:
                     self.simulated_ns = (self.simulated_ns or 0.0) + self.last_step.total_ns
                 self._pending = None
@@ -848,10 +853,10 @@ class ModuleOptimizer(torch.optim.Optimizer):
         keys = self._keys(update.rule)
         if not keys:
             return
-        state = slot.state and slot.state()  # also if it is another's meanwhile
+        state = slot.state and slot.state()  # also if another parameter has it now
         if state is None or state.slot is not slot:
-            found = self.state.get(parameter, {})
-            here = found.here if isinstance(found, ModuleState) else found
+            before = self.state.get(parameter, {})
+            here = before.here if isinstance(before, ModuleState) else before
             state = ModuleState(here, slot, self._fetch, self._settle)
             self.state[parameter] = state
         state.moved(keys)
@@ -868,7 +873,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     @untraced
     def _fetch(self, slot: Slot, key: str) -> Tensor:
-        """A tensor of a parameter's state, copied from the module."""
+        """Return a tensor of a parameter's state, copied from the module."""
         self._settle()
         entry = self._entries[key]
         pieces = [values for _, _, values in self._read(slot, entry.tensor, modes="wait")]
@@ -877,18 +882,20 @@ class ModuleOptimizer(torch.optim.Optimizer):
         )
         return entry.view(values, slot.shape).contiguous().to(slot.device)
 
-    def _read(self, slot: Slot, tensor: str, **how: Any) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    def _read(
+        self, slot: Slot, tensor: str, **options: Any
+    ) -> Iterator[tuple[int, int, NDArray[Any]]]:
         size = slot.shard.dtype(tensor).itemsize
         for channel, start, stop in slot.shard.parts([slot.span]):
             count = slot.shard.nbytes(tensor, stop - start) // size
             values = np.empty(count, _ARRAYS[size])
             there = slot.shard.pointer(tensor, channel, start)
-            self.device.MemcpyAxdimm2Host(values, there, values.nbytes, **how)
+            self.device.MemcpyAxdimm2Host(values, there, values.nbytes, **options)
             yield channel, start - slot.start, values
 
 
 def checked_norm(max_norm: Any) -> float:
-    """Return a limit for a norm. Raises ``ValueError`` if it is none."""
+    """Return the limit of a norm as a float; raise ``ValueError`` if it is not one."""
     value = max_norm.item() if isinstance(max_norm, Tensor) and max_norm.numel() == 1 else max_norm
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ValueError(f"max_norm is {shown(max_norm)}: expected a number from 0 on")
@@ -903,7 +910,7 @@ _FLAGS = OPTIONAL - {*CHOICES}
 
 
 def _check_numbers(options: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for an option that should be a number, or a flag, and is none."""
+    """Raise ``ValueError`` for an option that has to be a number or a flag and is not."""
     for name in _NUMBERS & options.keys():
         value = options[name]
         if not isinstance(value, Tensor) and not _is_number(value):
@@ -922,8 +929,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _mark(parameter: Tensor) -> tuple[Any, Tensor]:
-    """What differs when the program has written to a parameter: where it is, PyTorch's count of
-    that, unless views of one tensor share it, and the values, as ``.data`` has no count."""
+    """Return values that change when the program writes to a parameter.
+
+    These are its address, PyTorch's count of writes unless views of one tensor share it, and the
+    values, since writes to ``.data`` are not counted.
+    """
     own = parameter.untyped_storage().nbytes() == parameter.nbytes and not parameter.is_inference()
     values = parameter.detach().resolve_neg().clone(memory_format=torch.contiguous_format)
     where = parameter.data_ptr(), parameter._version if own else None
@@ -931,6 +941,6 @@ def _mark(parameter: Tensor) -> tuple[Any, Tensor]:
 
 
 def _number(values: Mapping[str, Any], name: str, t: int) -> Any:
-    """A hyper-parameter, which PyTorch allows to be a tensor of one element."""
+    """Return a hyper-parameter, which may be a tensor of one element, as in PyTorch."""
     value: Any = t if name == "t" else values[name]
     return value.item() if isinstance(value, Tensor) else value

@@ -1,9 +1,8 @@
-"""Training with activations in remote memory, for models whose own memory would be too small.
+"""Training with activations in remote memory, for models too large for the device's memory.
 
-What a forward pass saves for the backward pass leaves the device after the layer that saves it,
-and comes back before the backward pass needs it (Rhu et al., vDNN, MICRO 2016; Kwon and Rhu, MICRO
-2018, sections II-B and III-B). Outputs of cheap layers are computed again instead where their input
-comes back anyway.
+Tensors saved for the backward pass leave the device after the layer that saves them, and come back
+before they are needed (Rhu et al., vDNN, MICRO 2016; Kwon and Rhu, MICRO 2018, sections II-B and
+III-B). Outputs of cheap layers are recomputed instead if their input comes back anyway.
 """
 
 from __future__ import annotations
@@ -43,29 +42,28 @@ CHEAP: tuple[type[nn.Module], ...] = (
     nn.AvgPool2d,
     nn.LocalResponseNorm,
 )
-"""Layers that are computed faster than their output is moved: the exception of the paper (IV)."""
+"""Layers computed faster than their output is moved: the exception of the paper (IV)."""
 
 _C: Any = torch._C
 
 
 @dataclass
 class OverlayStatistics(Statistics):
-    """What has been moved since the overlay was made."""
+    """Bytes moved since the overlay was made."""
 
     bytes_recomputed: int = 0
-    """Bytes that were computed again instead of moved, with those on the way to them."""
+    """Bytes recomputed instead of moved, including intermediate results."""
     compression: CompressionStatistics | None = None
-    """Statistics of all compressed copies of the device, in whole lines; once the overlay is
-    left."""
+    """Statistics of the device's compressed copies, in whole lines; set when the overlay exits."""
 
 
 class _Alias:
-    """A tensor as autograd or a call has it, beside whoever else has its storage."""
+    """A tensor saved by autograd or a call; others may use the same storage."""
 
     def __init__(self, tensor: Tensor, held: Held | None = None) -> None:
         self.tensor, self.version = tensor, tensor._version
         self.held = held
-        """Its storage, if that may leave."""
+        """Record of the storage, if it may leave."""
 
     @property
     def same(self) -> bool:
@@ -73,18 +71,18 @@ class _Alias:
 
 
 class MemoryOverlay(Policy):
-    """Moves what forward passes of ``model`` save to the memory-nodes of ``device`` and back.
+    """Moves tensors that forward passes of ``model`` save to ``device``'s memory-nodes and back.
 
     ::
 
         with MemoryOverlay(model, device):
             criterion(model(inputs), targets).backward()
 
-    Losses, gradients and buffers are those without it, bit for bit, and so is the error if a saved
-    tensor has been changed in place. What a layer saves stays on the device for as long as somebody
-    else has it too. The device's own memory holds what is under way only; when it is full, moves
-    wait for those before them. Parameters, buffers, small tensors, memory of NumPy and whatever is
-    not a plain tensor of the CPU (sparse, nested, quantized, of another class) stay where they are.
+    Losses, gradients and buffers are bit for bit those without the overlay. So is the error for a
+    saved tensor that was changed in place. A saved tensor stays on the device as long as anything
+    else uses its storage. The device's own memory holds only moves in flight; when it is full, a
+    move waits for earlier ones. Parameters, buffers, small tensors, NumPy memory, and tensors that
+    are not plain CPU tensors (sparse, nested, quantized, of another class) are not moved.
 
     Raises :class:`~sw_driver.device.errors.OutOfMemoryError`, in the forward pass, if remote memory
     is full, or if a storage does not fit into the device's memory.
@@ -92,14 +90,14 @@ class MemoryOverlay(Policy):
     Parameters
     ----------
     recomputed
-        Types of :data:`CHEAP` whose output is computed again where their input comes back anyway.
-        Outputs of subclasses and of calls with keywords or modes of PyTorch are moved.
+        Types of :data:`CHEAP` with outputs to recompute if their input comes back anyway. Outputs
+        of subclasses, and of calls with keywords or PyTorch modes, are moved.
     prefetched
-        So many storages are asked for before the backward pass needs them, the last saved first.
+        Number of storages fetched before the backward pass needs them, the last saved first.
     least_bytes
-        Smaller storages stay.
+        Size in bytes below which storages are not moved.
     compressed
-        What is moved goes over the links without its zeros.
+        Omit zeros from transfers over the links.
     """
 
     def __init__(
@@ -122,11 +120,11 @@ class MemoryOverlay(Policy):
             raise ValueError(f"recomputed is {shown(recomputed)}: expected a tuple of types")
         for name, value in (("prefetched", prefetched), ("least_bytes", least_bytes)):
             check_integer(name, value, 0, error=ValueError)
-        for each in recomputed:
-            if each not in CHEAP:
+        for kind in recomputed:
+            if kind not in CHEAP:
                 names = ", ".join(cheap.__name__ for cheap in CHEAP)
                 raise ValueError(
-                    f"recomputed has {shown(each)}, which is none of {names}: leave it out, so "
+                    f"recomputed has {shown(kind)}, which is none of {names}: leave it out, so "
                     "that its output is moved"
                 )
         self.statistics = OverlayStatistics()
@@ -137,19 +135,19 @@ class MemoryOverlay(Policy):
         self._residency = Residency(None, self, least_bytes=least_bytes)
         self._residency.statistics = self.statistics
         self._aliases: dict[Held, weakref.WeakSet[_Alias]] = defaultdict(weakref.WeakSet)
-        """Of storages, in the order in which they were saved."""
+        """Aliases of storages, in the order in which they were saved."""
         self._leaving: dict[Held, None] = {}
-        """Saved storages that somebody else may still have."""
+        """Saved storages that something else may still use."""
         self._calls: dict[Held, tuple[Held, Callable[[], Tensor]]] = {}
-        """Of outputs of cheap layers, what storage they are made of, and how."""
+        """Input storage and recomputing function of each output of a cheap layer."""
         self._layers: list[nn.Module] = []
-        """Cheap layers whose calls are seen."""
+        """Cheap layers with a replaced ``forward``."""
         self._copies: list[PlainCopies] = []
         self._packing: Any = None
         self._modes = 0
 
     def report(self) -> dict[str, Any]:
-        """What was so far, ready for JSON; memory is of the model and of operations' results."""
+        """Return the totals so far, ready for JSON; memory is of the model and results."""
         recomputed = self.statistics.bytes_recomputed
         return {**self._residency.report(), "recomputed_bytes": recomputed}
 
@@ -157,19 +155,21 @@ class MemoryOverlay(Policy):
         return described("MemoryOverlay", self.report())
 
     def __getstate__(self) -> Any:
-        raise TypeError("MemoryOverlay is of one model: copy the model, which is a plain one then")
+        raise TypeError(
+            "MemoryOverlay belongs to its model: copy the model instead, as a plain one"
+        )
 
     def __enter__(self) -> MemoryOverlay:
         self._residency.__enter__()
         self._modes = _modes()
-        for each in (*self._model.parameters(), *self._model.buffers()):
-            if (held := self._residency.held(each)) is not None:
+        for tensor in (*self._model.parameters(), *self._model.buffers()):
+            if (held := self._residency.held(tensor)) is not None:
                 held.pinned = True
-        for each in self._model.modules():
-            if type(each) in self._cheap and "forward" not in vars(each):
-                each.forward = partial(self._forward, each)
-                self._layers.append(each)
-                self._copies.append(PlainCopies(each, (), names=("forward",)))
+        for layer in self._model.modules():
+            if type(layer) in self._cheap and "forward" not in vars(layer):
+                layer.forward = partial(self._forward, layer)
+                self._layers.append(layer)
+                self._copies.append(PlainCopies(layer, (), names=("forward",)))
         self._packing = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
         self._packing.__enter__()
         return self
@@ -184,23 +184,23 @@ class MemoryOverlay(Policy):
                 self.before(None, [])
             for source in [source for source, _ in self._calls.values()]:
                 if source.here:
-                    self.written(source)  # which may be from now on
+                    self.written(source)  # it may change from now on
             if error[0] is None:
                 self.before(None, [])
         finally:
             self._residency.__exit__()
-            for each in self._residency:
-                if each.here:
-                    self._residency.forget(each)
-                    self.freed(each)
+            for held in self._residency:
+                if held.here:
+                    self._residency.forget(held)
+                    self.freed(held)
             self._store.close()
         if self._compressed:
             self.statistics.compression = self._device.compression.since(self._before_all)
 
-    # Forward: what layers save.
+    # Forward pass: tensors that layers save.
 
     def _forward(self, layer: Any, *inputs: Any, **keywords: Any) -> Any:
-        """Calls a cheap layer, and notes how its output is made again from the input's bytes."""
+        """Call a cheap layer, and record how to recompute its output from the input's bytes."""
         hooks = _C._autograd._top_saved_tensors_default_hooks(False)
         ours = hooks is not None and hooks[0] == self._pack  # not another overlay's
         source = self._held(inputs[0]) if ours and len(inputs) == 1 and not keywords else None
@@ -246,7 +246,7 @@ class MemoryOverlay(Policy):
         return output
 
     def _held(self, value: Any) -> Held | None:
-        """The storage of a tensor that is a view of bytes and no more than that."""
+        """Return the record of a plain tensor's storage, None for other tensors."""
         if (
             type(value) not in (Tensor, nn.Parameter)
             or value.layout != torch.strided
@@ -266,14 +266,14 @@ class MemoryOverlay(Policy):
     def _pack(self, tensor: Tensor) -> _Alias:
         held = self._held(tensor)
         if held is None or held.pinned:
-            # Its gradient function, if it has one, holds what this returns.
+            # The gradient function holds the result; if that held this tensor, it would be a cycle.
             return _Alias(tensor if tensor.grad_fn is None else tensor.detach())
         held.slot, held.store = 0, self._store
         self._leaving[held] = None
         return self._alias(tensor, held)
 
     def before(self, func: Any, used: list[Held]) -> int:
-        """Has leave what is saved and nobody else has."""
+        """Let saved storages leave that nothing else uses."""
         for held in [*self._leaving]:
             storage = held.storage()
             ours = 1 + len(self._aliases[held])  # PyTorch's object in Python has it, too
@@ -286,7 +286,7 @@ class MemoryOverlay(Policy):
         return 0
 
     def written(self, held: Held) -> None:
-        """What is computed again from a storage is computed before that changes."""
+        """Recompute the tensors that depend on a storage before it is written."""
         self._calls.pop(held, None)
         for made in [made for made, (source, _) in self._calls.items() if source is held]:
             if made in self._calls:
@@ -297,10 +297,10 @@ class MemoryOverlay(Policy):
                 made.make = None
 
     def freed(self, held: Held) -> None:
-        for each in (self._leaving, self._calls, self._aliases):
-            each.pop(held, None)
+        for records in (self._leaving, self._calls, self._aliases):
+            records.pop(held, None)
 
-    # Backward: what it needs.
+    # Backward pass: tensors that it needs.
 
     def _unpack(self, saved: _Alias) -> Tensor:
         tensor, held = saved.tensor, saved.held
@@ -323,12 +323,12 @@ class MemoryOverlay(Policy):
 
 
 def _modes() -> int:
-    """How many modes of PyTorch are entered."""
+    """Return the number of PyTorch modes entered."""
     return _C._len_torch_function_stack() + _C._len_torch_dispatch_stack()
 
 
 def _as_it_is(module: nn.Module) -> nn.Module | None:
-    """A copy of a cheap layer that keeps its values, if all its attributes do."""
+    """Return a copy of a cheap layer that keeps its present values, None if it cannot."""
     copied = copy(module)
     vars(copied).pop("forward", None)
     for name, value in vars(copied).items():
@@ -337,6 +337,6 @@ def _as_it_is(module: nn.Module) -> nn.Module | None:
     for own in ("_parameters", "_buffers"):
         held = vars(module)[own].items()
         vars(copied)[own] = {
-            name: each if each is None else each.detach().clone() for name, each in held
+            name: value if value is None else value.detach().clone() for name, value in held
         }
     return copied

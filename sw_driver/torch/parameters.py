@@ -1,4 +1,4 @@
-"""Checks of parameters and optimizers: numbers that are in memory of their own."""
+"""Checks of optimizers and of parameters: formats, and memory that is not shared."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ HOOK_RESULT = (
     "a hook of register_post_accumulate_grad_hook() returned a value, which PyTorch gives to the "
     "next hook in the parameter's place: have the hook return None"
 )
-"""Refusal of a gradient that came for what is no parameter."""
+"""Error for a gradient that came for something other than a parameter."""
 
 _TRIES: Any = 10**6
-"""Of finding whether two views overlap; beyond it they count as if they did."""
+"""Limit of the search for an overlap of two views; beyond it they count as overlapping."""
 
 
 def check_training(model: Any, optimizer: Any) -> None:
-    """Raise ``InvalidArgumentError`` unless these are a model and an optimizer of it."""
+    """Raise ``InvalidArgumentError`` unless these are a model and an optimizer for it."""
     for name, value, kind in (("model", model, nn.Module), ("optimizer", optimizer, Optimizer)):
         if not isinstance(value, kind):
             raise InvalidArgumentError(
                 f"{name} is {_shown(value)}: expected a torch {kind.__name__}"
             )
     known = {*model.parameters()}
-    updated = [each for group in optimizer.param_groups for each in group["params"]]
-    if others := sum(each not in known for each in updated):
+    updated = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if others := sum(parameter not in known for parameter in updated):
         raise InvalidArgumentError(
             f"{others} of the optimizer's {len(updated)} parameters are not the model's: "
             "expected an optimizer of model.parameters()"
@@ -43,30 +43,30 @@ def check_training(model: Any, optimizer: Any) -> None:
 
 
 def check_own_memory(model: nn.Module) -> None:
-    """Raise ``InvalidArgumentError`` if a parameter and another tensor are in the same storage.
+    """Raise ``InvalidArgumentError`` if a parameter shares storage with another tensor.
 
-    Weights of a recurrent layer may be, one behind the other, as cuDNN has them. Warn of tensors
-    outside the model in a parameter's storage.
+    Weights of a recurrent layer may share one, packed one after the other, as cuDNN keeps them.
+    Warn of tensors outside the model in a parameter's storage.
     """
-    layers = [each for each in model.modules() if isinstance(each, nn.RNNBase)]
-    recurrent = {each: layer for layer in layers for each in layer.parameters()}
+    layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    recurrent = {parameter: layer for layer in layers for parameter in layer.parameters()}
     spans = []
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if not nn.parameter.is_lazy(tensor) and tensor.layout is torch.strided and tensor.numel():
             storage = tensor.untyped_storage()
             begin = storage.data_ptr()
-            if begin:  # there is none on "meta"
+            if begin:  # 0 on "meta"
                 spans.append((str(tensor.device), begin, begin + storage.nbytes(), name, tensor))
     last: Any = None
     for span in sorted(spans, key=lambda span: span[:4]):
         where, begin, end, name, tensor = span
         if last is not None and last[0] == where and begin < last[2]:
             both = tensor, last[4]
-            owners = {recurrent.get(each) for each in both}
+            owners = {recurrent.get(shared) for shared in both}
             packed = len(owners) == 1 and None not in owners
-            if any(isinstance(each, nn.Parameter) for each in both) and not packed:
+            if any(isinstance(shared, nn.Parameter) for shared in both) and not packed:
                 raise InvalidArgumentError(
-                    f"{name} shares memory with {last[3]}, and would have its own afterwards: "
+                    f"{name} shares memory with {last[3]}, but would get memory of its own: "
                     "register one Parameter in both places, or a clone()"
                 )
         if last is None or last[0] != where or end > last[2]:
@@ -92,39 +92,39 @@ def _has_aliases(tensor: Tensor) -> bool:
 
 
 class ParameterChecks:
-    """Refuses parameters that cannot be converted, and those that share memory.
+    """Checks that parameters can be converted and share no memory.
 
-    What was found to be apart is not looked at again while it lies where it did.
+    Parameters once found separate are not checked again until one of them moves.
 
     Parameters
     ----------
-    dtype: the format on the module; the program is warned of others that are not FP32.
+    dtype: format on the module; warn about other formats that are not FP32.
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._apart: list[Any] = []
         self._known = {torch.float32, dtype}
-        """Formats of which the program need not be warned, or has been."""
+        """Formats without a warning, or with one given already."""
 
     def check(self, named: Iterable[tuple[str, Any]]) -> None:
-        """Looks at all parameters of an optimizer, with their names.
+        """Check all parameters of an optimizer, given with their names.
 
         Raises
         ------
-        TypeError: one is no dense tensor of real floating-point numbers that a program may set.
-        ValueError: elements of one, or two of them, share memory.
+        TypeError: a parameter is not a dense leaf tensor of real floating-point numbers.
+        ValueError: elements of a parameter, or two parameters, share memory.
         """
         pieces = []
         for name, parameter in named:
             self._check_format(name, parameter)
             if parameter.numel():
                 pieces.append((*_place(name, parameter), name))
-        if [each[:2] for each in pieces] == self._apart:
+        if [piece[:2] for piece in pieces] == self._apart:
             return
         before: list[Any] = []
         for piece in sorted(pieces):
             (device, begin, _), place, name = piece
-            before = [each for each in before if each[0][0] == device and begin < each[0][2]]
+            before = [other for other in before if other[0][0] == device and begin < other[0][2]]
             for _, other, other_name in before:
                 if np.may_share_memory(_memory(*other), _memory(*place), max_work=_TRIES):
                     raise ValueError(
@@ -132,13 +132,13 @@ class ParameterChecks:
                         "overlap as copies"
                     )
             before.append(piece)
-        self._apart = [each[:2] for each in pieces]
+        self._apart = [piece[:2] for piece in pieces]
 
     def _check_format(self, name: str, parameter: Any) -> None:
         if not isinstance(parameter, Tensor) or not (parameter.is_leaf or parameter.retains_grad):
             raise TypeError(
-                f"{name} is a {type(parameter).__name__}: expected a tensor that no operation "
-                "with a gradient returned"
+                f"{name} is a {type(parameter).__name__}: expected a leaf tensor, or one that "
+                "retains its gradient"
             )
         if parameter.layout is not torch.strided or not parameter.is_floating_point():
             raise TypeError(
@@ -155,20 +155,20 @@ class ParameterChecks:
 
 
 def _place(name: str, parameter: Tensor) -> tuple[Any, Any]:
-    """From where to where a parameter lies on which device, and how; see :func:`_memory`."""
+    """Return device, first and last address of a parameter, and the arguments of `_memory`."""
     reach = 0
     for stride, size in sorted(zip(parameter.stride(), parameter.shape, strict=True)):
         if size > 1 and stride <= reach:
             raise ValueError(f"elements of {name} share memory: pass a contiguous copy")
         reach += stride * (size - 1)
     begin, size = parameter.data_ptr(), parameter.itemsize
-    strides = tuple(size * each for each in parameter.stride())
+    strides = tuple(size * stride for stride in parameter.stride())
     where = str(parameter.device), begin, begin + size * (reach + 1)
     return where, (begin, f"|V{size}", tuple(parameter.shape), strides)
 
 
 def _memory(begin: int, kind: str, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    """An array at an address, which is not to be read."""
+    """Return an array at an address, for comparisons of memory only; it is not read."""
     place = {"data": (begin, True), "typestr": kind, "shape": shape, "strides": strides}
     return np.asarray(SimpleNamespace(__array_interface__={**place, "version": 3}))
 

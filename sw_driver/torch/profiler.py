@@ -1,14 +1,14 @@
-"""A profile by measurement: training steps of a PyTorch model on a GPU with CUDA.
+"""Measured profile of a PyTorch model's training steps on a GPU with CUDA.
 
-A layer is a module with parameters of its own, with all modules in it, and runs from its call to
-its return, and on the way back from the gradient of its output to the last gradient that it makes.
-What else runs is in the gap between layers. Steps are run with the parameters in the GPU's memory,
-and with all of them in the host's, pinned and mapped, where the GPU's kernels read them. Work is
-queued before the GPU begins, so that times are the GPU's and not those of Python.
+A layer is a module with parameters of its own, and all modules in it. It runs from its call to its
+return, and in the backward pass from the gradient of its output to the last gradient it makes. All
+other work is in the gap between layers. Steps run with the parameters in the GPU's memory, and then
+in the host's, pinned and mapped, where the GPU's kernels read them. Work is queued before the GPU
+begins, so times are the GPU's and not Python's.
 
-A gradient is written to the host's memory by a kernel of its own, after the one that makes it. A
-parameter of several layers belongs to the last of them; the others read it in the host's memory in
-any case, as it is copied for the last.
+A kernel of its own writes a gradient to the host's memory, after the kernel that makes it. A
+parameter of several layers belongs to the last of them. The others always read it in the host's
+memory, since it is copied only for the last.
 """
 
 from __future__ import annotations
@@ -36,12 +36,14 @@ from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
 __all__ = ["Cuda", "in_host_memory", "layers_of", "profile_model"]
 
 _HELD_CYCLES = 2 * 10**8
-"""A tenth of a second, in which Python queues a step."""
+"""Cycles, about a tenth of a second, in which Python queues a step."""
 
 
 class Cuda:
-    """The current GPU with CUDA. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` if there is none."""
+    """The current CUDA GPU.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if there is none.
+    """
 
     def __init__(self) -> None:
         if not torch.cuda.is_available():
@@ -53,33 +55,33 @@ class Cuda:
         self.device = torch.device("cuda", torch.cuda.current_device())
 
     def hold(self) -> None:
-        """Ends what runs, and has the GPU wait until what follows is queued."""
+        """End running work, and let the GPU wait until the following work is queued."""
         torch.cuda.synchronize()
         torch.cuda._sleep(_HELD_CYCLES)
 
     def mark(self) -> Any:
-        """A point of time between what is queued before it and after."""
+        """Return a time mark between the work queued before it and after it."""
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
     def ns(self, before: Any, after: Any) -> int:
-        """From one mark to the next."""
+        """Return the time between two marks, in ns."""
         after.synchronize()
         return round(before.elapsed_time(after) * 1e6)
 
     def host_ns(self) -> int:
-        """The host's time."""
+        """Return the host's time, in ns."""
         return time.perf_counter_ns()
 
     def peak_bytes(self) -> int:
-        """The most of the GPU's memory in use since this was last asked."""
+        """Return the peak of the GPU's memory in use since the last call, in bytes."""
         peak = torch.cuda.max_memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         return peak
 
     def pinned(self, nbytes: int) -> tuple[Tensor, Tensor]:
-        """Bytes of the host's memory, for copies from there, and as kernels of the GPU see them."""
+        """Return ``nbytes`` of pinned host memory: for copies, and as GPU kernels see it."""
         block = torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=True)
         # Pinned memory has the same address for the GPU.
         interface = {
@@ -92,10 +94,10 @@ class Cuda:
         return block, torch.as_tensor(mapped, dtype=torch.uint8, device=self.device)
 
     def host(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
-        """A copy in the host's memory, as :meth:`pinned` has it twice."""
+        """Return a copy in host memory, twice as in :meth:`pinned`."""
         there, seen = (
-            each.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
-            for each in self.pinned(tensor.nbytes)
+            memory.view(tensor.dtype).as_strided(tensor.shape, tensor.stride())
+            for memory in self.pinned(tensor.nbytes)
         )
         there.copy_(tensor)
         return there, seen
@@ -110,62 +112,63 @@ def profile_model(
     repeats: int = 5,
     gpu: Cuda | None = None,
 ) -> ModelProfile:
-    """The profile of a training step, of which ``step(model, *batch)`` is the loss.
+    """Return the profile of a training step with the loss ``step(model, *batch)``.
 
-    Parameters and their gradients are afterwards what they were; buffers, such as running
-    statistics, and random numbers go on. Activations of the first layer include the batch and the
-    model's buffers.
+    Parameters and their gradients are restored. Buffers, such as running statistics, and random
+    numbers advance. Activations of the first layer include the batch and the model's buffers.
 
     Parameters
     ----------
     optimizer
-        Makes the one that updates parameters on the host, by default PyTorch's fused Adam.
+        Makes the optimizer that updates parameters on the host; PyTorch's fused Adam by default.
     repeats
-        Of each measurement, whose median is taken.
+        Number of measurements, of which the median is taken.
     gpu
-        By default the current one, where model and batch have to be.
+        GPU with model and batch; the current one by default.
 
     Raises
     ------
     InvalidArgumentError
-        For no GPU; for parameters that are not on it, are the whole model's, or are of a module
-        that the step does not call or calls in the backward pass; for a step that gives no loss, or
-        makes gradients itself.
+        Without a GPU; for parameters that are not on it or belong to the whole model; for a module
+        with parameters that the step does not call, or calls in the backward pass; and for a step
+        that returns no loss or makes gradients itself.
     """
     check_integer("repeats", repeats)
     gpu = Cuda() if gpu is None else gpu
     steps = _Steps(model, batch, step, gpu)
-    gradients = [(each, each.grad) for each in model.parameters()]
+    gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     try:
         with steps.watched():
-            for each, _ in gradients:
-                each.grad = None
+            for parameter, _ in gradients:
+                parameter.grad = None
             kept, workspace = steps.memory()
             on_gpu = steps.times(repeats)
             with in_host_memory(model, gpu) as there:
                 by_dha = steps.times(repeats)
     finally:
-        for each, grad in gradients:
-            each.grad = grad
-    of = [[*steps.layers[name].parameters()] for name in steps.numbers]
-    owners = {each: number for number, parameters in enumerate(of) for each in parameters}
+        for parameter, grad in gradients:
+            parameter.grad = grad
+    by_layer = [[*steps.layers[name].parameters()] for name in steps.numbers]
+    owners = {one: number for number, parameters in enumerate(by_layer) for one in parameters}
     own = [
-        [(each, *there[each]) for each in parameters if owners[each] == number]
-        for number, parameters in enumerate(of)
+        [(one, *there[one]) for one in parameters if owners[one] == number]
+        for number, parameters in enumerate(by_layer)
     ]
-    trained = [[each for each in layer if each[0] in steps.trained] for layer in own]
+    trained = [[copied for copied in layer if copied[0] in steps.trained] for layer in own]
     with torch.no_grad():
-        copies = _each_ns(own, lambda here, host, _: here.copy_(host, True), gpu, repeats)
-        writes = _each_ns(trained, lambda here, _, host: torch.mul(here, 1, out=host), gpu, repeats)
+        copies = _layers_ns(own, lambda here, host, _: here.copy_(host, True), gpu, repeats)
+        writes = _layers_ns(
+            trained, lambda here, _, host: torch.mul(here, 1, out=host), gpu, repeats
+        )
     layers: list[LayerProfile] = []
     for number, name in enumerate(steps.numbers):
-        borrows = any(owners[each] != number for each in of[number])
+        borrows = any(owners[parameter] != number for parameter in by_layer[number])
         gaps, slow = on_gpu[number], by_dha[number]
         times = slow if borrows else gaps
         layers.append(
             LayerProfile(
                 name=name,
-                nbytes=sum(each.nbytes for each, *_ in own[number]),
+                nbytes=sum(parameter.nbytes for parameter, *_ in own[number]),
                 transfer_ns=copies[number],
                 forward_ns=times["forward"],
                 forward_dha_ns=slow["forward"],
@@ -178,12 +181,12 @@ def profile_model(
                 workspace_bytes=workspace[number],
             )
         )
-    largest = max(layers, key=lambda each: each.nbytes)
+    largest = max(layers, key=lambda layer: layer.nbytes)
     return ModelProfile(
         device=f"{gpu.name}, measured",
         link_bytes_per_s=largest.nbytes * 1e9 / max(largest.transfer_ns, 1),
         update_ns=_update_ns(
-            [each for each, _ in gradients if each in steps.trained],
+            [parameter for parameter, _ in gradients if parameter in steps.trained],
             optimizer or partial(Adam, fused=True),
             gpu,
             repeats,
@@ -196,48 +199,52 @@ def profile_model(
 def in_host_memory(
     model: nn.Module, gpu: Cuda
 ) -> Iterator[Mapping[nn.Parameter, tuple[Tensor, Tensor]]]:
-    """Has the GPU read a module's parameters in the host's memory, within the block. Gives for each
-    what :meth:`Cuda.host` does."""
-    before = {each: each.data for each in model.parameters()}
+    """Place a module's parameters in the host's memory for the context, where the GPU reads them.
+
+    Yield the result of :meth:`Cuda.host` for each parameter.
+    """
+    before = {parameter: parameter.data for parameter in model.parameters()}
     try:
-        there = {each: gpu.host(data) for each, data in before.items()}
-        for each, (_, seen) in there.items():
-            each.data = seen
+        there = {parameter: gpu.host(data) for parameter, data in before.items()}
+        for parameter, (_, seen) in there.items():
+            parameter.data = seen
         yield there
     finally:
-        for each, data in before.items():
-            each.data = data
+        for parameter, data in before.items():
+            parameter.data = data
 
 
 class _Steps:
-    """Steps of a model, in which it is seen when layers begin and end."""
+    """Steps of a model with marks at the beginning and end of each layer."""
 
     def __init__(
         self, model: nn.Module, batch: Sequence[Any], step: Callable[..., Tensor], gpu: Cuda
     ) -> None:
         self.layers = layers_of(model)
-        for name, each in model.named_parameters():
-            if each.device != gpu.device:
+        for name, parameter in model.named_parameters():
+            if parameter.device != gpu.device:
                 raise InvalidArgumentError(
-                    f"parameter {name!r} is on {each.device}: move model and batch to {gpu.device}"
+                    f"parameter {name!r} is on {parameter.device}: "
+                    f"move model and batch to {gpu.device}"
                 )
         self.numbers: dict[str, int] = {}
-        """In the order of their first calls."""
+        """Numbers of the layers, in the order of their first calls."""
         self.trained: set[Tensor] = set()
-        """That get a gradient."""
+        """Parameters that get a gradient."""
         self._model, self._batch, self._step, self._gpu = model, batch, step, gpu
         self._read: Callable[[], Any] = gpu.mark
         self._forward: list[tuple[Any, int | None]] = []
-        """What is read at each point, and the layer that runs from there on."""
+        """Reading at each point, and the layer that runs from there on."""
         self._backward: list[tuple[Any, int | None]] = []
         self._latest = 0
 
     @contextmanager
     def watched(self) -> Iterator[None]:
+        """Mark beginnings and ends of layers within this context."""
         hooks: list[Any] = []
-        for each in self._model.parameters():
-            if each.requires_grad:
-                hooks.append(each.register_post_accumulate_grad_hook(self._accumulated))
+        for parameter in self._model.parameters():
+            if parameter.requires_grad:
+                hooks.append(parameter.register_post_accumulate_grad_hook(self._accumulated))
         for name, layer in self.layers.items():
             enter = partial(self._enter, name)
             hooks.append(layer.register_forward_pre_hook(enter, with_kwargs=True))
@@ -245,28 +252,28 @@ class _Steps:
         try:
             yield
         finally:
-            for each in hooks:
-                each.remove()
+            for hook in hooks:
+                hook.remove()
 
     def times(self, repeats: int) -> list[Counter[str]]:
-        """ns of each layer in both passes and in the gaps, after a step to warm up."""
+        """Return ns of each layer by pass and gap: medians of repeats after a warm-up step."""
         self._read = self._gpu.mark
-        found: list[Counter[tuple[int, str]]] = []
+        measured: list[Counter[tuple[int, str]]] = []
         for _ in range(repeats + 1):
             self._run()
-            found.append(Counter())
-            for layer, what, before, after in self._spans():
-                found[-1][layer, what] += self._gpu.ns(before, after)
+            measured.append(Counter())
+            for layer, part, before, after in self._spans():
+                measured[-1][layer, part] += self._gpu.ns(before, after)
         middle = [Counter[str]() for _ in self.numbers]
-        for layer, what in found[0]:
-            middle[layer][what] = int(median(each[layer, what] for each in found[1:]))
+        for layer, part in measured[0]:
+            middle[layer][part] = int(median(times[layer, part] for times in measured[1:]))
         return middle
 
     def memory(self) -> tuple[list[int], list[int]]:
-        """Bytes of each layer's activations, and of its workspace."""
-        given = [each for each in tree_leaves(self._batch) if isinstance(each, Tensor)]
+        """Return the bytes of each layer's activations, and of its workspace."""
+        given = [leaf for leaf in tree_leaves(self._batch) if isinstance(leaf, Tensor)]
         given += self._model.buffers()
-        known = {each.untyped_storage().data_ptr() for each in (*given, *self._model.parameters())}
+        known = {one.untyped_storage().data_ptr() for one in (*given, *self._model.parameters())}
         kept = Counter[int]()
 
         def pack(tensor: Tensor) -> Tensor:
@@ -284,19 +291,19 @@ class _Steps:
         for name in self.layers:
             if name not in self.numbers:
                 raise InvalidArgumentError(
-                    f"the step does not call {name!r}, which has parameters: expected a call of "
-                    "each module that has some"
+                    f"the step does not call {name!r}, which has parameters: expected it to "
+                    "call every module with parameters"
                 )
         workspace = Counter[int]()
         layers = [self.layers[name] for name in self.numbers]
-        for layer, what, _, peak in self._spans():
-            used = base + sum(kept[each] for each in range(layer + 1))
-            if what == "backward":
+        for layer, part, _, peak in self._spans():
+            used = base + sum(kept[number] for number in range(layer + 1))
+            if part == "backward":
                 own = layers[layer].parameters()
-                used += sum(each.nbytes for each in own if each in self.trained)
+                used += sum(parameter.nbytes for parameter in own if parameter in self.trained)
             workspace[layer] = max(workspace[layer], peak - used)
-        kept[0] += sum(each.nbytes() for each in {each.untyped_storage() for each in given})
-        return [kept[each] for each in range(len(layers))], [*workspace.values()]
+        kept[0] += sum(storage.nbytes() for storage in {one.untyped_storage() for one in given})
+        return [kept[number] for number in range(len(layers))], [*workspace.values()]
 
     def _run(self) -> None:
         self._forward, self._backward, self._latest = [], [], 0
@@ -314,8 +321,10 @@ class _Steps:
         self._mark(None)
 
     def _spans(self) -> Iterator[tuple[int, str, Any, Any]]:
-        """A layer, what is done, and what was read before and after. A gap is behind a layer in the
-        forward pass, and before it in the backward pass."""
+        """Yield layer, part of the step, and the readings before and after it.
+
+        A gap follows its layer in the forward pass, and precedes it in the backward pass.
+        """
         latest = 0
         for (before, layer), (after, _) in pairwise(self._forward):
             latest = latest if layer is None else layer
@@ -342,12 +351,12 @@ class _Steps:
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         number = self._latest
         self._mark(None)
-        for each in tree_leaves(output):
-            if isinstance(each, Tensor) and each.grad_fn is not None:
-                each.register_hook(lambda _: self._mark(number))
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
+                leaf.register_hook(lambda _: self._mark(number))
 
     def _seen_back(self, given: Tensor) -> Tensor:
-        """A tensor with a gradient of its own, of which it is seen when it is there."""
+        """Return a view of a tensor; its gradient marks the time when it is there."""
         view = given.view_as(given)
         if view.requires_grad:
             view.register_hook(lambda _: self._until_here())
@@ -359,9 +368,9 @@ class _Steps:
         self._until_here()
 
     def _until_here(self) -> None:
-        """The layer that began last runs until here."""
+        """Extend the layer that began last up to now."""
         if not self._backward:
-            raise InvalidArgumentError("step makes gradients: expected that it only gives the loss")
+            raise InvalidArgumentError("step makes gradients: expected it to return the loss only")
         at, layer = self._backward[-1]
         if layer is None and len(self._backward) > 1:
             self._backward[-1] = at, self._latest
@@ -369,42 +378,44 @@ class _Steps:
 
 
 def layers_of(model: nn.Module) -> dict[str, nn.Module]:
-    """The outermost modules with parameters of their own. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for a parameter of the model itself, and
-    if there is none."""
+    """Return the outermost modules with parameters of their own, by name.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a parameter of the model
+    itself, and for a model without parameters.
+    """
     for name, _ in model.named_parameters():
         if "." not in name:
             raise InvalidArgumentError(
                 f"parameter {name!r} is of the whole model: expected parameters of modules in it, "
                 "which are copied or read one by one"
             )
-    found: dict[str, nn.Module] = {}
+    layers: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
-        inside = any(name.startswith(f"{outer}.") for outer in found)
+        inside = any(name.startswith(f"{outer}.") for outer in layers)
         if not inside and [*module.parameters(recurse=False)]:
-            found[name] = module
-    if not found:
+            layers[name] = module
+    if not layers:
         raise InvalidArgumentError(f"{type(model).__name__} has no parameters: expected some")
-    return found
+    return layers
 
 
-def _each_ns(
+def _layers_ns(
     layers: Sequence[Sequence[tuple[Tensor, ...]]],
     act: Callable[..., object],
     gpu: Cuda,
     repeats: int,
 ) -> list[int]:
-    """What ``act`` takes with all of a layer's, for each layer, after one go to warm up."""
-    found: list[list[int]] = []
+    """Return the median time of ``act`` on all parameters of a layer, in ns, after a warm-up."""
+    measured: list[list[int]] = []
     for _ in range(repeats + 1):
         gpu.hold()
         marks = [gpu.mark()]
         for layer in layers:
-            for each in layer:
-                act(*each)
+            for parameter in layer:
+                act(*parameter)
             marks.append(gpu.mark())
-        found.append([gpu.ns(*pair) for pair in pairwise(marks)])
-    return [int(median(each)) for each in zip(*found[1:], strict=True)]
+        measured.append([gpu.ns(*pair) for pair in pairwise(marks)])
+    return [int(median(times)) for times in zip(*measured[1:], strict=True)]
 
 
 def _update_ns(
@@ -413,13 +424,13 @@ def _update_ns(
     gpu: Cuda,
     repeats: int,
 ) -> int:
-    trained = [nn.Parameter(each.detach().to("cpu", copy=True)) for each in parameters]
-    for each in trained:
-        each.grad = each.detach().clone()
+    trained = [nn.Parameter(one.detach().to("cpu", copy=True)) for one in parameters]
+    for parameter in trained:
+        parameter.grad = parameter.detach().clone()
     updating = optimizer(trained)
-    found: list[int] = []
+    measured: list[int] = []
     for _ in range(repeats + 1):
         before = gpu.host_ns()
         updating.step()
-        found.append(gpu.host_ns() - before)
-    return int(median(found[1:]))
+        measured.append(gpu.host_ns() - before)
+    return int(median(measured[1:]))

@@ -1,4 +1,4 @@
-"""Memory-nodes as a store of the residency, by way of the memory of a simulated device."""
+"""Memory-nodes as a store of the residency, through the memory of a simulated device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["RemoteStore"]
 class _Place:
     address: int
     moved: Event
-    """The end of the last copy to or from it."""
+    """End of the last copy to or from the place."""
 
 
 @dataclass(eq=False)
@@ -29,7 +29,7 @@ class _Move:
     staged: int
     event: Event
     back: NDArray[np.uint8] | None = None
-    """Memory that it is to be in; one to remote memory has left that already."""
+    """Host memory that a read ends in; None for a write, which has left host memory already."""
 
     def done(self) -> bool:
         return self.back is None or self not in self.store.moves
@@ -40,11 +40,11 @@ class _Move:
 
 
 class RemoteStore:
-    """Remote memory of a device.
+    """Store in the remote memory of a device.
 
-    The device's own memory has what is under way only; when it is full, moves wait for those
-    before them. Raises :class:`~sw_driver.device.errors.OutOfMemoryError` if remote memory is full,
-    or if something does not fit into the device's memory.
+    The device's own memory holds only moves in flight. When it is full, a move waits for earlier
+    ones. Raises :class:`~sw_driver.device.errors.OutOfMemoryError` if remote memory is full, or if
+    a move does not fit into the device's memory.
     """
 
     def __init__(self, device: DeviceNode, *, compressed: bool = False) -> None:
@@ -52,18 +52,21 @@ class RemoteStore:
         self._device, self._compressed = device, compressed
         self._out, self._back = device.stream(), device.stream()
         self._given: list[_Place] = []
-        """What may be freed when it is copied to and from no more."""
+        """Places to free once no copy to or from them is in flight."""
 
     def take(self, nbytes: int) -> _Place:
+        """Return a place of ``nbytes`` in remote memory."""
         self._collect()
         address = self._device.cuda_malloc_remote(nbytes, compressed=self._compressed)
         return _Place(address, self._out.record())
 
     def give(self, place: _Place, nbytes: int) -> None:
+        """Free a place after its last copy."""
         self._given.append(place)
         self._collect()
 
     def write(self, place: _Place, address: int, nbytes: int) -> Job:
+        """Start to copy host memory to a place."""
         staged = self._room(nbytes)
         self._device.write(staged, _memory(address, nbytes))
         self._device.cuda_memcpy_async(
@@ -74,6 +77,7 @@ class RemoteStore:
         return self.moves[-1]
 
     def read(self, place: _Place, address: int, nbytes: int) -> Job:
+        """Start to copy a place to host memory."""
         staged = self._room(nbytes)
         self._back.wait_event(place.moved)
         self._device.cuda_memcpy_async(
@@ -84,13 +88,13 @@ class RemoteStore:
         return self.moves[-1]
 
     def close(self) -> None:
-        """Ends what is under way; places stay."""
+        """End all moves in flight; places stay."""
         while self.moves:
             self.end(self.moves[0])
         self._collect()
 
     def end(self, move: _Move) -> None:
-        """Waits for a move, and frees the device's memory of it."""
+        """Wait for a move and free its staging memory in the device."""
         try:
             move.event.synchronize()
             if move.back is not None:
@@ -114,10 +118,10 @@ class RemoteStore:
                 self.end(self.moves[0])
 
     def _collect(self) -> None:
-        for move in [each for each in self.moves if each.back is None]:
+        for move in [move for move in self.moves if move.back is None]:
             if not move.event.happened:
                 break
-            self._free(move)  # what failed is told when it is wanted back
+            self._free(move)  # a failure is raised when the place is read
         for place in self._given[:]:
             if place.moved.happened:
                 self._given.remove(place)

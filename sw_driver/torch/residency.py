@@ -1,8 +1,8 @@
-"""What of a training step is in fast memory: parameters, gradients, states and activations alike.
+"""Residency of all tensors of a training step in fast memory, parameters to activations.
 
-Every operation of PyTorch is seen, forward, backward and in the optimizer, with the storages of its
-arguments and results. A storage that is away is empty: its tensors, views of them and what autograd
-has saved of them stay what they are, and find its bytes again before an operation has them.
+Every operation of PyTorch is watched, forward, backward and in the optimizer, with the storages of
+its arguments and results. A storage that is away is empty. Its tensors, views of them and what
+autograd has saved of them stay valid, and its bytes come back before an operation uses them.
 """
 
 from __future__ import annotations
@@ -43,123 +43,131 @@ from .stores import Job, Store
 __all__ = ["Held", "Policy", "Residency", "Statistics", "described", "held_of"]
 
 _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
-"""Operations that need no bytes, and whose results may be made of an empty storage."""
+"""Operations that need no bytes and can make their results of an empty storage."""
 
 _PLAIN: Any = torch._C._disabled_torch_dispatch_impl
-"""Of classes of tensors that have operations as PyTorch has them."""
+"""Dispatch implementation of tensor classes that keep PyTorch's ordinary operations."""
 
 _TRACED = FakeTensor, FunctionalTensor
-"""Classes of tensors without bytes, whose own modes PyTorch asks after all others."""
+"""Classes of tensors without bytes; PyTorch calls their own modes after all others."""
 
 _SIGNATURES = 1 << 10
-"""Calls of operators whose results' sizes are kept at a time."""
+"""Calls of operators with remembered result sizes, at most."""
 
 _MMAP_THRESHOLD = -3
-"""Of ``mallopt``: blocks of that size on are mapped, and unmapped when they are freed."""
+"""Parameter of ``mallopt``: blocks from this size on are mapped, and unmapped when freed."""
 
 _MOST_INT = (1 << 31) - 1
 """The most that ``mallopt`` takes."""
 
 _HELD: dict[int, Held] = {}
-"""What residencies have, by the storage's number; each storage has one."""
+"""Records of all residencies by the storage's number; each storage has one."""
 
 _DEAD: dict[Held, Any] = {}
-"""Whose storages have died just now. (To note it runs no code of Python's, which a signal may
-interrupt.)"""
+"""Records of storages that have just died.
+
+An entry is made without running Python code, which a signal could interrupt.
+"""
 
 _THREAD = threading.local()
 
 _COPY = "copy.deepcopy(tensor.detach())"
-"""Copy that error messages advise to hand over; no residency counts it, however large."""
+"""Copy that error messages recommend to hand over; no residency counts it, however large."""
 
 _RESIDENCIES: weakref.WeakSet[Residency] = weakref.WeakSet()
 
-# Between statements without a call, such as these of the counts below, CPython takes no signal.
+# CPython handles no signal between statements without a call, such as updates of the counts below.
 
 
 @dataclass(eq=False, slots=True)
 class Held:
-    """A storage that may be away."""
+    """Record of a storage that may be away."""
 
     residency: Residency
     number: int
     nbytes: int
     storage: Callable[[], UntypedStorage | None]
     here: bool = True
-    """Whether it is in fast memory, or on its way there."""
+    """True if the storage is in fast memory, or being fetched."""
     stored: bool = False
-    """Whether its place in the store has its bytes."""
+    """True if the store has the storage's bytes."""
     store: Store | None = None
-    """Where it goes, if not to the residency's store."""
+    """Store to use in place of the residency's."""
     place: Any = None
-    """Its place in the store, from when it first left."""
+    """Place in the store, set when the storage first leaves."""
     make: Callable[[], Tensor] | None = None
-    """Computes it again, which then replaces the store; without the residency seeing it, so that it
-    has what it needs brought. Lasts until an operation writes to the storage."""
+    """Function that recomputes the storage, in place of a store.
+
+    The residency does not watch it, so it fetches its inputs itself. It is valid until an operation
+    writes to the storage.
+    """
     job: Job | None = None
-    """A copy to or from the store that is under way."""
+    """Copy to or from the store in flight."""
     comes: bool = False
-    """Whether it is one from the store."""
+    """True if that copy is from the store."""
     keeps: UntypedStorage | None = None
-    """The storage, for as long as that is copied."""
+    """Storage, kept alive while it is copied."""
     copied: Callable[[], UntypedStorage | None] | None = None
-    """A copy of it that is in use somewhere."""
+    """Copy of the storage in use elsewhere."""
     pinned: bool = False
-    """Whether others have its memory, so that it stays."""
+    """True if others have the storage's memory, so that it cannot leave."""
     gone: bool = False
-    """Whether it is counted no more."""
+    """True once the storage is not counted any more."""
     used: int = 0
-    """Number of the last operation that had it."""
+    """Number of the last operation that used the storage."""
     name: str = ""
-    """For messages."""
+    """Name for messages."""
     slot: int = -1
-    """For the policy."""
+    """Number for the policy's use."""
 
 
 @dataclass
 class Statistics:
-    """What was moved since the start."""
+    """Totals of bytes moved since the start."""
 
     bytes_out: int = 0
     bytes_back: int = 0
     bytes_made: int = 0
-    """What came back by being computed again."""
+    """Bytes that came back by being recomputed."""
     waits: int = 0
     """Copies that were waited for."""
     waited_ns: int = 0
     peak_bytes: int = 0
-    """The most that was in fast memory."""
+    """Peak of bytes in fast memory."""
 
 
 class Policy:
-    """Decides what moves. All is called by the training thread.
+    """Decisions on moves of storages. The training thread makes all calls.
 
-    This one asks for nothing ahead, and has leave what was used last.
+    This base class fetches nothing ahead, and lets the least recently used storage leave.
     """
 
     def before(self, func: Any, used: list[Held]) -> int | None:
-        """An operation comes: may ask for moves; returns the bytes that it makes. None has them
-        found out, which takes long; 0 has room made for them when they are there."""
+        """Prepare for an operation, possibly by moves; return the bytes that it makes.
+
+        None lets the residency compute the bytes, which is slow. 0 makes room for the results only
+        once they exist.
+        """
 
     def after(self, func: Any, used: list[Held], made: list[Held]) -> None:
-        """An operation is over, without an error."""
+        """Note that an operation has ended without an error."""
 
     def failed(self) -> None:
         """Note that an operation was refused or has raised, after :meth:`before`."""
 
     def written(self, held: Held) -> None:
-        """An operation is about to write to a storage that is in fast memory."""
+        """Note that an operation is about to write to a storage in fast memory."""
 
     def freed(self, held: Held) -> None:
-        """A storage is no more; said before the next operation."""
+        """Note that a storage was freed; called before the next operation."""
 
     def victim(self, residency: Residency, stay: Collection[Held]) -> Held | None:
-        """What is to leave, as there is no room, other than ``stay``; None if nothing can."""
+        """Return the storage to leave when there is no room, not in ``stay``; None if none can."""
         return min(residency.movable(stay), key=lambda held: held.used, default=None)
 
 
 class _Watch(TorchDispatchMode):
-    """Sees the operations of a thread for all residencies that it has entered."""
+    """Watches the operations of a thread for all residencies that it has entered."""
 
     guarding: ClassVar[bool] = False
     """State of all threads: True while a residency keeps the others off tensors that move."""
@@ -170,16 +178,16 @@ class _Watch(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # a wrapper, which takes as long as the rest: see below
+        return False  # True adds a wrapper, which takes as long as the rest: see below
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        for each in types:
-            if each is not Tensor and each.__torch_dispatch__ is not _PLAIN:
-                if issubclass(each, _TRACED):
+        for tensor_type in types:
+            if tensor_type is not Tensor and tensor_type.__torch_dispatch__ is not _PLAIN:
+                if issubclass(tensor_type, _TRACED):
                     return func(*args, **(kwargs or {}))
-                return NotImplemented  # it comes again as operations on what such tensors have
+                return NotImplemented  # it comes back as operations on the tensors inside
         kwargs = kwargs or {}
         kind = _KINDS.get(id(func)) or _kind(func)
         if kind.looks:
@@ -203,27 +211,30 @@ class _Watch(TorchDispatchMode):
                 residency, used = self._of_one(func, used)
                 break
         if residency is None:
-            residency = next((each for each in self.residencies[::-1] if each.takes), None)
+            residency = next((own for own in self.residencies[::-1] if own.takes), None)
             if residency is None:
                 return func(*args, **kwargs)
         return residency._operate(func, kind, args, kwargs, given, used)
 
     def _of_one(self, func: Any, used: list[Held]) -> tuple[Residency | None, list[Held]]:
-        """What has a say where several residencies have tensors: not those that only count them."""
-        moves = [each for each in used if not _only_counted(each)]
+        """Return the residency in charge of tensors of several ones, and its records.
+
+        A residency that only counts its tensors is not in charge of others.
+        """
+        moves = [held for held in used if not _only_counted(held)]
         residency = (moves or used)[0].residency
-        if moves and (len({each.residency for each in moves}) > 1 or residency._watch is not self):
+        if moves and (len({held.residency for held in moves}) > 1 or residency._watch is not self):
             raise InvalidArgumentError(
-                f"{func} has tensors of two policies, or of one that is over or another thread's "
-                "or process': train all by one policy, in one thread, or hand over "
+                f"{func} uses tensors of two policies, or of a policy that is closed or belongs to "
+                "another thread or process: train all by one policy, in one thread, or hand over "
                 f"{_COPY}, made in the thread of the policy"
             )
         if residency._watch is not self:
-            return None, []  # another thread's, which stay where they are
-        return residency, [each for each in used if each.residency is residency]
+            return None, []  # of another thread, and not moved
+        return residency, [held for held in used if held.residency is residency]
 
     def _sliced(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """One tensor of each list at a time, as all at once would have to fit."""
+        """Run an operation on one tensor of each list at a time: all would have to fit at once."""
         count, results = len(args[0]), []
 
         def part(value: Any, n: int) -> Any:
@@ -235,7 +246,7 @@ class _Watch(TorchDispatchMode):
             results.append(self.__torch_dispatch__(func, (), these, some))
         if not isinstance(results[0], list | tuple):
             return results[0]
-        return [each for result in results for each in result]
+        return [item for result in results for item in result]
 
 
 _SKIP = eval_frame._FrameAction.SKIP
@@ -245,22 +256,22 @@ eval_frame.set_code_exec_strategy(
 
 
 class Residency:
-    """While it is entered, keeps what operations of this thread make and use within a budget.
+    """Context that keeps the tensors of this thread's operations within a budget.
 
-    What counts: what was adopted, and what operations make while it ``takes``; not what is smaller
-    than ``least_bytes``, what PyTorch cannot empty (of NumPy's or another process' memory), or what
-    operations need inside. What other residencies' tensors are made to belongs to those. Operations
-    of other threads raise ``InvalidArgumentError`` if they have what may leave; so do calls that
-    would share its memory with another process.
+    The budget covers adopted tensors, and results of operations while it ``takes`` them. It does
+    not cover tensors smaller than ``least_bytes``, memory that PyTorch cannot empty (NumPy's or
+    another process'), or workspace inside operations. Results made from another residency's tensors
+    belong to that one. Operations of other threads on tensors that may leave raise
+    ``InvalidArgumentError``; so do calls that would share their memory with another process.
 
-    It is entered before other dispatch modes of PyTorch, and may be left in any order.
+    Enter it before other dispatch modes of PyTorch; it may be left in any order.
 
     Parameters
     ----------
-    store: where storages are that are away; without one none leaves, unless it can be made again.
-    limit: the budget in bytes, None for none, or a function that gives it.
-    kind: of the tensors that count, ``"cpu"`` or ``"cuda"``.
-    setting: name of the argument that is the limit, for messages.
+    store: place of storages that are away; without one only storages that can be recomputed leave.
+    limit: budget in bytes, None for no limit, or a function that returns it.
+    kind: device type of the tensors that count, ``"cpu"`` or ``"cuda"``.
+    setting: name of the argument with the limit, for messages.
     """
 
     def __init__(
@@ -280,13 +291,16 @@ class Residency:
         self.least_bytes = max(1, least_bytes)
         self.kind = kind
         self.takes = False
-        """Whether what operations make is its own: from when it is entered, unless the policy says
-        otherwise. Of several in a thread, the one entered last has what is made from nothing."""
+        """True if results of operations belong to this residency.
+
+        It is set on entry, unless the policy changes it. Of several in a thread, the one entered
+        last gets tensors made from nothing.
+        """
         self.live_bytes = 0
-        """Of all storages, wherever they are."""
+        """Bytes of all storages, wherever they are."""
         self.most_live_bytes = 0
         self.most_needed_bytes = 0
-        """The most that one operation had and made."""
+        """Peak of the bytes that one operation used and made."""
         self.statistics = Statistics()
         self._used_bytes = 0
         self._watch: _Watch | None = None
@@ -296,7 +310,7 @@ class Residency:
         self._known_bytes: dict[Any, int] = {}
         """Bytes of the new results of calls, by signature."""
         self._using: list[Held] = []
-        """What operations that are under way have."""
+        """Storages used by operations in progress."""
         self._operation = 0
         if limit is not None and store is not None:
             ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, min(max(1 << 20, least_bytes), _MOST_INT))
@@ -309,33 +323,36 @@ class Residency:
 
     @property
     def used_bytes(self) -> int:
-        """Of fast memory."""
+        """Bytes in fast memory."""
         self._bury()
         return self._used_bytes
 
     @property
     def peak_bytes(self) -> int:
-        """The most that was in fast memory."""
+        """Peak of bytes in fast memory."""
         return self.statistics.peak_bytes
 
     @property
     def limit_bytes(self) -> float:
-        """The budget; infinite without one. May be set as in the constructor."""
+        """Budget in bytes, infinite without one. It may be set as in the constructor."""
         limit = self._limit() if callable(self._limit) else self._limit
         return math.inf if limit is None else limit
 
     @limit_bytes.setter
     def limit_bytes(self, limit: Callable[[], float] | float | None) -> None:
+        """Set the budget: a number of bytes, a function that returns it, or None."""
         self._limit = limit
 
     @property
     def free_bytes(self) -> float:
-        """What is left of the budget."""
+        """Rest of the budget, in bytes."""
         return self.limit_bytes - self.used_bytes
 
     def report(self) -> dict[str, Any]:
-        """What was so far, ready for JSON; ``peak_without_bytes`` is the most that there was at
-        once, wherever it was."""
+        """Return the totals so far, ready for JSON.
+
+        ``peak_without_bytes`` is the peak of all storages, wherever they are.
+        """
         moved = self.statistics
         return {
             "budget_bytes": None if math.isinf(self.limit_bytes) else self.limit_bytes,
@@ -363,7 +380,7 @@ class Residency:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Sees no operation any more. What is away stays so."""
+        """Stop watching operations. Storages that are away stay away."""
         watch = self._watch
         if watch is None:
             return
@@ -373,76 +390,86 @@ class Residency:
         if getattr(_THREAD, "end", None) is None:
             _THREAD.end = _End(watch)
         _mourn()
-        away = any(not each.here for each in _HELD.values())
-        if not away and all(each._watch is None for each in _RESIDENCIES):
+        away = any(not held.here for held in _HELD.values())
+        if not away and all(other._watch is None for other in _RESIDENCIES):
             _Watch.guarding = False
             _in_other_threads(_guard)
-        _guard()  # below another mode it stays, and does nothing
+        _guard()  # below another mode the watch stays, and does nothing
 
     def check_thread(self) -> None:
-        """Raises ``InvalidArgumentError`` in a thread that has not entered it: its operations would
-        find storages empty."""
+        """Raise ``InvalidArgumentError`` in a thread that has not entered the residency.
+
+        Its operations would find storages empty.
+        """
         if self._watch is None:
             return
-        # Autograd's threads, of which each GPU has one, have the modes of the thread they work for.
+        # Autograd has a thread per GPU, with the modes of the thread that it works for.
         if self._watch not in (getattr(_THREAD, "watch", None), _get_current_dispatch_mode()):
             raise InvalidArgumentError(
-                f"{threading.current_thread().name} uses what is in another thread's or process' "
-                "memory plan: use the model, and close the policy, where that was made, or hand "
-                f"over {_COPY}, made there"
+                f"{threading.current_thread().name} uses tensors in the memory plan of another "
+                "thread or process: use the model, and close the policy, where that was made, or "
+                f"hand over {_COPY}, made there"
             )
 
     def close(self) -> None:
-        """Has everything come back, beyond any budget, and ends. Raises what a store raises; then
-        nothing is lost, and it may be called again."""
+        """Bring all storages back, beyond any budget, and end the residency.
+
+        Raises the store's errors; then nothing is lost, and it may be called again.
+        """
         self.check_thread()
-        for each in self:
-            if not each.here:
-                self._fetch(each)
-            self._settle(each)
-        for each in self:
-            self.forget(each)
+        for held in self:
+            if not held.here:
+                self._fetch(held)
+            self._settle(held)
+        for held in self:
+            self.forget(held)
         self.__exit__()
         if self.store is not None:
             self.store.close()
 
-    # What moves.
+    # Moves.
 
     def adopt(self, tensors: Iterable[Tensor]) -> list[Held]:
-        """Takes tensors that were made elsewhere; some may leave at once. Raises
-        ``InvalidArgumentError`` for one of another residency or device, before it takes any."""
-        found: dict[int, UntypedStorage] = {}
+        """Take over tensors that were made elsewhere; some may leave at once.
+
+        Raises ``InvalidArgumentError`` for a tensor of another residency or device, before it takes
+        any.
+        """
+        storages: dict[int, UntypedStorage] = {}
         _mourn()
-        _gather((each for each in tensors if not torch.nn.parameter.is_lazy(each)), found)
-        for each in found.values():
-            if each.device.type != self.kind:
-                raise InvalidArgumentError(f"a tensor is on {each.device}: expected {self.kind}")
-        theirs = [held for held in map(_HELD.get, found) if held and held.residency is not self]
+        _gather((one for one in tensors if not torch.nn.parameter.is_lazy(one)), storages)
+        for storage in storages.values():
+            if storage.device.type != self.kind:
+                raise InvalidArgumentError(f"a tensor is on {storage.device}: expected {self.kind}")
+        theirs = [held for held in map(_HELD.get, storages) if held and held.residency is not self]
         if not all(map(_only_counted, theirs)):
             raise InvalidArgumentError("a tensor is in another policy: close that first")
-        for each in theirs:
-            each.residency.forget(each)
+        for held in theirs:
+            held.residency.forget(held)
         new: list[Held] = []
         try:
-            for number, storage in found.items():
+            for number, storage in storages.items():
                 if number not in _HELD and (held := self._take(storage)) is not None:
                     new.append(held)
                     self._make_room(0, "a tensor")
                     self._note_peak()
         except BaseException:
-            for each in new:
-                self.forget(each)
+            for held in new:
+                self.forget(held)
             raise
-        return [held for held in map(_HELD.get, found) if held is not None]
+        return [held for held in map(_HELD.get, storages) if held is not None]
 
     def of(self, tensor: Tensor) -> Held | None:
-        """A tensor's storage, if it is this residency's."""
+        """Return the record of a tensor's storage if it is this residency's."""
         held = held_of(tensor)
         return held if held is not None and held.residency is self else None
 
     def held(self, tensor: Tensor) -> Held | None:
-        """A tensor's storage, from now on this residency's, if another one did no more than count
-        it; None for what it cannot have."""
+        """Return the record of a tensor's storage, which becomes this residency's if possible.
+
+        Another residency gives up a storage that it only counts. Return None for a storage that
+        this one cannot have.
+        """
         held = held_of(tensor)
         if held is not None and held.residency is not self and _only_counted(held):
             held.residency.forget(held)
@@ -451,8 +478,10 @@ class Residency:
         return held if held is not None and held.residency is self else None
 
     def forget(self, held: Held) -> None:
-        """Leaves a storage to itself, in memory. If it cannot come, raises what the store raised;
-        its bytes are then undefined."""
+        """Stop counting a storage, and leave it in memory.
+
+        If it cannot be fetched, raises the store's error; its bytes are then undefined.
+        """
         storage = held.storage()
         try:
             if not held.here and storage is not None:
@@ -464,13 +493,13 @@ class Residency:
             self._release(held)
 
     def bring(self, tensor: Tensor) -> None:
-        """Has a tensor's storage in fast memory now."""
+        """Bring a tensor's storage into fast memory now."""
         held = self.of(tensor)
         if held is not None and _held_in(tensor) is not None:
             self._have([held], 0, "reading a tensor")
 
     def fetch(self, held: Held) -> bool:
-        """Has a storage come, if there is room; whether there was."""
+        """Start to fetch a storage if there is room; return whether there was."""
         if not held.here:
             if self.used_bytes + held.nbytes > self.limit_bytes:
                 return False
@@ -479,7 +508,7 @@ class Residency:
         return True
 
     def clean(self, held: Held) -> None:
-        """Has a storage copied to the store, so that it can leave at once."""
+        """Start to copy a storage to the store, so that it can leave at once."""
         if held.stored or held.job is not None or not held.here or held.make is not None:
             return
         storage, store = held.storage(), self._store_of(held)
@@ -491,8 +520,7 @@ class Residency:
         self.statistics.bytes_out += held.nbytes
 
     def drop(self, held: Held) -> None:
-        """Has a storage leave. Raises ``RuntimeError`` if its memory was handed out, to NumPy for
-        one."""
+        """Let a storage leave; raise ``RuntimeError`` if its memory was handed out, as to NumPy."""
         self.clean(held)
         self._settle(held)
         storage = held.storage()
@@ -510,14 +538,16 @@ class Residency:
             raise
 
     def movable(self, stay: Collection[Held]) -> Iterator[Held]:
-        """What could leave, other than ``stay``."""
-        for each in self:
-            if each.here and not each.comes and each not in stay and self.can_leave(each):
-                yield each
+        """Yield the storages that could leave, except ``stay``."""
+        for held in self:
+            if held.here and not held.comes and held not in stay and self.can_leave(held):
+                yield held
 
     def copied(self, tensor: Tensor) -> Tensor:
-        """A copy of a tensor in memory that is not counted; nothing moves. Copies of tensors that
-        share a storage share one too."""
+        """Return a copy of a tensor in memory that is not counted; nothing moves.
+
+        Copies of tensors in one storage share a storage, too.
+        """
         held = _held_in(tensor)
         if held is None:
             return tensor
@@ -530,7 +560,7 @@ class Residency:
                 return torch.nn.Parameter(copied, tensor.requires_grad)
             return copied.requires_grad_(tensor.requires_grad)
 
-    # Parts of these.
+    # Helpers.
 
     def _operate(
         self,
@@ -541,13 +571,13 @@ class Residency:
         given: dict[int, Any],
         used: list[Held],
     ) -> Any:
-        """Runs an operation."""
+        """Run an operation with its arguments in fast memory and room for its results."""
         if _DEAD or self._dead:
             self._bury()
         if self._jobs:
-            for each in [*self._jobs]:
-                if each.job is None or each.job.done():
-                    self._settle(each)
+            for held in [*self._jobs]:
+                if held.job is None or held.job.done():
+                    self._settle(held)
         self._operation = operation = self._operation + 1
         under_way, takes, most_needed_bytes = len(self._using), self.takes, self.most_needed_bytes
         try:
@@ -557,21 +587,21 @@ class Residency:
                 needed = needed or 0
             elif needed is None:
                 needed = self._expected(func, args, kwargs, used) if kind.makes else 0
-            elif kind.writes and kind.makes:  # what has written can be refused no more
+            elif kind.writes and kind.makes:  # it cannot be refused after it has written
                 needed = max(needed, self._known(func, args, kwargs, used))
             lacks = self._used_bytes + needed > self.limit_bytes
             made_bytes = needed
-            for each in used:
-                each.used = operation
-                needed += each.nbytes
-                lacks |= each.comes or not each.here
+            for held in used:
+                held.used = operation
+                needed += held.nbytes
+                lacks |= held.comes or not held.here
             if needed > self.most_needed_bytes:
                 self.most_needed_bytes = needed
             if lacks:
                 self._have(used, made_bytes, func)
             if kind.outlasts:
-                for each in used:
-                    each.pinned = True
+                for held in used:
+                    held.pinned = True
             written = self._written(kind, args, kwargs) if kind.writes else ()
             result = func(*args, **kwargs)
             if _DEAD or self._dead:
@@ -599,7 +629,7 @@ class Residency:
             del self._using[under_way:]
 
     def _take(self, storage: UntypedStorage, made_by: Any = None) -> Held | None:
-        """Begins to count a storage; there has to be room for it if an operation made it."""
+        """Start to count a storage, and make room for it if an operation made it."""
         nbytes = _nbytes(storage)
         if nbytes < self.least_bytes or storage.device.type != self.kind or not storage.resizable():
             return None
@@ -607,7 +637,7 @@ class Residency:
             return None
         try:
             storage.data_ptr()
-        except RuntimeError:  # of zeros that need no memory, as a derivative may be
+        except RuntimeError:  # zeros without memory, as a derivative may be
             return None
         if made_by is not None:
             self._make_room(nbytes, made_by)
@@ -624,7 +654,7 @@ class Residency:
         return held
 
     def _bury(self) -> None:
-        """Takes notice of storages that are no more, and of those that these were made of."""
+        """Release the records of storages that have died, and of their inputs in turn."""
         while _DEAD or self._dead:
             if _DEAD:
                 _mourn()
@@ -655,36 +685,36 @@ class Residency:
         if self._used_bytes > self.statistics.peak_bytes:
             self.statistics.peak_bytes = self._used_bytes
 
-    def _resized(self, storage: UntypedStorage, what: Any) -> Held | None:
-        """An operation gave a storage another size: it counts as a new one."""
+    def _resized(self, storage: UntypedStorage, cause: Any) -> Held | None:
+        """Count a storage that an operation has resized as a new one."""
         held = _HELD.get(storage._cdata)
         if held is not None:
             self.policy.freed(held)
             self._release(held)
-        return self._take(storage, what) if self.takes or held is not None else None
+        return self._take(storage, cause) if self.takes or held is not None else None
 
-    def _have(self, used: list[Held], made_bytes: int, what: Any) -> None:
-        """Has there what an operation uses, and room for what it makes."""
-        absent = [each for each in used if not each.here]
+    def _have(self, used: list[Held], made_bytes: int, cause: Any) -> None:
+        """Bring an operation's storages into fast memory, and make room for its results."""
+        absent = [held for held in used if not held.here]
         under_way = len(self._using)
         try:
             self._using += absent
-            names = ", ".join(each.name for each in absent if each.name)
-            self._make_room(sum(each.nbytes for each in absent) + made_bytes, names or what)
-            for each in absent:
-                if not each.here:
-                    self._fetch(each)
+            names = ", ".join(held.name for held in absent if held.name)
+            self._make_room(sum(held.nbytes for held in absent) + made_bytes, names or cause)
+            for held in absent:
+                if not held.here:
+                    self._fetch(held)
                     self._note_peak()
         finally:
             del self._using[under_way:]
-        for each in used:
-            if each.comes:
-                self._settle(each)
+        for held in used:
+            if held.comes:
+                self._settle(held)
 
-    def _make_room(self, nbytes: int, what: Any) -> None:
+    def _make_room(self, nbytes: int, cause: Any) -> None:
         while self._used_bytes + nbytes > self.limit_bytes:
             stay = {*self._using}
-            needed = sum(each.nbytes for each in stay if each.here) + nbytes
+            needed = sum(held.nbytes for held in stay if held.here) + nbytes
             most_needed_bytes = self.most_needed_bytes
             self.most_needed_bytes = max(most_needed_bytes, needed)
             free_bytes = self.free_bytes
@@ -693,9 +723,9 @@ class Residency:
             victim = self.policy.victim(self, stay)
             if victim is None:
                 self.most_needed_bytes = most_needed_bytes
-                stuck = sum(each.nbytes for each in self if each.here and self._is_pinned(each))
+                stuck = sum(held.nbytes for held in self if held.here and self._is_pinned(held))
                 raise torch.OutOfMemoryError(
-                    f"no room for {nbytes} bytes on the device, for {what}: {max(free_bytes, 0)} "
+                    f"no room for {nbytes} bytes on the device, for {cause}: {max(free_bytes, 0)} "
                     f"of {self.limit_bytes} bytes are free"
                     + (f" ({stuck} were handed out, to NumPy for one, and stay)" if stuck else "")
                     + f"; {self._setting} of at least {self._used_bytes + nbytes} would do"
@@ -707,7 +737,7 @@ class Residency:
         return held.pinned or (storage is not None and not storage.resizable())
 
     def can_leave(self, held: Held) -> bool:
-        """Whether a storage that is there may be dropped."""
+        """Return whether a storage in fast memory may be dropped."""
         has_place = held.make is not None or (held.store or self.store) is not None
         return has_place and not self._is_pinned(held)
 
@@ -719,7 +749,7 @@ class Residency:
                 made = _storage_of(held.make())
                 if _nbytes(made) != held.nbytes:
                     raise InvalidArgumentError(
-                        f"{_nbytes(made)} bytes were made again of a storage of {held.nbytes}"
+                        f"{_nbytes(made)} bytes were recomputed for a storage of {held.nbytes}"
                     )
                 _resize(storage, held.nbytes)
                 _copy(storage, made)
@@ -733,11 +763,11 @@ class Residency:
     def _store_of(self, held: Held) -> Store:
         store = held.store or self.store
         if store is None:
-            raise InvalidArgumentError("a storage has no store; in a copy of the process none has")
+            raise InvalidArgumentError("a storage has no store; in a forked process none has")
         return store
 
     def _start(self, held: Held, storage: UntypedStorage, store: Store, *, comes: bool) -> None:
-        with Interrupts():  # a copy's memory stays for as long as it is under way
+        with Interrupts():  # a copy's memory must stay while the copy is in flight
             if comes:
                 _resize(storage, held.nbytes)
             try:
@@ -754,7 +784,7 @@ class Residency:
                 self._used_bytes += held.nbytes
 
     def _settle(self, held: Held) -> None:
-        """Waits for a storage's copy. Raises what that raised; the other copy is still whole."""
+        """Wait for a storage's copy. Raises the copy's error; the source is still whole."""
         job, keeps, came = held.job, held.keeps, held.comes
         if job is None or keeps is None:
             self._jobs.pop(held, None)
@@ -794,48 +824,48 @@ class Residency:
         return copied
 
     def _written(self, kind: _Kind, args: Any, kwargs: Any) -> list[tuple[UntypedStorage, int]]:
-        """What an operation writes to, and its size so far."""
-        found: dict[int, UntypedStorage] = {}
+        """Return the storages that an operation writes to, with their sizes before."""
+        storages: dict[int, UntypedStorage] = {}
         for n, name in kind.writes:
-            _gather((args[n] if n < len(args) else kwargs.get(name),), found)
-        for number in found:
+            _gather((args[n] if n < len(args) else kwargs.get(name),), storages)
+        for number in storages:
             held = _HELD.get(number)
             if held is not None:
                 self._changed(held)
-        return [(each, _nbytes(each)) for each in found.values()]
+        return [(storage, _nbytes(storage)) for storage in storages.values()]
 
     def _changed(self, held: Held) -> None:
-        """Notes that a storage is about to be written to."""
+        """Prepare a storage for a write: its copies become stale."""
         self.policy.written(held)
         if held.job is not None:
-            self._settle(held)  # what leaves is read until then
+            self._settle(held)  # a copy to the store reads it until then
         held.stored, held.make, held.copied = False, None, None
 
     def _expected(self, func: Any, args: Any, kwargs: Any, used: list[Held]) -> int:
-        """Bytes of storages that an operation will make."""
+        """Return the bytes of the storages that an operation will make."""
         given: dict[int, Tensor] = {}
         try:
-            with _disable_current_modes():  # it may be one that PyTorch has in Python
+            with _disable_current_modes():  # the operation may be implemented in Python
                 options = _meta(kwargs, given)
                 if "device" in options:
                     options["device"] = torch.device("meta")
                 results = func(*_meta(args, given), **options)
-        except Exception:  # its sizes depend on values, for one
-            return sum(each.nbytes for each in used)
+        except Exception:  # sizes may depend on values
+            return sum(held.nbytes for held in used)
         theirs: dict[int, UntypedStorage] = {}
         made: dict[int, UntypedStorage] = {}
         _gather(given.values(), theirs)
         _gather((results,), made)
-        sizes = [made[each].nbytes() for each in made if each not in theirs]
+        sizes = [made[number].nbytes() for number in made if number not in theirs]
         return sum(nbytes for nbytes in sizes if nbytes >= self.least_bytes)
 
     def _known(self, func: Any, args: Any, kwargs: Any, used: list[Held]) -> int:
-        """Return what :meth:`_expected` does, which is asked once for calls that are alike."""
+        """Return the result of :meth:`_expected`, which runs once for equal signatures."""
         storages: dict[int, int] = {}
         try:
             signature = func, _signature(args, storages), _signature(kwargs.items(), storages)
             known = self._known_bytes.get(signature)
-        except (NotImplementedError, RuntimeError, TypeError):  # of a sparse tensor, for one
+        except (NotImplementedError, RuntimeError, TypeError):  # such as of a sparse tensor
             return self._expected(func, args, kwargs, used)
         if known is None:
             if len(self._known_bytes) == _SIGNATURES:
@@ -846,16 +876,16 @@ class Residency:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """An operator."""
+    """Properties of an operator."""
 
     func: Any
     looks: bool
     writes: tuple[tuple[int, str], ...]
-    """Arguments that it writes to."""
+    """Arguments that the operator writes to."""
     sliced: bool
-    """Whether it does the same for each tensor of its lists."""
+    """True if the operator does the same for each tensor of its lists."""
     makes: bool
-    """Property of the operator: its results may be new tensors."""
+    """True if the operator's results may be new tensors."""
     outlasts: bool
     """True if the operator uses its tensors after it has returned."""
 
@@ -871,7 +901,7 @@ def _kind(func: Any) -> _Kind:
         written_arguments(func),
         name.startswith("aten::_foreach_")
         or (name.startswith("aten::_fused_") and name[-1] == "_"),
-        any(each.alias_info is None for each in func._schema.returns),
+        any(output.alias_info is None for output in func._schema.returns),
         outlasts_call(func),
     )
     return kind
@@ -890,41 +920,41 @@ def _mourn() -> None:
 _storage_of: Callable[[Any], UntypedStorage] = torch._C.TensorBase.untyped_storage
 
 
-def _gather(values: Iterable[Any], found: dict[int, UntypedStorage]) -> None:
-    """Adds the storages of tensors among arguments or results, by number."""
+def _gather(values: Iterable[Any], storages: dict[int, UntypedStorage]) -> None:
+    """Add the storages of tensors among arguments or results, by number."""
     for value in values:
         if isinstance(value, Tensor):
             layout = value.layout
             if layout is torch.strided:
                 try:
                     storage = _storage_of(value)
-                except (RuntimeError, NotImplementedError):  # of torch.func, around another
+                except (RuntimeError, NotImplementedError):  # a wrapper of torch.func
                     continue
-                found[storage._cdata] = storage
+                storages[storage._cdata] = storage
             elif layout is torch.sparse_coo:
-                _gather((value._indices(), value._values()), found)
+                _gather((value._indices(), value._values()), storages)
             elif layout in (torch.sparse_csr, torch.sparse_bsr):
-                _gather((value.crow_indices(), value.col_indices(), value.values()), found)
+                _gather((value.crow_indices(), value.col_indices(), value.values()), storages)
             elif layout in (torch.sparse_csc, torch.sparse_bsc):
-                _gather((value.ccol_indices(), value.row_indices(), value.values()), found)
+                _gather((value.ccol_indices(), value.row_indices(), value.values()), storages)
         elif isinstance(value, (list, tuple)):
-            _gather(value, found)
+            _gather(value, storages)
         elif isinstance(value, UntypedStorage):
-            found[value._cdata] = value
+            storages[value._cdata] = value
 
 
 def _signature(values: Any, storages: dict[int, int]) -> Any:
-    """Return what decides the sizes that a call makes: its arguments, without tensors' bytes."""
+    """Return the arguments of a call without tensors' bytes; they decide the sizes of results."""
     if isinstance(values, Tensor):
         number = storages.setdefault(_storage_of(values)._cdata, len(storages))
         return values.dtype, values.shape, values.stride(), number
     if isinstance(values, Iterable) and not isinstance(values, str):
-        return tuple([_signature(each, storages) for each in values])
+        return tuple([_signature(value, storages) for value in values])
     return type(values), values
 
 
 def _meta(values: Any, given: dict[int, Tensor]) -> Any:
-    """Arguments with tensors that have no bytes, one for each storage and view."""
+    """Return arguments with tensors on "meta", with one storage for each of the originals."""
     if isinstance(values, Tensor):
         made = torch.empty(0, dtype=values.dtype, device="meta")
         storage = given.setdefault(
@@ -936,13 +966,13 @@ def _meta(values: Any, given: dict[int, Tensor]) -> Any:
             storage.resize_(int(least))
         return made.set_(storage, values.storage_offset(), values.size(), values.stride())
     if isinstance(values, list | tuple):
-        return type(values)(_meta(each, given) for each in values)
+        return type(values)(_meta(value, given) for value in values)
     if isinstance(values, dict):
-        return {name: _meta(each, given) for name, each in values.items()}
+        return {name: _meta(value, given) for name, value in values.items()}
     return values
 
 
-# What reads memory without an operation.
+# Functions that read memory without an operation.
 
 
 _bytes: Any = torch._C.StorageBase
@@ -954,10 +984,10 @@ _data_ptr: Callable[[UntypedStorage], int] = _bytes.data_ptr
 
 @functools.cache
 def _read_through() -> None:
-    """Replace the methods of tensors and storages that look at memory without an operator.
+    """Replace the methods of tensors and storages that read memory without an operator.
 
-    They find the bytes of what is away, and refuse other threads. They stay replaced. (A mode for
-    functions would do, but with one PyTorch leaves its fast paths, and other bits come out.)
+    They bring storages back first, and refuse other threads. The replacement is permanent. (A
+    function mode would do, but under one PyTorch leaves its fast paths and computes other bits.)
     """
     for name in ("__repr__", "__format__", "__reduce_ex__", "tolist"):
         setattr(Tensor, name, _reading(getattr(Tensor, name), copies=True))
@@ -985,7 +1015,7 @@ def _read_through() -> None:
 
 
 def _held_in(value: Tensor | UntypedStorage, *, pins: bool = False) -> Held | None:
-    """Return a residency's record of a tensor or storage that this thread may have in memory."""
+    """Return the record of a tensor or storage that this thread may have in memory."""
     if isinstance(value, Tensor):
         held = held_of(value)
     else:
@@ -1012,14 +1042,14 @@ def _reading(
     pins: bool = False,
     apart: bool = False,
 ) -> Any:
-    """Return a method that finds a tensor's memory; what it makes is not counted if ``apart``."""
+    """Return a method that brings a tensor's memory; with ``apart`` its result is not counted."""
 
     @functools.wraps(method)
     def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for each in (self, *args) if _HELD else ():
-            if not isinstance(each, Tensor | UntypedStorage):
+        for value in (self, *args) if _HELD else ():
+            if not isinstance(value, Tensor | UntypedStorage):
                 continue
-            if (held := _held_in(each, pins=pins)) is None:
+            if (held := _held_in(value, pins=pins)) is None:
                 continue
             residency = held.residency
             if copies:
@@ -1083,7 +1113,7 @@ def _refuse_sharing(value: Tensor | UntypedStorage) -> None:
 
 
 class _Sent(ForkingPickler):
-    """Looks for tensors in what is to be sent to another process; refuses those that move."""
+    """Search for tensors in objects sent to another process; tensors that move are refused."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, (Tensor, UntypedStorage)):
@@ -1093,7 +1123,7 @@ class _Sent(ForkingPickler):
 
 
 def _putting(method: Any) -> Any:
-    """Return a ``put`` that refuses in the call: the queue's own thread could tell no one."""
+    """Return a ``put`` that refuses in the call: the queue's own thread has no caller to tell."""
 
     @functools.wraps(method)
     def put(self: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -1103,7 +1133,7 @@ def _putting(method: Any) -> Any:
                 _Sent(io.BytesIO(), -1).dump(obj)
             except InvalidArgumentError:
                 raise
-            except Exception:  # the queue tells it
+            except Exception:  # the queue reports it
                 pass
         return method(self, obj, *args, **kwargs)
 
@@ -1127,8 +1157,10 @@ def _starting(method: Any) -> Any:
 
 
 def _guard() -> bool:
-    """Enter a watch in this thread if it has to keep off, or leave one; return whether that is
-    done, which it cannot be below another mode."""
+    """Enter a watch in this thread if it must be kept off, or leave one.
+
+    Return whether that is done. Below another mode it cannot be.
+    """
     watch, mode = getattr(_THREAD, "watch", None), _get_current_dispatch_mode()
     if watch is None and _Watch.guarding and mode is None:
         _THREAD.watch = _Watch().__enter__()
@@ -1142,8 +1174,7 @@ def _guard() -> bool:
 
 
 def _in_other_threads(act: Callable[[], bool]) -> None:
-    """Call ``act`` in each other thread when Python calls something there, until it returns
-    True."""
+    """Call ``act`` in each other thread, at its next Python calls, until it returns True."""
 
     def call(*_: Any) -> int:
         if act():
@@ -1157,7 +1188,7 @@ def _in_other_threads(act: Callable[[], bool]) -> None:
         threading.setprofile(later)
         sys.setprofile(own)
         return
-    # What the function of Python 3.12 does.
+    # As the function of Python 3.12.
     python = ctypes.pythonapi
     kind = ctypes.CFUNCTYPE(
         ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p
@@ -1178,7 +1209,7 @@ def _in_other_threads(act: Callable[[], bool]) -> None:
 
 @dataclass
 class _End:
-    """Leaves a watch at the end of its thread, which may be that of the interpreter, too."""
+    """Leaves a watch at the end of its thread, which may be that of the interpreter."""
 
     watch: _Watch
 
@@ -1188,7 +1219,7 @@ class _End:
 
 
 _THREAD_HOOKS: list[Any] = []
-"""Functions of C that threads may call yet."""
+"""C functions that threads may still call."""
 
 
 def _only_counted(held: Held) -> bool:
@@ -1196,7 +1227,7 @@ def _only_counted(held: Held) -> bool:
 
 
 def described(title: str, report: Mapping[str, Any]) -> str:
-    """A policy's report in lines."""
+    """Return a policy's report as lines of text."""
     lines = [
         f"{name.replace('_', ' ')}: {'none' if value is None else format(value, ',')}"
         for name, value in report.items()
@@ -1205,22 +1236,22 @@ def described(title: str, report: Mapping[str, Any]) -> str:
 
 
 def held_of(tensor: Tensor) -> Held | None:
-    """What a residency has of a tensor."""
+    """Return the record of a tensor's storage, None if no residency has it."""
     if _DEAD:
         _mourn()
     if not _HELD:
         return None
     try:
         return _HELD.get(_storage_of(tensor)._cdata) if tensor.layout is torch.strided else None
-    except (RuntimeError, NotImplementedError):  # a class of tensors without
+    except (RuntimeError, NotImplementedError):  # a tensor class without a storage
         return None
 
 
 def _forked() -> None:
-    """A copy of the process has neither the threads nor the right to the file."""
-    for each in _RESIDENCIES:
-        each._watch, each.takes, each.store = None, False, None
-        each.limit_bytes = None  # nothing of it can leave
+    """Detach all residencies in a forked process: it has neither their threads nor their file."""
+    for residency in _RESIDENCIES:
+        residency._watch, residency.takes, residency.store = None, False, None
+        residency.limit_bytes = None  # no storage can leave
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -1,4 +1,4 @@
-"""The optimizers: which update rule a parameter group stands for, and what its state is called."""
+"""Optimizers: the update rule of a parameter group, and the names of its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
     "Adam8bit",
     "AdamW",
     "AdamW8bit",
-    "How",
+    "ComputeOptions",
     "Lion",
     "Precision",
     "RMSprop",
@@ -27,11 +27,11 @@ __all__ = [
 
 
 Parameters: TypeAlias = Iterable[Tensor] | Iterable[dict[str, Any]] | Iterable[tuple[str, Tensor]]
-"""As PyTorch takes them: tensors, groups, or pairs of name and tensor."""
+"""Parameters in PyTorch's forms: tensors, groups, or pairs of name and tensor."""
 
 
-class How(TypedDict, total=False):
-    """How PyTorch is to compute, which means nothing here."""
+class ComputeOptions(TypedDict, total=False):
+    """Options for PyTorch's implementation, which do not apply here."""
 
     foreach: bool | None
     fused: bool | None
@@ -39,8 +39,8 @@ class How(TypedDict, total=False):
     differentiable: bool
 
 
-class Precision(How, total=False):
-    """In which formats the module has tensors; see :class:`ModuleOptimizer`."""
+class Precision(ComputeOptions, total=False):
+    """Formats of tensors on the module; see :class:`ModuleOptimizer`."""
 
     gradient_dtype: torch.dtype
     parameter_dtype: torch.dtype
@@ -50,7 +50,7 @@ class Precision(How, total=False):
 
 
 class Adam(ModuleOptimizer, torch.optim.Adam):
-    """``torch.optim.Adam``; with ``amsgrad=True`` the rule of that name."""
+    """``torch.optim.Adam``; with ``amsgrad=True`` it uses the rule ``amsgrad``."""
 
     state_keys: ClassVar = {"m": "exp_avg", "v": "exp_avg_sq", "x": "max_exp_avg_sq"}
 
@@ -66,7 +66,7 @@ class Adam(ModuleOptimizer, torch.optim.Adam):
         maximize: bool = False,
         decoupled_weight_decay: bool = False,
         device: Axdimm | str = "golden",
-        **how: Unpack[Precision],
+        **precision: Unpack[Precision],
     ) -> None:
         super().__init__(
             params,
@@ -78,7 +78,7 @@ class Adam(ModuleOptimizer, torch.optim.Adam):
             maximize=maximize,
             decoupled_weight_decay=decoupled_weight_decay,
             device=device,
-            **how,
+            **precision,
         )
 
     def rule_name(self, group: dict[str, Any]) -> str:
@@ -110,33 +110,33 @@ class AdamW(Adam, torch.optim.AdamW):
         *,
         maximize: bool = False,
         device: Axdimm | str = "golden",
-        **how: Unpack[Precision],
+        **precision: Unpack[Precision],
     ) -> None:
-        options = {"amsgrad": amsgrad, "maximize": maximize, "device": device, **how}
+        options = {"amsgrad": amsgrad, "maximize": maximize, "device": device, **precision}
         ModuleOptimizer.__init__(self, params, lr, betas, eps, weight_decay, **options)
 
     def check_loaded(self, group: dict[str, Any]) -> None:
         super().check_loaded(group)
         if not group.get("decoupled_weight_decay", True):
             raise ValueError(
-                "the state dict is of Adam, whose weight decay is another: expected one of AdamW"
+                "the state dict is of Adam, which has another weight decay: expected one of AdamW"
             )
 
 
 class Adam8bit(Adam):
-    """:class:`Adam` with its states in codes of eight bits on the module."""
+    """:class:`Adam` with eight-bit codes as states on the module."""
 
     usual_states: ClassVar = "dynamic"
 
 
 class AdamW8bit(AdamW):
-    """:class:`AdamW` with its states in codes of eight bits on the module."""
+    """:class:`AdamW` with eight-bit codes as states on the module."""
 
     usual_states: ClassVar = "dynamic"
 
 
 class SGD(ModuleOptimizer, torch.optim.SGD):
-    """``torch.optim.SGD``: plain, with momentum, or with Nesterov's."""
+    """``torch.optim.SGD``: plain, with momentum, or with Nesterov momentum."""
 
     state_keys: ClassVar = {"m": "momentum_buffer"}
     counts_steps = False
@@ -152,9 +152,9 @@ class SGD(ModuleOptimizer, torch.optim.SGD):
         *,
         maximize: bool = False,
         device: Axdimm | str = "golden",
-        **how: Unpack[How],
+        **compute: Unpack[ComputeOptions],
     ) -> None:
-        options = {"nesterov": nesterov, "maximize": maximize, "device": device, **how}
+        options = {"nesterov": nesterov, "maximize": maximize, "device": device, **compute}
         super().__init__(params, lr, momentum, dampening, weight_decay, **options)
 
     def rule_name(self, group: dict[str, Any]) -> str:
@@ -185,9 +185,9 @@ class Adagrad(ModuleOptimizer, torch.optim.Adagrad):
         *,
         maximize: bool = False,
         device: Axdimm | str = "golden",
-        **how: Unpack[How],
+        **compute: Unpack[ComputeOptions],
     ) -> None:
-        options = {"eps": eps, "maximize": maximize, "device": device, **how}
+        options = {"eps": eps, "maximize": maximize, "device": device, **compute}
         super().__init__(params, lr, lr_decay, weight_decay, initial_accumulator_value, **options)
         for state in self.state.values():  # PyTorch's has the default dtype and device
             state["step"] = torch.tensor(0.0, dtype=torch.float32, device="cpu")
@@ -200,7 +200,7 @@ class Adagrad(ModuleOptimizer, torch.optim.Adagrad):
 
 
 class RMSprop(ModuleOptimizer, torch.optim.RMSprop):
-    """``torch.optim.RMSprop``, neither centered nor with momentum."""
+    """``torch.optim.RMSprop``, not centered and without momentum."""
 
     state_keys: ClassVar = {"v": "square_avg"}
 
@@ -216,9 +216,9 @@ class RMSprop(ModuleOptimizer, torch.optim.RMSprop):
         *,
         maximize: bool = False,
         device: Axdimm | str = "golden",
-        **how: Unpack[How],
+        **compute: Unpack[ComputeOptions],
     ) -> None:
-        options = {"centered": centered, "maximize": maximize, "device": device, **how}
+        options = {"centered": centered, "maximize": maximize, "device": device, **compute}
         super().__init__(params, lr, alpha, eps, weight_decay, momentum, **options)
 
     def rule_name(self, group: dict[str, Any]) -> str:
@@ -231,9 +231,9 @@ class RMSprop(ModuleOptimizer, torch.optim.RMSprop):
 
 
 class Lion(ModuleOptimizer):
-    """Lion (Chen et al., 2023), which PyTorch has not; as its authors' ``Lion``.
+    """Lion (Chen et al., 2023), like its authors' ``Lion``; PyTorch has none.
 
-    Raises ``ValueError`` for a negative ``lr`` or ``weight_decay`` and betas outside [0, 1).
+    Raises ``ValueError`` for a negative ``lr`` or ``weight_decay``, and for betas outside [0, 1).
     """
 
     state_keys: ClassVar = {"m": "exp_avg"}

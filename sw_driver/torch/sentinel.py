@@ -1,8 +1,8 @@
-"""Sentinel for real: a PyTorch model trained in less memory than its step takes.
+"""Sentinel on a real model: a PyTorch model trained in less memory than its step takes.
 
-A step is profiled as it runs: which storages each operation makes and uses. Later steps do the
-same, so it is known what is used next. Plans of what comes and leaves when are tried for two steps
-each, and the fastest is kept (Ren et al., *Sentinel*, HPCA 2021).
+A step is profiled as it runs: which storages each operation makes and uses. Later steps repeat it,
+so the next use of each storage is known. Plans of when storages come and leave are tried for two
+steps each, and the fastest is kept (Ren et al., *Sentinel*, HPCA 2021).
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from .stores import store_at
 __all__ = ["Sentinel"]
 
 _KINDS = 16
-"""Steps that differ, as in the lengths of their sequences, and are known at a time."""
+"""Different steps known at a time, such as for several sequence lengths."""
 
 _ACCUMULATES = 2**64 - 1
-"""The number of autograd's nodes that accumulate gradients."""
+"""Sequence number of autograd's nodes that accumulate gradients."""
 
 _UNSEEN = 3
-"""Steps that go past the policy before it says so."""
+"""Steps in a row that the policy does not see before it warns."""
 
 _MOST_CALLS = 256
-"""Calls of the model in a step; with more of them it is not learnt, as it would fill memory."""
+"""Calls of the model in a step, at most; the record of a longer step would fill memory."""
 
 _LOOKED_AT = 8
-"""Of what is to leave, so many are looked at for one that can at once."""
+"""Leaving storages tried for one that can leave at once, at most."""
 
 _C: Any = torch._C
 _FAKE = _C._TorchDispatchModeKey.FAKE
@@ -58,14 +58,14 @@ _FAKE = _C._TorchDispatchModeKey.FAKE
 
 @dataclass(eq=False)
 class _Kind:
-    """A step, and what is known of those like it."""
+    """A kind of step: its operations, and the plans for steps like it."""
 
     step: Step
     limit_bytes: int = 0
-    """That its plans are for."""
+    """Budget that the plans are for."""
     to_try: list[Plan] = field(default_factory=list)
     begun: bool = False
-    """Whether a step has run by the plan that is tried."""
+    """True if one step has run by the plan on trial."""
     best: Plan | None = None
     best_ns: float = inf
 
@@ -74,13 +74,15 @@ class _Kind:
         return self.to_try[0] if self.to_try else self.best
 
     def plan_for(self, limit_bytes: int, step_ns: int, bytes_per_s: float) -> None:
-        """Has plans to be tried."""
+        """Make plans to try."""
         self.limit_bytes, self.begun, self.best, self.best_ns = limit_bytes, False, None, inf
         self.to_try = self.step.plans(limit_bytes, step_ns, bytes_per_s)
 
     def tried(self, ns: int) -> None:
-        """Notes what a step by the plan took. Of two the second counts: the first begins with what
-        another plan has left there."""
+        """Record the time of a step by the plan on trial.
+
+        The second of two steps counts: the first begins with memory as another plan has left it.
+        """
         if self.to_try:
             self.begun = not self.begun
             if not self.begun:
@@ -91,64 +93,65 @@ class _Kind:
 
 @dataclass(eq=False)
 class _Run:
-    """A step as it runs."""
+    """A step in progress."""
 
     began_ns: int
     waited_ns: int
-    """Before it."""
+    """Total of waits for copies before the step, in ns."""
     step: Step = field(default_factory=Step)
     seen: set[Held] = field(default_factory=set)
     sequence: list[int] = field(default_factory=list)
-    """By visit in which modules run the number of autograd's node that it begins with."""
+    """Sequence number of autograd's first node in each visit of a module."""
     visit: int = -1
     updates: int = -1
-    """The operation that the update begins with."""
+    """Operation that the update begins with."""
     calls: int = 0
-    """Calls of the model that are to be differentiated."""
+    """Calls of the model with gradients."""
     backward: bool = False
     """True once the backward pass has begun."""
     versions: list[int] = field(default_factory=list)
-    """PyTorch's counts of changes of the parameters, at the end of the last call."""
+    """PyTorch's change counts of the parameters at the end of the last call."""
     failed: bool = False
-    """Whether an operation or a forward pass has raised."""
+    """True if an operation or a forward pass has raised."""
     most_live_bytes: int = 0
     """Most bytes that were live in the steps before this one."""
     moved: list[tuple[int, int, int]] = field(default_factory=list)
-    """By operation the bytes in fast memory, and those moved out and back until then."""
+    """Bytes in fast memory, and total bytes moved out and back, after each operation."""
 
     def see(self, held: Held) -> None:
-        """Numbers a storage."""
+        """Give a storage the next number of the step."""
         self.seen.add(held)
         held.slot = len(self.step.nbytes)
         self.step.nbytes.append(held.nbytes)
 
 
 class Sentinel(Policy):
-    """Trains a model within a budget of memory from here on; the training loop stays as it is.
+    """Training of a model within a memory budget; the training loop stays as it is.
 
-    Losses, gradients and parameters are bit for bit those of training without. What is made in
-    the model and of its tensors until :meth:`close` counts: activations, gradients, the optimizer's
-    state; not inputs, what operations need inside, or what is smaller than ``least_bytes``.
+    Losses, gradients and parameters are bit for bit those of ordinary training. The budget covers
+    tensors made in the model and from its tensors until :meth:`close`: activations, gradients and
+    the optimizer's state. It does not cover inputs, workspace inside operations, or tensors smaller
+    than ``least_bytes``.
 
-    A step is from the model's call to the end of the optimizer's ``step()``. The first is profiled,
-    and so is each that is like none before; those run with what was used least recently leaving.
-    If one operation of the first step needs more than the budget, it has it, and then the
-    optimizer's ``step()`` raises.
+    A step lasts from the model's call to the end of the optimizer's ``step()``. The first step is
+    profiled, and so is each that is like none before; in these the least recently used storages
+    leave. If an operation of the first step needs more than the budget, it gets it, and the
+    optimizer's ``step()`` raises afterwards.
 
     Parameters
     ----------
     optimizer
-        Its ``step()`` ends a step.
+        Optimizer with the ``step()`` that ends a step.
     fast
-        The budget in bytes, or a part of what a step has at most: ``"25%"``.
+        Budget in bytes, or as a share of a step's peak: ``"25%"``.
     slow
-        Where the rest is: ``"host"``, or ``"file:"`` and a path.
+        Place of all other tensors: ``"host"``, or ``"file:"`` and a path.
 
     Raises
     ------
     InvalidArgumentError
-        For an argument that is none of these. In training ``torch.OutOfMemoryError`` for an
-        operation that needs more than the budget; nothing is lost then.
+        For an invalid argument. In training, ``torch.OutOfMemoryError`` is raised for an operation
+        that needs more than the budget; nothing is lost then.
     """
 
     def __init__(
@@ -165,28 +168,28 @@ class Sentinel(Policy):
         self._share, self._bytes = _budget(fast)
         self._model, self._optimizer = model, optimizer
         self._kind: _Kind | None = None
-        """What this step is like so far, or the last one was."""
+        """Kind of the present step so far, or of the last one."""
         self._kinds: deque[_Kind] = deque(maxlen=_KINDS)
-        """Those that ran last come first."""
+        """Known kinds, the most recent first."""
         self._by_slot: dict[int, Held] = {}
         self._run: _Run | None = None
         self._last: _Run | None = None
         self._number = 0
         self._asks: deque[Ask] = deque()
         self._leaving: list[tuple[float, int]] = []
-        """What leaves when there is no room, as a heap of its next use, negative, and number."""
+        """Storages to leave when there is no room: heap of their next use, negated, and number."""
         self._ahead: set[Held] = set()
-        """What has come, or is on its way, and was not used yet."""
+        """Storages fetched or being fetched, and not used yet."""
         self._steps = Counter[str]()
-        """By plan."""
+        """Number of steps by plan."""
         self._uses = Counter[str]()
         self._own_ns = 0
         self._unseen = 0
-        """Steps in a row that went past the policy."""
+        """Steps in a row that the policy has not seen."""
         self._inside = False
-        """Whether the model is called."""
-        self._layers = {each for each in model.modules() if [*each.parameters(recurse=False)]}
-        device = next((each.device for each in model.parameters()), torch.device("cpu"))
+        """True while the model is called."""
+        self._layers = {layer for layer in model.modules() if [*layer.parameters(recurse=False)]}
+        device = next((one.device for one in model.parameters()), torch.device("cpu"))
         check_name("the device's type", device.type, ("cpu", "cuda"))
         self._residency = Residency(
             store_at(slow, device),
@@ -203,7 +206,7 @@ class Sentinel(Policy):
             raise
         self._residency.__enter__()
         self._residency.takes = False
-        # Hooks of calls are for all modules: with their own some are computed otherwise.
+        # Hooks are global: with hooks of their own some modules are computed differently.
         self._hooks = [
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
@@ -215,21 +218,21 @@ class Sentinel(Policy):
 
     @property
     def statistics(self) -> Statistics:
-        """What was moved so far."""
+        """Totals of bytes moved."""
         return self._residency.statistics
 
     @property
     def limit_bytes(self) -> int:
-        """The budget, of a share as far as it is known."""
+        """Budget in bytes; for a share, of the peak known so far."""
         return self._limit()
 
     def report(self) -> dict[str, Any]:
-        """What was so far, ready for JSON."""
+        """Return the totals so far, ready for JSON."""
         return {
             **self._residency.report(),
             "budget_bytes": self.limit_bytes,
             "least_budget_bytes": self._residency.most_needed_bytes,
-            **{each: self._uses[each] for each in ("in_time", "late", "on_demand")},
+            **{name: self._uses[name] for name in ("in_time", "late", "on_demand")},
             "bookkeeping_ms": self._own_ns // 10**6,
             "steps": dict(self._steps),
         }
@@ -243,7 +246,7 @@ class Sentinel(Policy):
         return text
 
     def plot(self, path: Path | str) -> Path:
-        """Draws the last step's memory and copies by operation, as SVG; returns where.
+        """Draw the last step's memory and copies by operation as SVG; return the file's path.
 
         Raises ``ValueError`` before the first step's end.
         """
@@ -256,7 +259,7 @@ class Sentinel(Policy):
         used, out, back = zip(*self._last.moved, strict=True)
         figure = Figure(figsize=(8, 5), layout="constrained")
         memory, copies = figure.subplots(2, sharex=True)
-        memory.plot([each / 2**20 for each in used], drawstyle="steps", label="in fast memory")
+        memory.plot([nbytes / 2**20 for nbytes in used], drawstyle="steps", label="in fast memory")
         memory.axhline(self.limit_bytes / 2**20, color="k", linestyle="--", label="budget")
         for moved, label in ((out, "out"), (back, "back")):
             begun = [(after - before) / 2**20 for before, after in pairwise(moved)]
@@ -269,16 +272,16 @@ class Sentinel(Policy):
         return write_picture(Path(path).with_suffix(".svg"), figure)
 
     def close(self) -> None:
-        """Has everything in memory again and sees no operation any more."""
+        """Bring everything back into memory, and stop watching operations."""
         if self._hooks:
-            for each in self._hooks:
-                each.remove()
+            for hook in self._hooks:
+                hook.remove()
             self._hooks.clear()
             self._copies.close()
             self._residency.close()
 
     def __getstate__(self) -> Any:
-        raise TypeError("Sentinel is of one model: copy the model, which is a plain one then")
+        raise TypeError("Sentinel belongs to its model: copy the model instead, as a plain one")
 
     def __enter__(self) -> Sentinel:
         if not self._hooks:
@@ -291,8 +294,8 @@ class Sentinel(Policy):
     # Steps.
 
     def _lasting(self) -> list[Tensor]:
-        states = (each for state in self._optimizer.state.values() for each in _tensors(state))
-        there = [each for each in states if each.device.type == self._residency.kind]
+        states = (one for state in self._optimizer.state.values() for one in _tensors(state))
+        there = [one for one in states if one.device.type == self._residency.kind]
         return [*self._model.parameters(), *self._model.buffers(), *there]
 
     def _enter(self, module: nn.Module, args: Any) -> None:
@@ -315,21 +318,21 @@ class Sentinel(Policy):
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self._model and not _is_traced():
             self._inside = self._residency.takes = False
-            if output is None and not _is_checkpointed():  # which stops when it has enough
+            if output is None and not _is_checkpointed():  # a checkpoint stops when it has enough
                 self.failed()
             self._note_versions()
 
     def _note_versions(self) -> None:
         if self._run is not None:
-            self._run.versions = [each._version for each in self._model.parameters()]
+            self._run.versions = [parameter._version for parameter in self._model.parameters()]
 
     def _look_for_steps(self, run: _Run) -> None:
-        """End a step that the optimizer does not end: another makes it, or the program itself."""
+        """End a step that this optimizer does not end: another does, or the program itself."""
         run.calls += 1
         parameters = [*self._model.parameters()]
-        changed = sum(map(int.__ne__, [each._version for each in parameters], run.versions))
-        dropped = run.backward and all(each.grad is None for each in parameters)
-        # Less may be a layer that changes its parameters as it is computed again.
+        changed = sum(map(int.__ne__, [one._version for one in parameters], run.versions))
+        dropped = run.backward and all(one.grad is None for one in parameters)
+        # Fewer changes may come from a layer that changes its parameters when recomputed.
         updated = 2 * changed > len(parameters) or dropped
         if updated or run.calls >= _MOST_CALLS:
             run.failed = True
@@ -357,7 +360,7 @@ class Sentinel(Policy):
         self._number = 0
         if self._kinds:
             count = len(self._kinds[0].step.functions)
-            self._asks = deque(each._replace(use=each.use - count) for each in self._asks)
+            self._asks = deque(ask._replace(use=ask.use - count) for ask in self._asks)
             self._leaving = [(use + count, slot) for use, slot in self._leaving]
             self._kind = self._kinds[0]
 
@@ -395,38 +398,39 @@ class Sentinel(Policy):
             self._steps["profiled"] += 1
             self._note_updates(run)
             self._kinds.appendleft(_Kind(run.step))
-        self._by_slot = {each.slot: each for each in run.seen}
-        for each in self._residency:
-            each.slot = each.slot if each in run.seen else -1
+        self._by_slot = {held.slot: held for held in run.seen}
+        for held in self._residency:
+            held.slot = held.slot if held in run.seen else -1
         self._own_ns += time.perf_counter_ns() - began
         least, limit = self._residency.most_needed_bytes, self._limit(hard=True)
         if least > limit:
             raise torch.OutOfMemoryError(
-                f"a step needs {least} bytes of fast memory, for one of its operations, of {limit}:"
-                " give it as many, or train with a smaller batch; this step is done, and right"
+                f"a step needs {least} bytes of fast memory for one operation, and the budget is "
+                f"{limit}: give that many, or train with a smaller batch; this step is complete "
+                "and correct"
             )
 
     def _note_updates(self, run: _Run) -> None:
-        """A parameter's update is a visit."""
+        """Add a visit for each parameter's update."""
         owners: dict[int, int] = {}
-        parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
-        for number, each in enumerate(parameters):
-            for tensor in (each, each.grad, *_tensors(self._optimizer.state.get(each, {}))):
+        parameters = [one for group in self._optimizer.param_groups for one in group["params"]]
+        for number, one in enumerate(parameters):
+            for tensor in (one, one.grad, *_tensors(self._optimizer.state.get(one, {}))):
                 held = None if tensor is None else self._residency.of(tensor)
                 if held is not None:
                     owners.setdefault(held.slot, number)
         last = -1
         for number in range(max(run.updates, 0), len(run.step.slots) * (run.updates >= 0)):
-            owner = next((owners[each] for each in run.step.slots[number] if each in owners), last)
+            owner = next((owners[slot] for slot in run.step.slots[number] if slot in owners), last)
             if owner != last:
                 run.step.visits.append(number)
                 last = owner
 
-    # What the residency asks for.
+    # Called by the residency.
 
     def before(self, func: Any, used: list[Held]) -> int | None:
         run = self._run
-        # What is made of its tensors counts, but from nothing only in the model's calls.
+        # Results made from tensors of the model count; others only within the model's calls.
         self._residency.takes = True
         if run is None:
             return None
@@ -436,20 +440,20 @@ class Sentinel(Policy):
         if run.sequence and (node := _C._current_autograd_node()) is not None:
             run.backward = True
             self._note_visit(run, node._sequence_nr())
-        for each in used:
-            if each not in run.seen:
-                self._see(run, each)
-            if not each.here:
+        for held in used:
+            if held not in run.seen:
+                self._see(run, held)
+            if not held.here:
                 self._uses["on_demand"] += 1
-            elif each in self._ahead:
-                self._uses["in_time" if each.job is None else "late"] += 1
-                self._ahead.discard(each)
-        slots = tuple([each.slot for each in used])
+            elif held in self._ahead:
+                self._uses["in_time" if held.job is None else "late"] += 1
+                self._ahead.discard(held)
+        slots = tuple([held.slot for held in used])
         step.functions.append(func)
         step.slots.append(slots)
         step.made.append(())
         if kind is not None and not kind.step.is_like(step, number):
-            kind = next((each for each in self._kinds if each.step.begins_like(step)), None)
+            kind = next((other for other in self._kinds if other.step.begins_like(step)), None)
             self._kind = kind
             self._asks.clear()
             self._leaving.clear()
@@ -459,7 +463,7 @@ class Sentinel(Policy):
             if (plan := kind.plan) is not None:
                 self._asks.extend(plan.asks.get(number, ()))
                 self._come(kind.step, number)
-            # What has no arguments has its size from elsewhere.
+            # Without tensor arguments the size of the result may differ from the last step's.
             made_bytes = kind.step.made_bytes[number] if used else None
         self._own_ns += time.perf_counter_ns() - began
         return made_bytes
@@ -471,10 +475,10 @@ class Sentinel(Policy):
             return
         began = time.perf_counter_ns()
         step, kind, number = run.step, self._kind, self._number
-        for each in made:
-            self._see(run, each)
-            step.born[each.slot] = number
-        step.made[number] = tuple([each.slot for each in made])
+        for held in made:
+            self._see(run, held)
+            step.born[held.slot] = number
+        step.made[number] = tuple([held.slot for held in made])
         if kind is not None and kind.plan is not None:
             for slot in kind.plan.leaving.get(number, ()):
                 if (held := self._by_slot.get(slot)) is not None:
@@ -487,7 +491,7 @@ class Sentinel(Policy):
     def failed(self) -> None:
         if (run := self._run) is not None:
             run.failed = True
-            # A share is of what steps have that can be done.
+            # Shares are of the peak of steps that complete.
             self._residency.most_live_bytes = run.most_live_bytes
 
     def _see(self, run: _Run, held: Held) -> None:
@@ -521,20 +525,23 @@ class Sentinel(Policy):
         step = self._kind.step
         if (held := self._leaver(step, stay)) is not None:
             return held
-        # If nothing else can, what is on its way leaves when it is there.
-        comes = [each for each in self._ahead if each.comes and each not in stay]
+        # If nothing else can leave, a storage being fetched leaves once it is there.
+        comes = [held for held in self._ahead if held.comes and held not in stay]
         return max(
             [*residency.movable(stay)] or comes, key=partial(self._next_use, step), default=None
         )
 
     def _leaver(self, step: Step, stay: Collection[Held], after: float = -1) -> Held | None:
-        """What is to leave and is used last; with ``after``, if that is then, and at once."""
-        found, kept = None, []
-        while self._leaving and found is None:
+        """Return the leaving storage with the last use, None if there is none.
+
+        With ``after`` that use must be later, and the storage able to leave at once.
+        """
+        leaver, kept = None, []
+        while self._leaving and leaver is None:
             use, slot = entry = heappop(self._leaving)
             held = self._by_slot.get(slot)
             if held is None or not held.here or step.next_use(slot, self._number) != -use:
-                continue  # it has left, or was used since
+                continue  # it has left or been used since
             if -use <= after or (after >= 0 and len(kept) == _LOOKED_AT):
                 kept.append(entry)
                 break
@@ -542,10 +549,10 @@ class Sentinel(Policy):
             if busy or held in stay or not self._residency.can_leave(held):
                 kept.append(entry)
             else:
-                found = held
+                leaver = held
         for entry in kept:
             heappush(self._leaving, entry)
-        return found
+        return leaver
 
     def _next_use(self, step: Step, held: Held) -> tuple[float, int]:
         known = 0 <= held.slot < len(step.nbytes)
@@ -581,7 +588,7 @@ def _budget(fast: int | str) -> tuple[float | None, int]:
 
 
 def _is_checkpointed() -> bool:
-    """Return whether a call is made again for the backward pass."""
+    """Return whether a call is repeated for the backward pass."""
     return _C._current_graph_task_id() != -1
 
 
@@ -591,12 +598,14 @@ def _is_traced() -> bool:
 
 
 def _tensors(state: dict[str, Any]) -> list[Tensor]:
-    return [each for each in state.values() if isinstance(each, Tensor)]
+    return [value for value in state.values() if isinstance(value, Tensor)]
 
 
 def _as_copies(module: nn.Module, state: dict[str, Any], *_: object) -> None:
-    """Has a state dict be of copies, as where a tensor is in memory says what shares its storage,
-    and tensors move."""
+    """Replace the tensors of a state dict by copies.
+
+    Savers take tensors at one address for a shared storage, and addresses change as tensors move.
+    """
     for name, value in state.items():
         if isinstance(value, Tensor) and (held := held_of(value)) is not None:
             state[name] = held.residency.copied(value)

@@ -1,4 +1,4 @@
-"""Where parameters lie on the module: one behind the other, in even parts on the channels."""
+"""Layout of parameters on the module: one after the other, evenly divided over the channels."""
 
 from __future__ import annotations
 
@@ -21,51 +21,51 @@ from .formats import NARROW_RULE
 __all__ = ["Shard", "Slot", "Span", "common", "merged", "padded", "unit_of"]
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-"""Of numbers by their formats; those without one are codes."""
+"""Data types of formats; formats without one are codes."""
 
 ROUND_VALUES = 1 << 16
-"""Values of a channel that are copied in, updated and copied back at once, at most."""
+"""Values of a channel per round of copy in, update and copy back, at most."""
 
 _IN_USE: weakref.WeakKeyDictionary[Axdimm, list[AxdimmPointer]] = weakref.WeakKeyDictionary()
-"""Memory of optimizers that are gone with a step under way, which is freed at its end."""
+"""Memory of deleted optimizers with a step in flight; it is freed at the step's end."""
 
 Span = tuple[int, int]
-"""Values of a shard, from the first to before the second, both at whole units."""
+"""Values of a shard, from the first to before the second; both are multiples of a unit."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Slot:
-    """Values of a shard that are a parameter's, filled up to a whole unit."""
+    """Values of a shard that belong to a parameter, padded to a whole unit."""
 
     shard: Shard
     start: int
     shape: torch.Size
-    """The parameter's when it was placed."""
+    """Shape of the parameter when it was placed."""
     device: torch.device
-    """Where the parameter is, and with it what is fetched of its state."""
+    """Device of the parameter, and of state that is fetched."""
     state: weakref.ref[Any] | None = None
-    """The state that has its tensors here, while there is one."""
+    """State with its tensors in this slot, if there is one."""
     known: set[str] = field(default_factory=set)
-    """Tensors of which the module has what the shard's image has, bit for bit."""
+    """Names of tensors that the module has bit for bit as in the shard's image."""
 
     @property
     def count(self) -> int:
-        """Values of the parameter."""
+        """Number of the parameter's values."""
         return self.shape.numel()
 
     @property
     def span(self) -> Span:
-        """The slot's values in the shard, the filling included."""
+        """Span of the slot in the shard, including the padding."""
         return self.start, self.start + padded(self.count, self.shard.unit)
 
     def view(self, values: Tensor, parameter: Tensor) -> Tensor:
-        """The parameter's part of ``values`` of the whole shard, in its shape."""
+        """Return the parameter's part of the shard's ``values``, in the parameter's shape."""
         return values[self.start : self.start + self.count].view(parameter.shape)
 
     def refresh(
         self, name: str, tensor: Tensor, parameter: Tensor, *, negate: bool = False
     ) -> bool:
-        """Brings the image up to date; whether the module then still needs it."""
+        """Update the shard's image; return whether the module still needs the values."""
         image = self.shard.image(name)
         view = self.view(image, parameter)
         values = tensor.detach().to("cpu", torch.float32).resolve_neg()
@@ -75,60 +75,60 @@ class Slot:
             return False
         self.known.discard(name)
         view.copy_(values)
-        image[self.start + self.count : self.span[1]] = 0  # a NaN in a block makes all of it NaN
+        image[self.start + self.count : self.span[1]] = 0  # a NaN would spread to its whole block
         return True
 
 
 class Shard:
-    """Parameters that were placed together: of each tensor, a piece on every channel.
+    """Parameters placed together: each tensor has a piece on every channel.
 
-    It keeps images of the parameters and gradients in the host's memory, which copies go from and
-    to. What no parameter fills is zero. All that is cut, is at whole units.
+    Images of parameters and gradients in the host's memory are the ends of copies. Values that no
+    parameter fills are zero. All cuts are at whole units.
     """
 
     def __init__(self, device: Axdimm, values: int, formats: Formats) -> None:
         self.values, self.formats, self.unit = values, formats, unit_of(formats)
         units, channels = values // self.unit, device.channels
-        self.cuts = [self.unit * (units * each // channels) for each in range(channels + 1)]
+        self.cuts = [self.unit * (units * cut // channels) for cut in range(channels + 1)]
         self._device = device
         self._pointers: dict[str, dict[int, AxdimmPointer]] = {}
         self.free = weakref.finalize(self, _free, device, self._pointers)
-        """Frees the module's memory, as garbage collection does."""
+        """Finalizer that frees the module's memory, also on garbage collection."""
         self.free.atexit = False
         self._images: dict[str, Tensor] = {}
 
     def image(self, name: str) -> Tensor:
-        """The host's image of a tensor."""
+        """Return the host's image of a tensor."""
         if name not in self._images:
             self._images[name] = self.zeros(name)
         return self._images[name]
 
     def dtype(self, name: str) -> torch.dtype:
-        """Of a tensor's numbers."""
+        """Return the data type of a tensor's numbers."""
         return _TYPES.get(self.formats.form(NARROW_RULE, name), torch.uint8)
 
     def zeros(self, name: str) -> Tensor:
-        """Zeros for the whole of a tensor."""
+        """Return zeros for a whole tensor."""
         count = self.nbytes(name, self.values) // self.dtype(name).itemsize
         return torch.zeros(count, dtype=self.dtype(name), device="cpu")
 
     def part(self, name: str, values: Tensor, span: Span) -> Tensor:
-        """What a span has of the whole of a tensor."""
-        first, last = (self.nbytes(name, each) // values.itemsize for each in span)
+        """Return the part of a whole tensor that a span covers."""
+        first, last = (self.nbytes(name, bound) // values.itemsize for bound in span)
         return values[first:last]
 
     def nbytes(self, name: str, values: int) -> int:
-        """Bytes that so many values have of a tensor."""
+        """Return the bytes of ``values`` values in a tensor."""
         return self.formats.tensor_bytes(NARROW_RULE, name, values)
 
     def allocate(self, names: Iterable[str]) -> None:
-        """Makes sure of the module's memory for these tensors. Raises ``OutOfMemoryError``."""
+        """Allocate the module's memory for these tensors; raise ``OutOfMemoryError`` if full."""
         _free(self._device, {})
         missing = [name for name in names if name not in self._pointers]
         made: dict[str, dict[int, AxdimmPointer]] = {name: {} for name in missing}
         try:
             for channel, start, stop in self.parts([(0, self.values)]):
-                for name in missing:  # one after the other on a channel: each in other banks
+                for name in missing:  # in sequence on a channel, so each is in other banks
                     size = self.nbytes(name, stop - start)
                     made[name][channel] = self._device.MallocAxdimm(size, channel)
         except BaseException:
@@ -137,40 +137,41 @@ class Shard:
         self._pointers.update(made)
 
     def parts(self, spans: Iterable[Span]) -> Iterator[tuple[int, int, int]]:
-        """The spans cut by channels: the channel, and a span of values on it."""
+        """Yield channel, start and stop of the spans cut by channels."""
         for first, last in spans:
             for channel, (low, high) in enumerate(pairwise(self.cuts)):
                 if max(first, low) < min(last, high):
                     yield channel, max(first, low), min(last, high)
 
     def rounds(self) -> Iterator[list[Span]]:
-        """Spans to update one after the other: a channel's kernel runs beside the other's copies.
+        """Yield the spans of each round, so that a kernel runs beside the other channel's copies.
 
-        Each channel is ahead of the next by a part of a round, or all would copy at once. Without a
-        clock there is one round, unless the results depend on it: random words are a run's.
+        Each channel is a part of a round ahead of the next, or all would copy at the same time.
+        Without a clock one round is enough, unless results depend on it: random words are drawn per
+        run.
         """
         channels = list(pairwise(self.cuts))
         if not self._device.transport.timed and self.formats.parameters == "fp32":
             yield channels
             return
         shift = ROUND_VALUES // len(channels)
-        ends = [high + shift * each - low for each, (low, high) in enumerate(channels)]
+        ends = [high + shift * place - low for place, (low, high) in enumerate(channels)]
         for first in range(0, max(ends), ROUND_VALUES):
-            begins = [low + first - shift * each for each, (low, _) in enumerate(channels)]
+            begins = [low + first - shift * place for place, (low, _) in enumerate(channels)]
             yield [
                 (max(begin, low), min(begin + ROUND_VALUES, high))
                 for begin, (low, high) in zip(begins, channels, strict=True)
             ]
 
     def pointer(self, name: str, channel: int, start: int) -> AxdimmPointer:
-        """Pointer to value ``start`` of a tensor, which is on channel ``channel``."""
+        """Return the pointer to value ``start`` of a tensor on ``channel``."""
         return self._pointers[name][channel] + self.nbytes(name, start - self.cuts[channel])
 
 
 def _free(device: Axdimm, pointers: dict[str, dict[int, AxdimmPointer]]) -> None:
-    """Frees the memory, and what was in use when it should have been freed before."""
+    """Free these pointers, and those that were still in use at an earlier attempt."""
     unneeded = _IN_USE.pop(device, [])
-    unneeded += [pointer for each in pointers.values() for pointer in each.values()]
+    unneeded += [pointer for pieces in pointers.values() for pointer in pieces.values()]
     for pointer in unneeded:
         try:
             device.FreeAxdimm(pointer)
@@ -181,25 +182,25 @@ def _free(device: Axdimm, pointers: dict[str, dict[int, AxdimmPointer]]) -> None
 
 
 def unit_of(formats: Formats) -> int:
-    """The values that fill a line of every tensor, and whole blocks if one is not in FP32."""
+    """Return the values that fill a line of every tensor, in whole blocks unless all is FP32."""
     least_bits = min(formats.block_bits(NARROW_RULE, name) for name in formats.tensors(NARROW_RULE))
     return max(8 * LINE_BYTES * BLOCK_PARAMETERS // least_bits, BLOCK_PARAMETERS * formats.narrow)
 
 
 def padded(count: int, unit: int) -> int:
-    """``count`` filled up to a whole unit."""
+    """Return ``count`` rounded up to a multiple of ``unit``."""
     return -(-count // unit) * unit
 
 
 def common(spans: Iterable[Span], others: Iterable[Span]) -> list[Span]:
-    """The spans of what is both in ``spans`` and in ``others``."""
+    """Return the intersections of ``spans`` and ``others``."""
     others = list(others)
     both = [(max(a, c), min(b, d)) for a, b in spans for c, d in others]
     return [(first, last) for first, last in both if first < last]
 
 
 def merged(spans: Iterable[Span]) -> list[Span]:
-    """Spans in their order, with those that touch made one and empty ones left out."""
+    """Return sorted spans with adjacent ones merged and empty ones removed."""
     result: list[Span] = []
     for first, last in sorted(spans):
         if result and result[-1][1] == first:

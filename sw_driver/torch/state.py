@@ -1,4 +1,4 @@
-"""The state of a parameter, most of which is on the module."""
+"""State of a parameter, mostly on the module."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["ModuleState"]
 
 
 class ModuleState(MutableMapping[str, Any]):
-    """What ``optimizer.state[parameter]`` is after a step.
+    """Content of ``optimizer.state[parameter]`` after a step.
 
-    A tensor that is asked for is fetched, and then is the host's: the next step takes it to the
-    module again, with what the program has changed in it. Given to another parameter, it is that
-    one's; a copy is a plain dict.
+    Reading a tensor fetches it to the host, where the program may change it. The next step copies
+    it to the module again. A state given to another parameter becomes that parameter's; a copy is a
+    plain dict.
 
     Parameters
     ----------
-    here: entries that are the host's.
-    slot: where on the module the others are.
+    here: entries on the host.
+    slot: place of the other entries on the module.
     fetch: copies a tensor from the slot.
-    settle: completes a step that is under way there.
+    settle: completes a step in flight there.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class ModuleState(MutableMapping[str, Any]):
     ) -> None:
         self.here = dict(here)
         self.away: set[str] = set()
-        """Names of the tensors that are on the module."""
+        """Names of the tensors on the module."""
         self.slot = slot
         slot.state = weakref.ref(self)
         self._fetch, self._settle = fetch, settle
@@ -45,20 +45,20 @@ class ModuleState(MutableMapping[str, Any]):
     def take_to(
         self, slot: Slot, fetch: Callable[[Slot, str], Tensor], settle: Callable[[], None]
     ) -> None:
-        """Gives the state another place, which may be another optimizer's."""
+        """Move the state to another slot, possibly of another optimizer."""
         if self.slot is not slot:
             self.come_home()
             self.slot, self._fetch, self._settle = slot, fetch, settle
             slot.state = weakref.ref(self)
 
     def moved(self, names: set[str]) -> None:
-        """Notes that the tensors ``names`` are on the module now."""
+        """Record that the tensors ``names`` are on the module now."""
         self.away |= names
         for name in names:
             self.here.pop(name, None)
 
     def snapshot(self) -> dict[str, Any]:
-        """All entries, as copies; what is on the module stays there."""
+        """Return copies of all entries; tensors on the module stay there."""
         here = {
             name: value.clone() if isinstance(value, Tensor) else value
             for name, value in self.here.items()
@@ -66,7 +66,7 @@ class ModuleState(MutableMapping[str, Any]):
         return here | {name: self._fetch(self.slot, name) for name in sorted(self.away)}
 
     def come_home(self) -> None:
-        """Fetches all tensors, as the slot is to be another's."""
+        """Fetch all tensors before the slot is given to another parameter."""
         self._settle()
         for name in sorted(self.away):
             self[name]

@@ -1,4 +1,4 @@
-"""A step that is under way, and what it took."""
+"""A step in flight, and its report."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from .shards import Shard, Span
 
 __all__ = ["Interrupts", "Operations", "StepHandle", "StepReport", "untraced"]
 
-SIGNALS = [int(each) for each in signal.valid_signals()]
-# Numbers, and the functions below those of `signal`: its enumerations take 50 times as long, and
-# every copy of the residency asks.
+SIGNALS = [int(number) for number in signal.valid_signals()]
+# Integers, and functions of `_signal`: enumerations of `signal` take 50 times as long, and every
+# copy of the residency uses them.
 
 untraced = torch.compiler.disable(reason="the module has the step: compile the model alone")
-"""Keeps a function out of what ``torch.compile`` traces: a device's calls cannot be replayed."""
+"""Decorator that hides a function from ``torch.compile``: device calls cannot be replayed."""
 
 
 class Interrupts:
-    """While it is entered, signals with a handler of Python's come where a step can bear it.
+    """Context that delivers signals with a Python handler only where a step tolerates them.
 
-    That is at the end; those that come while they are not ``kept``, at once or, in a device's call,
-    where that takes Ctrl-C: between two steps of the simulation. Other threads than the main one
-    are not interrupted.
+    While ``kept`` is set, signals are held back until the context ends. Otherwise they are
+    delivered at once, or during a device's call where that takes Ctrl-C: between two steps of the
+    simulation. Only the main thread is interrupted.
     """
 
     def __init__(self) -> None:
@@ -47,13 +47,14 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            found = {each: _signal.getsignal(each) for each in SIGNALS}
-            self._handlers = {each: handler for each, handler in found.items() if callable(handler)}
+            handlers = {number: _signal.getsignal(number) for number in SIGNALS}
+            self._handlers = {number: call for number, call in handlers.items() if callable(call)}
             try:
-                for each in self._handlers:
-                    self._installed.append(each)
-                    _signal.signal(each, self._take if each == signal.SIGINT else self._as_ctrl_c)
-            except BaseException:  # a signal whose turn had not come
+                for number in self._handlers:
+                    self._installed.append(number)
+                    own = self._take if number == signal.SIGINT else self._as_ctrl_c
+                    _signal.signal(number, own)
+            except BaseException:  # raised by a handler not yet replaced
                 self._restore()
                 raise
         return self
@@ -63,15 +64,15 @@ class Interrupts:
         try:
             self._restore()
         finally:
-            self._restore()  # if a handler that was back already has raised
+            self._restore()  # if a restored handler has raised
             self.kept = False
-            for each in self._came:
-                self._take(*each)
+            for number, frame in self._came:
+                self._take(number, frame)
 
     def _restore(self) -> None:
         while self._installed:
-            each = self._installed[-1]
-            _signal.signal(each, self._handlers[each])
+            number = self._installed[-1]
+            _signal.signal(number, self._handlers[number])
             self._installed.pop()
 
     def _take(self, number: int, frame: Any) -> None:
@@ -81,35 +82,37 @@ class Interrupts:
             self._handlers[number](number, frame)
 
     def _as_ctrl_c(self, number: int, frame: Any) -> None:
-        found: Any = signal.getsignal(signal.SIGINT)  # in a device's call, its own
-        is_devices = callable(found) and found is not self._handlers.get(signal.SIGINT)
-        (found if is_devices else self._take)(number, frame)
+        current: Any = signal.getsignal(signal.SIGINT)  # the device's own during its call
+        is_devices = callable(current) and current is not self._handlers.get(signal.SIGINT)
+        (current if is_devices else self._take)(number, frame)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepReport:
-    """What a step took; times are None on a backend without a clock.
+    """Work and simulated times of a step; times are None on a backend without a clock.
 
-    Channels work beside each other and share the host link, so the times of copies and kernels do
-    not add up to the total.
+    Channels work in parallel and share the host link, so the times of copies and kernels do not add
+    up to the total.
     """
 
     parameters: int
     runs: int
-    """Runs of the kernels, on all channels."""
+    """Kernel runs on all channels."""
     bytes_to_module: int
     bytes_to_host: int
     total_ns: float | None
-    """Nanoseconds from the begin of the first copy to the end of the last."""
+    """Time from the start of the first copy to the end of the last, in ns."""
     copy_ns: float | None
-    """Nanoseconds in copies, waiting for the link included, on the channel with the most."""
+    """Time of copies, including waits for the link, on the channel with the most, in ns."""
     kernel_ns: float | None
-    """Nanoseconds in the kernel, from START to DONE, on the channel with the most."""
+    """Time of the kernel, from START to DONE, on the channel with the most, in ns."""
     results: tuple[tuple[int, RunResult], ...] = field(default=(), repr=False)
-    """Results of the kernels' runs, with their channels."""
+    """Channel and result of each kernel run."""
     not_finite: int = 0
-    """Infinite and NaN gradients, as the module loads them, where kernels with narrow formats or
-    ``skip_not_finite`` count them."""
+    """Infinite and NaN gradients, as the module loads them.
+
+    Counted by kernels with narrow formats or ``skip_not_finite``.
+    """
 
     def __str__(self) -> str:
         text = f"{self.parameters:,} parameters in {self.runs} runs"
@@ -122,30 +125,30 @@ class StepReport:
 
 @dataclass(kw_only=True)
 class Operations:
-    """What is queued for the device, each channel's in a stream of its own."""
+    """Operations queued for the device, with one stream per channel."""
 
     device: Axdimm
     streams: list[Stream]
     queued: list[tuple[int, Handle]] = field(default_factory=list)
-    """Handles of what is queued, with their channels, in their order."""
+    """Channel and handle of each queued operation, in order."""
     to_module: int = 0
     to_host: int = 0
     not_finite: int = 0
-    """Gradients because of which there is no step."""
+    """Infinite and NaN gradients that make the step be skipped."""
 
     def copy(
         self, shard: Shard, name: str, values: Tensor, spans: list[Span], *, back: bool = False
     ) -> None:
-        """Queues copies of these parts of a shard's tensor to the module, or ``back`` from it."""
+        """Queue copies of these spans of a shard's tensor to the module, or ``back`` from it."""
         for channel, start, stop in shard.parts(spans):
             there = shard.pointer(name, channel, start)
             here = shard.part(name, values, (start, stop)).view(torch.uint8).numpy()
-            device, how = self.device, self._how(channel)
+            device, options = self.device, self._options(channel)
             if back:
-                handle = device.MemcpyAxdimm2Host(here, there, here.nbytes, **how)
+                handle = device.MemcpyAxdimm2Host(here, there, here.nbytes, **options)
                 self.to_host += here.nbytes
             else:
-                handle = device.MemcpyHost2Axdimm(there, here, here.nbytes, **how)
+                handle = device.MemcpyHost2Axdimm(there, here, here.nbytes, **options)
                 self.to_module += here.nbytes
             self.queued.append((channel, handle))
 
@@ -157,39 +160,38 @@ class Operations:
         spans: list[Span],
         seed: int = 0,
     ) -> None:
-        """Queues runs of ``rule`` over these parts of a shard; ``seed`` is that of its first."""
+        """Queue runs of ``rule`` over these spans of a shard; its first block has ``seed``."""
         for channel, start, stop in shard.parts(spans):
             names = shard.formats.tensors(rule)
             tensors = {name: shard.pointer(name, channel, start) for name in names}
-            how = self._how(channel) | {
+            options = self._options(channel) | {
                 "formats": shard.formats, "seed": seed + start // BLOCK_PARAMETERS
             }  # fmt: skip
             run = self.device.RunOnAxdimmAsync(
-                rule.name, tensors, stop - start, hyperparameters, channel, **how
+                rule.name, tensors, stop - start, hyperparameters, channel, **options
             )
             self.queued.append((channel, run))
 
-    def _how(self, channel: int) -> dict[str, Any]:
+    def _options(self, channel: int) -> dict[str, Any]:
         return {"stream": self.streams[channel], "modes": "wait"}
 
     @property
     def runs(self) -> list[tuple[int, RunResult]]:
-        """Results of the runs, with their channels."""
+        """Channel and result of each run."""
         return [(channel, run.wait()) for channel, run in self.queued if isinstance(run, KernelRun)]
 
     @property
     def done(self) -> bool:
-        """Whether all operations have ended."""
+        """True if all operations have ended."""
         return all(handle.done for _, handle in self.queued)
 
     @property
     def failed(self) -> bool:
-        """Whether an operation has failed."""
+        """True if an operation has failed."""
         return any(handle.failed for _, handle in self.queued)
 
     def wait(self) -> None:
-        """Waits for all operations. Raises what the first that failed raised, when none is under
-        way."""
+        """Wait for all operations; raise the first failure once nothing is in flight."""
         try:
             for _, handle in self.queued:
                 handle.wait()
@@ -199,7 +201,7 @@ class Operations:
             raise
 
     def recover(self) -> None:
-        """Lets all that is queued come to its end, and the streams take more after a failure."""
+        """Let all queued operations end, and make the streams usable after a failure."""
         for stream in self.streams:
             with suppress(Exception):
                 stream.wait()
@@ -207,7 +209,7 @@ class Operations:
             stream.recover()
 
     def report(self, parameters: int) -> StepReport:
-        """What the operations took, when all have ended."""
+        """Return the report of the operations, all of which have ended."""
         copies: Counter[int] = Counter()
         kernels: Counter[int] = Counter()
         for channel, handle in self.queued:
@@ -237,7 +239,7 @@ class Operations:
 
 
 class StepHandle:
-    """A step that goes on beside the program; parameters change when it has been waited for."""
+    """A step in flight. Parameters change in :meth:`wait`."""
 
     def __init__(self, operations: Operations, finish: Callable[[], None]) -> None:
         self._operations = operations
@@ -246,16 +248,16 @@ class StepHandle:
     @property
     @untraced
     def done(self) -> bool:
-        """Whether the module is through with the step.
+        """True if the module has finished the step.
 
-        To ask takes the simulated time of reading a register, so that a loop that asks ends.
+        Reading it takes the simulated time of a register read, so that a polling loop ends.
         """
         return self._operations.done
 
     @untraced
     def wait(self) -> None:
-        """Completes the step: parameters and step counts are the new ones. Again, it does nothing.
+        """Complete the step: update parameters and step counts. A second call does nothing.
 
-        Raises what the driver raises if the module failed. Interrupted, it can be called again.
+        Raises the driver's error if the module failed. It can be called again after an interrupt.
         """
         self._finish()

@@ -1,4 +1,4 @@
-"""Where tensors are while they are not in fast memory: the host's memory, or a file."""
+"""Stores of tensors outside fast memory: the host's memory, or a file."""
 
 from __future__ import annotations
 
@@ -27,46 +27,46 @@ _CPU = torch.device("cpu")
 _PAGE_BYTES = 4096
 
 _PIECE_BYTES = 4 << 20
-"""What goes through the memory for direct I/O at a time."""
+"""Bytes that pass through the buffer for direct I/O at a time."""
 
 
 class Job(Protocol):
-    """A copy that may be under way."""
+    """A copy, possibly in flight."""
 
     def done(self) -> bool:
-        """Whether :meth:`wait` would return at once."""
+        """Return whether :meth:`wait` would return at once."""
         ...
 
     def wait(self) -> None:
-        """Waits for the end. Raises what the copy raised. Interrupted, it can be called again."""
+        """Wait for the end; raise the copy's error. It can be called again after an interrupt."""
 
 
 class Store(Protocol):
-    """Keeps bytes in places.
+    """Storage for bytes in places.
 
-    All is called by the training thread. Never are two copies of a place under way.
+    The training thread makes all calls. A place never has two copies in flight.
     """
 
     def take(self, nbytes: int) -> Any:
-        """A place for so many bytes."""
+        """Return a place for ``nbytes`` bytes."""
 
     def give(self, place: Any, nbytes: int) -> None:
-        """Gives a place of so many bytes back."""
+        """Give back a place of ``nbytes`` bytes."""
 
     def write(self, place: Any, address: int, nbytes: int) -> Job:
-        """Begins to copy memory to a place."""
+        """Start to copy memory to a place."""
         ...
 
     def read(self, place: Any, address: int, nbytes: int) -> Job:
-        """Begins to copy what a place has to memory."""
+        """Start to copy the content of a place to memory."""
         ...
 
     def close(self) -> None:
-        """Lets go of all places."""
+        """Release all places."""
 
 
 class _Copy:
-    """A job of a thread. (A ``Future`` may raise ``RuntimeError`` where Ctrl-C interrupts it.)"""
+    """A job of a thread. A ``Future`` may raise ``RuntimeError`` when Ctrl-C interrupts it."""
 
     def __init__(self, copy: Callable[..., None], *args: Any) -> None:
         self._copy, self._args = copy, args
@@ -93,7 +93,7 @@ class _Copy:
 
 
 class _Threaded(ABC):
-    """A store that two threads serve, one each way; a GPU's memory by a stream of CUDA each."""
+    """A store with one thread per direction; for a GPU's memory each has a CUDA stream."""
 
     def __init__(self, device: torch.device = _CPU) -> None:
         self._out, self._back = (ThreadPoolExecutor(1, f"store-{way}") for way in ("out", "back"))
@@ -111,14 +111,17 @@ class _Threaded(ABC):
         return job
 
     def _ready(self) -> Any:
-        """On a GPU what a copy begins after: all that was asked of it so far, which makes the bytes
-        that leave, and may yet use the memory that others come to."""
+        """Return the event that a copy on a GPU waits for, None without a GPU.
+
+        It comes after all work queued so far. That work makes the bytes that leave, and may still
+        use the memory that is written.
+        """
         if not self._streams:
             return None
         return torch.cuda.current_stream(self._device).record_event()
 
     def _copy(self, own: Tensor, address: int, ready: Any, *, back: bool) -> None:
-        """Copies to the host's memory, or back from it, and waits for that."""
+        """Copy to the host's memory, or ``back`` from it, and wait for the end."""
         if not self._streams:
             to, source = (address, own.data_ptr()) if back else (own.data_ptr(), address)
             ctypes.memmove(to, source, own.nbytes)
@@ -145,7 +148,7 @@ class _Threaded(ABC):
 
 
 class HostStore(_Threaded):
-    """Memory of the host, beside the fast memory's budget."""
+    """Store in the host's memory, outside the budget of fast memory."""
 
     def take(self, nbytes: int) -> Tensor:
         with _disable_current_modes():
@@ -163,10 +166,10 @@ class HostStore(_Threaded):
 
 
 class FileStore(_Threaded):
-    """A file of its own, written and read past the system's cache where the file system can.
+    """Store in a file of its own, with direct I/O where the file system supports it.
 
-    It grows as it is needed. It has no name once it is open, so that it goes with the process,
-    however that ends. Raises ``OSError``, and ``FileExistsError`` for a file that is there.
+    The file grows as needed. Its name is removed once it is open, so it disappears with the
+    process. Raises ``OSError``, and ``FileExistsError`` for an existing file.
     """
 
     def __init__(self, path: str | Path, device: torch.device = _CPU) -> None:
@@ -184,8 +187,8 @@ class FileStore(_Threaded):
         self.path.unlink()
         self._free: dict[int, list[int]] = defaultdict(list)
         self.nbytes = 0
-        """Size of the file."""
-        # Both are of whole pages, as direct I/O wants them.
+        """Size of the file in bytes."""
+        # Direct I/O needs buffers of whole pages.
         self._pieces = mmap.mmap(-1, _PIECE_BYTES), mmap.mmap(-1, _PIECE_BYTES)
 
     def take(self, nbytes: int) -> int:
@@ -226,8 +229,10 @@ class FileStore(_Threaded):
 
 
 def store_at(where: str, device: torch.device = _CPU) -> HostStore | FileStore:
-    """The store that ``"host"`` or ``"file:/a/path"`` means, of a folder a new file in it, for what
-    is in a device's memory."""
+    """Return the store named ``"host"`` or ``"file:/a/path"``, for tensors in a device's memory.
+
+    If the path is a folder, the store is a new file in it.
+    """
     kind, _, path = where.partition(":") if isinstance(where, str) else ("", "", "")
     if where == "host":
         return HostStore(device)

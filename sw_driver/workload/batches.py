@@ -1,10 +1,11 @@
-"""A step with another batch, from the trace of one: what depends on the batch is scaled.
+"""Traces scaled to another batch size.
 
-The batch's tensors do, and what is made of them; parameters, what is made of them alone, and their
-gradients do not. A product of two that do sums over the samples, as for a weight's gradient, but a
-batch of products is one for each sample. That of what all samples share, such as Transformer-XL's
-table of distances, is taken for that, too, which makes 3 % more work. Inputs without a name are
-taken for the batch's.
+The batch's tensors scale, and so does everything computed from them. Parameters, their gradients,
+and tensors computed from parameters alone do not. A product of two scaling factors sums over the
+samples, as for a weight's gradient, and does not scale; a batch of products is one product per
+sample and does. So does one over data that all samples share, such as Transformer-XL's table of
+distances, although it need not; that makes 3 % more work. Inputs without a
+name are taken for the batch's.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ __all__ = ["batched"]
 _MANY = ("bmm", "baddbmm")
 _MATRICES = ("mm", "addmm", "_addmm_activation", *_MANY)
 _SAME = ("add", "add_", "clone", "copy_", "_to_copy", "mul", "mul_", "div", "div_")
-"""Kinds of operations that give on parts of a parameter's gradient, or all of it."""
+"""Kinds of operations that pass on all or a part of a parameter's gradient."""
 _SCALAR_BYTES = 8
-"""Of a loss and the like."""
+"""Size of a scalar, such as a loss."""
 
 _Times = Callable[[int], int]
 
 
 def batched(trace: Trace, factor: Fraction | float) -> Trace:
-    """The step with ``factor`` times the samples in its batch: bytes, work and shapes.
+    """Return the step with ``factor`` times the samples: bytes, work and shapes.
 
-    It has the same operations; a framework may need others for one sample than for several. Raises
-    :class:`~sw_driver.workload.trace.TraceError` for a factor that leaves parts of a sample, and
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for one that is no number above 0.
+    The operations stay the same; a framework may need others for one sample than for several.
+    Raises :class:`~sw_driver.workload.trace.TraceError` for a factor that splits a sample, and
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for a factor that is not above 0.
     """
     check_number("factor", factor, LEAST)
     ratio = Fraction(factor)
@@ -43,8 +44,8 @@ def batched(trace: Trace, factor: Fraction | float) -> Trace:
     def times(number: int) -> int:
         if (scaled := number * ratio).denominator != 1:
             raise TraceError(
-                f"factor is {ratio}: expected one that leaves whole samples of {trace.name}, where "
-                f"something that grows with the batch is {number}"
+                f"factor is {ratio}: expected one that keeps samples of {trace.name} whole; a size "
+                f"that grows with its batch is {number}"
             )
         return int(scaled)
 
@@ -53,8 +54,8 @@ def batched(trace: Trace, factor: Fraction | float) -> Trace:
     return replace(
         trace,
         tensors=tuple(
-            replace(each, nbytes=times(each.nbytes)) if scales[each.id] else each
-            for each in trace.tensors
+            replace(tensor, nbytes=times(tensor.nbytes)) if scales[tensor.id] else tensor
+            for tensor in trace.tensors
         ),
         ops=tuple(_scaled(op, trace, scales, times) for op in trace.ops),
         origin={**trace.origin, **batch},
@@ -63,15 +64,15 @@ def batched(trace: Trace, factor: Fraction | float) -> Trace:
 
 def _scaled(op: Op, trace: Trace, scales: Sequence[bool], times: _Times) -> Op:
     accessed, sizes = op.reads + op.writes, op.read_bytes + op.write_bytes
-    if not any(scales[each] for each in accessed):
+    if not any(scales[tensor] for tensor in accessed):
         return op
     moved = [
-        times(nbytes) if scales[each] else nbytes
-        for each, nbytes in zip(accessed, sizes, strict=True)
+        times(nbytes) if scales[tensor] else nbytes
+        for tensor, nbytes in zip(accessed, sizes, strict=True)
     ]
     read, written = moved[: len(op.reads)], moved[len(op.reads) :]
     if op.kind in GATHERS and not scales[op.reads[0]]:
-        rows = max(times(read[0]), sum(written))  # each once, if all of the table was read
+        rows = max(times(read[0]), sum(written))  # once each, if the whole table was read
         read[0] = min(rows, trace.tensors[op.reads[0]].nbytes)
     grows = op.geometry is not None or scales[max(zip(sizes, accessed, strict=True))[1]]
     return replace(
@@ -84,65 +85,69 @@ def _scaled(op: Op, trace: Trace, scales: Sequence[bool], times: _Times) -> Op:
 
 
 def _scaling(trace: Trace) -> list[bool]:
-    """By tensor, whether it depends on the batch."""
+    """Return, by tensor, whether it depends on the batch."""
     tensors = trace.tensors
-    sums = {each.id for each in tensors if each.kind == "gradient"}
+    sums = {tensor.id for tensor in tensors if tensor.kind == "gradient"}
     for op in reversed(trace.ops):
         if op.phase == "backward" and op.kind in _SAME and not sums.isdisjoint(op.writes):
             nbytes = tensors[op.writes[0]].nbytes
-            sums.update(each for each in op.reads if tensors[each].nbytes == nbytes)
-    found = dict.fromkeys(sums, False) | {
-        each.id: each.kind == "input" and not each.name for each in tensors if each.kind in LASTING
+            sums.update(tensor for tensor in op.reads if tensors[tensor].nbytes == nbytes)
+    depends = dict.fromkeys(sums, False) | {
+        tensor.id: tensor.kind == "input" and not tensor.name
+        for tensor in tensors
+        if tensor.kind in LASTING
     }
-    # Nothing is known of scalars, nor of what is made of them or of nothing until it meets more.
-    decided = {*found, *(each.id for each in tensors if each.nbytes <= _SCALAR_BYTES)}
+    # Scalars, and tensors made of scalars or of nothing, stay undecided until they meet others.
+    decided = {*depends, *(tensor.id for tensor in tensors if tensor.nbytes <= _SCALAR_BYTES)}
     for op in trace.ops:
-        known = [found[each] for each in op.reads if each in found]
+        known = [depends[tensor] for tensor in op.reads if tensor in depends]
         made = any(known) if known else None
         if op.geometry is not None:
-            made = _of_product(op, found)
+            made = _product_depends(op, depends)
         if made is None:
             continue
-        for each in op.reads:
-            if each not in found and each not in decided:
-                alike = made and tensors[each].nbytes >= max(op.write_bytes, default=0)
-                found[each] = op.geometry is not None or alike
-        for place, each in enumerate(n for n in op.writes if n not in decided):
+        for tensor in op.reads:
+            if tensor not in depends and tensor not in decided:
+                alike = made and tensors[tensor].nbytes >= max(op.write_bytes, default=0)
+                depends[tensor] = op.geometry is not None or alike
+        for place, tensor in enumerate(n for n in op.writes if n not in decided):
             statistic = place > 0 and "batch_norm" in op.kind
-            found[each] = not statistic and (made or found.get(each, False))
-    return [found.get(each.id, False) for each in tensors]
+            depends[tensor] = not statistic and (made or depends.get(tensor, False))
+    return [depends.get(tensor.id, False) for tensor in tensors]
 
 
-def _of_product(op: Op, found: Mapping[int, bool]) -> bool:
-    """Whether a product depends on the batch. A factor of which nothing is known does."""
+def _product_depends(op: Op, depends: Mapping[int, bool]) -> bool:
+    """Return whether a product depends on the batch; an undecided factor is taken to depend."""
     if op.kind not in _MATRICES:
         sums = op.kind in ("convolution_backward_filter", "convolution_backward_bias")
-        return not sums and any(found.get(each, True) for each in op.reads)
-    one, other = (found.get(each, True) for each in _factors(op))
+        return not sums and any(depends.get(tensor, True) for tensor in op.reads)
+    one, other = (depends.get(tensor, True) for tensor in _factors(op))
     return one != other or (one and op.kind in _MANY)
 
 
 def _factors(op: Op) -> tuple[int, int]:
-    """The two tensors that are multiplied, which may be one. What is added is before them."""
+    """Return the two factors of a product, which may be one tensor; an addend precedes them."""
     alike = op.geometry is not None and len(op.reads) < len(op.geometry.operands)
     one, other = (op.reads[-1:] * 2) if alike else op.reads[-2:]
     return one, other
 
 
 def _shapes(op: Op, shapes: Geometry, scales: Sequence[bool], times: _Times) -> Geometry:
-    """Shapes with the dimension of the samples scaled."""
+    """Return the shapes with the dimension of the samples scaled."""
     made = scales[op.writes[0]]
     every = [*shapes.operands, shapes.result]
     if op.kind in _MATRICES:  # g of m by k, times k by n
-        one, other = (scales[each] for each in _factors(op))
+        one, other = (scales[tensor] for tensor in _factors(op))
         dimension = ("g" if one and other else "n" if other else "m") if made else "k"
         added = ["gmn" if scales[op.reads[0]] else ""] * (len(every) - 3)
         names = [*added, "gmk", "gkn", "gmn"]
-        places = [each[-len(of) :].find(dimension) for each, of in zip(names, every, strict=True)]
-    else:  # the first
-        grows = [scales[each] for each in op.reads]
+        places = [
+            axes[-len(shape) :].find(dimension) for axes, shape in zip(names, every, strict=True)
+        ]
+    else:  # the samples are the first dimension
+        grows = [scales[tensor] for tensor in op.reads]
         grows += [any(grows)] * (len(shapes.operands) - len(grows))
-        places = [0 if each else -1 for each in (*grows, made)]
+        places = [0 if scaled else -1 for scaled in (*grows, made)]
     *operands, result = (
         shape if place < 0 else (*shape[:place], times(shape[place]), *shape[place + 1 :])
         for shape, place in zip(every, places, strict=True)

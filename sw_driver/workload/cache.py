@@ -1,4 +1,4 @@
-"""What of a step's bytes goes past a processor's last level of cache."""
+"""Traffic of a step behind a processor's last-level cache."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ __all__ = ["past_cache"]
 
 
 def past_cache(trace: Trace, cache_bytes: int, *, write_allocate: bool = True) -> Trace:
-    """The same step, in which accesses have only the bytes that go past a cache of that size.
+    """Return the same step with only the bytes that miss a cache of this size.
 
-    The cache is empty at first, fully associative, and evicts what was used least recently. What an
-    operation touches is the most recent then, all alike; for more than there is room, what was
-    touched last by the least recent operation goes, all of it. So a sweep over a bit more than the
-    cache finds nothing again, and of an operation that touches more than the cache nothing stays.
-    Of a tensor that is touched in parts, each part is its first bytes.
+    The cache starts empty, is fully associative, and evicts the least recently used tensors. All
+    tensors of an operation become the most recent together. When room is lacking, all tensors last
+    used by the least recent operation are evicted. So a sweep over slightly more than the cache
+    never hits, and nothing stays of an operation that touches more than the cache holds. An access
+    to a part of a tensor is taken to be to its first bytes.
 
-    A read moves what it does not find. A write is written back: it counts, at the operation that
-    wrote, when it leaves the cache or at the end, unless before that all of the tensor is written
-    again, or the tensor is freed, whose place allocators hand out again at once.
+    A read moves the bytes that miss. The cache is write-back: a write counts when it is evicted or
+    at the end, and is added to the operation that wrote. It does not count if the whole tensor is
+    written again before, or freed, since allocators reuse that memory at once.
 
-    A product of which neither an operand nor the result fits reads at least what one in square
-    blocks does: flops / sqrt(n) elements if the cache holds n, 2 M N K / sqrt(n) for matrices. A
-    convolution is taken as the product to which it unfolds.
+    A product with no operand or result that fits reads at least the traffic of one in square
+    blocks: flops / sqrt(n) elements for a cache of n elements, 2 M N K / sqrt(n) for matrices. A
+    convolution is taken as the product that it unfolds to.
 
-    It is no model of lines and sets, of prefetching, of levels above the last, or of cores that
-    evict what others need. What a step finds of the one before, a trace of several shows
+    Cache lines and sets, prefetching, higher cache levels, and cores that evict each other's data
+    are not modelled. For hits on tensors of the step before, pass a trace of several steps
     (:meth:`~sw_driver.workload.trace.Trace.unrolled`).
 
-    Raises :class:`~sw_driver.workload.trace.TraceError` for a size that is none.
+    Raises :class:`~sw_driver.workload.trace.TraceError` for an invalid size.
 
     Parameters
     ----------
-    cache_bytes: 0 for a processor without a cache: the trace as it is.
-    write_allocate: whether a write fetches first what is not in the cache, as an ordinary store of
-        a CPU does; that counts as written, too. GPUs write without.
+    cache_bytes: 0 for a processor without a cache; the trace is returned as it is.
+    write_allocate: whether a write first fetches the bytes that miss, as an ordinary store of a CPU
+        does. The fetch counts as written, too. GPUs write without it.
     """
     if not check_integer("cache_bytes", cache_bytes, 0, error=TraceError):
         return trace
@@ -54,11 +54,13 @@ def past_cache(trace: Trace, cache_bytes: int, *, write_allocate: bool = True) -
         cache.drop(freed.get(op.id, ()))
         share = _blocked(op, cache_bytes)
         read = [
-            max(nbytes - cache.found(tensor), ceil(share * nbytes))
+            max(nbytes - cache.held_bytes(tensor), ceil(share * nbytes))
             for tensor, nbytes in zip(op.reads, op.read_bytes, strict=True)
         ]
         written = [
-            max(nbytes - cache.found(tensor), 0) if write_allocate and tensor not in op.reads else 0
+            max(nbytes - cache.held_bytes(tensor), 0)
+            if write_allocate and tensor not in op.reads
+            else 0
             for tensor, nbytes in zip(op.writes, op.write_bytes, strict=True)
         ]
         moved.append((read, written))
@@ -78,19 +80,19 @@ class _Cache:
     def __init__(self, nbytes: int) -> None:
         self._room = nbytes
         self._held: OrderedDict[int, tuple[int, int]] = OrderedDict()
-        """For each tensor, the least recent first, its bytes and the operation that used it."""
+        """Bytes of each cached tensor and the operation that last used it, least recent first."""
         self.dirty: dict[int, tuple[int, list[int], int]] = {}
-        """For each tensor that is to be written back the bytes, and where they count."""
+        """Bytes of each tensor to be written back, and the list and index where they count."""
 
-    def found(self, tensor: int) -> int:
-        """The bytes of a tensor that are there."""
+    def held_bytes(self, tensor: int) -> int:
+        """Return the cached bytes of a tensor."""
         return self._held[tensor][0] if tensor in self._held else 0
 
     def touch(self, op: Op, written: list[int], trace: Trace) -> None:
-        """Makes tensors the most recent; ``written`` counts what is written back of its writes."""
+        """Make an operation's tensors the most recent; add its write-backs to ``written``."""
         touched = zip(op.reads + op.writes, op.read_bytes + op.write_bytes, strict=True)
         for tensor, nbytes in touched:
-            before = self.found(tensor)
+            before = self.held_bytes(tensor)
             self._room -= max(nbytes - before, 0)
             self._held[tensor] = max(nbytes, before), op.id
             self._held.move_to_end(tensor)
@@ -108,26 +110,27 @@ class _Cache:
             self.drop([tensor])
 
     def write_back(self, tensors: Iterable[int]) -> None:
+        """Count the write-back of those tensors that are dirty."""
         for tensor in tensors:
             if tensor in self.dirty:
                 nbytes, written, place = self.dirty.pop(tensor)
                 written[place] += nbytes
 
     def drop(self, tensors: Iterable[int]) -> None:
-        """Makes their room free; what was not written back is lost."""
+        """Free the tensors' room; bytes not yet written back are discarded."""
         for tensor in tensors:
             self.dirty.pop(tensor, None)
             self._room += self._held.pop(tensor, (0, 0))[0]
 
 
 def _blocked(op: Op, cache_bytes: int) -> float:
-    """How often a product reads at least what it is given."""
+    """Return the least reads of a blocked product, as a multiple of its operands' bytes."""
     if op.geometry is None or not op.flops:
         return 0
     element_bytes = op.write_bytes[0] / prod(op.geometry.result)
-    shapes = [each for each in op.geometry.operands if len(each) > 1] + [op.geometry.result]
+    shapes = [shape for shape in op.geometry.operands if len(shape) > 1] + [op.geometry.result]
     if op.kind.endswith("bmm"):  # one after the other
-        shapes = [each[-2:] for each in shapes]
+        shapes = [shape[-2:] for shape in shapes]
     if min(map(prod, shapes)) * element_bytes <= cache_bytes:
         return 0
     least = op.flops * element_bytes / sqrt(cache_bytes / element_bytes)

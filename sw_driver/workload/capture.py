@@ -1,8 +1,8 @@
-"""Captures training steps of PyTorch models as traces, without their memory and without a GPU.
+"""Capture of PyTorch training steps as traces, without a GPU or memory for the tensors.
 
 The model runs on PyTorch's fake tensors, which have shapes but no contents. Operations are those
-that PyTorch's dispatcher gets, below autograd, in its order.
-``python -m sw_driver.workload.capture NAME`` makes a shipped trace again.
+that reach PyTorch's dispatcher, below autograd, in their order.
+``python -m sw_driver.workload.capture NAME`` captures a shipped trace again.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ _MOVES = frozenset(
      "index", "gather", "take", "zeros", "ones", "full", "arange", "zeros_like", "ones_like",
      "full_like", "fill_", "zero_")
 )  # fmt: skip
-"""Operations that compute nothing."""
+"""Operations that move or set values without computing."""
 _ALLOCATIONS = ("empty", "new_empty", "lift_fresh")
-"""Beginnings of the names of operations that give memory and write nothing to it."""
+"""Prefixes of operations that allocate memory and write nothing to it."""
 _OVERWRITES = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"))
-"""Operations that do not read what they change."""
+"""Operations that overwrite a tensor without reading it."""
 
 
 def capture(
@@ -77,41 +77,41 @@ def capture(
     rule: str = PAPER_RULES[0],
     origin: Mapping[str, Any] | None = None,
 ) -> Trace:
-    """A training step: forward pass, loss, backward pass and update of all parameters.
+    """Return the trace of a training step: forward pass, loss, backward pass and update.
 
-    A piece of storage is a tensor, from when PyTorch allocates it to when it is freed; views of it
-    are the same. A layer is the innermost module that runs, and an operation of the backward pass
-    has the layer of the one that it differentiates, and the other
-    :class:`~sw_driver.workload.trace.Stage` of its. What is left in cycles of Python's objects is
-    held to the end of the step.
-    Products have the operations of :mod:`~sw_driver.workload.products`, or of a formula that
-    PyTorch's flop counter has; others one for each element. What runs in a call of ``backward`` or
-    ``autograd.grad`` is of the backward pass. The update is an operation for each parameter that
-    has a gradient, after all others, in the order of ``model.parameters()``; its reads and writes
-    are in the rule's order.
+    A tensor is a piece of storage, from its allocation by PyTorch to its release; views are the
+    same tensor. A layer is the innermost running module. An operation of the backward pass has the
+    layer of the operation it differentiates, and the other
+    :class:`~sw_driver.workload.trace.Stage` of that layer. Tensors left in cycles of Python objects
+    live until the end of the step.
+    The work of a product is counted by :mod:`~sw_driver.workload.products`, or by a formula of
+    PyTorch's flop counter; other operations do one operation per element. All that runs in a call
+    of ``backward`` or ``autograd.grad`` belongs to the backward pass. The update is one operation
+    for each parameter with a gradient, after all others, in the order of ``model.parameters()``.
+    Its reads and writes are in the rule's order.
 
     Parameters
     ----------
     build
-        Makes the model and a batch, on the CPU and dense; nothing of it is captured.
+        Makes the model and a batch, on the CPU and dense; it is not captured.
     step
-        Takes the model and the batch, and returns the loss; or None if it has called ``backward``
+        Takes the model and the batch, and returns the loss, or None if it has called ``backward``
         itself.
     name, origin
-        Name and origin of the trace; the origin gets rule and versions.
+        Name and origin of the trace; rule and versions are added to the origin.
     rule
-        Name of a rule of :mod:`hw.rules` with tensors ``p`` and ``g``; what else it reads is
-        optimizer state.
+        Name of a rule of :mod:`hw.rules` with tensors ``p`` and ``g``. Other tensors that it reads
+        are optimizer state.
 
     Raises
     ------
     ValueError
-        For a rule that is none or updates no parameter; for a step that runs an optimizer, which
-        the rule stands for, makes a parameter, or leaves no gradient; for tensors that are not
-        dense; and for operations of unknown work:
-        ``torch.utils.flop_counter.register_flop_formula`` makes theirs known.
+        For an unknown rule or one that updates no parameter; for a step that runs an optimizer (the
+        rule takes its place), makes a parameter, or leaves no gradient; for tensors that are not
+        dense; and for operations of unknown work, which
+        ``torch.utils.flop_counter.register_flop_formula`` can define.
     RuntimeError
-        Raised by PyTorch for a loss without a gradient, and for what depends on the contents of
+        Raised by PyTorch for a loss without a gradient, and for a dependence on the contents of
         tensors.
     """
     with FakeTensorMode():
@@ -127,7 +127,7 @@ def capture(
 
 
 def capture_shipped(name: str) -> Trace:
-    """The trace that comes with the package as ``name``, made again; KeyError for others."""
+    """Capture the shipped trace ``name`` again; raise KeyError for another name."""
     config = NETWORKS[name]
     model, build, step = MODELS[type(config)]
     return capture(
@@ -141,16 +141,18 @@ def capture_shipped(name: str) -> Trace:
 
 @contextmanager
 def recording(model: nn.Module, batch: Iterable[Any], rule: str) -> Iterator[Recorder]:
-    """Records what runs within it, and then the update; raises as :func:`capture` does, and
-    ``ValueError`` within another."""
+    """Record all that runs within the context, and add the update at its end.
+
+    Raises as :func:`capture` does, and ``ValueError`` inside another recording.
+    """
     updating = rule_called(rule)
     if not {"p", "g"} <= set(updating.inputs) or "p" not in updating.outputs:
         raise ValueError(
             f"rule {rule!r} updates no parameter: choose one that reads p, g, writes p"
         )
     if Recorder.latest:
-        raise ValueError("a step is being captured already: end that first, or begin none in it")
-    # PyTorch does it in the first step otherwise, and holds that step's tensors for it.
+        raise ValueError("a step is being captured already: end that capture first")
+    # Otherwise PyTorch imports it in the first step, and keeps that step's tensors alive.
     import_module("torch._dynamo")
     with without_mkldnn(), _without_garbage():
         recorder = Recorder.latest = Recorder(model, batch)
@@ -163,16 +165,18 @@ def recording(model: nn.Module, batch: Iterable[Any], rule: str) -> Iterator[Rec
 
 
 def add_layer() -> None:
-    """Ends a layer here, in the model or the step. Then these are the layers of a step that is
-    captured, and none is found from modules; what runs after the last is of that one. It does
-    nothing after a capture, so that a model may train on with it.
+    """End a layer here, in the model or the step.
+
+    All layers of a captured step are then those ended by hand, and modules begin none. Operations
+    after the last end belong to the last layer. After a capture the call does nothing, so a model
+    may train on with it.
 
     Raises ``ValueError`` before the first capture.
     """
     if Recorder.latest is None:
         raise ValueError(
-            "add_layer() is called in no profile: call start_profile() before the step, or give "
-            "the step to nearmem as FILE.py:FUNCTION"
+            "add_layer() is called outside a profile: call start_profile() before the step, or "
+            "give the step to nearmem as FILE.py:FUNCTION"
         )
     if Recorder.latest:
         Recorder.latest.end_layer()
@@ -180,9 +184,9 @@ def add_layer() -> None:
 
 @contextmanager
 def without_mkldnn() -> Iterator[None]:
-    """Keeps MKL-DNN off: it makes one operation of a recurrent layer, unknown to flop counters."""
-    # Not by the attribute, which PyTorch's test suite freezes, nor by the context manager, which
-    # sets flags for GPUs, too.
+    """Disable MKL-DNN, which makes a recurrent layer one operation, unknown to flop counters."""
+    # Neither by the attribute, which PyTorch's test suite freezes, nor by the context manager,
+    # which sets flags for GPUs, too.
     before, *_ = torch.backends.mkldnn.set_flags(False)
     try:
         yield
@@ -192,7 +196,7 @@ def without_mkldnn() -> Iterator[None]:
 
 @contextmanager
 def _without_garbage() -> Iterator[None]:
-    """Keeps Python from collecting cycles, which would free tensors when it likes to."""
+    """Stop Python from collecting cycles, which would free tensors at arbitrary times."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -204,8 +208,11 @@ def _without_garbage() -> Iterator[None]:
 
 @contextmanager
 def _casts_and_copies() -> Iterator[None]:
-    """Lets modules be cast and copied: PyTorch swaps their fake tensors, which it refuses for some,
-    and copies the mode of each with it, which then does not mix with the others'."""
+    """Allow modules to be cast and copied.
+
+    PyTorch swaps their fake tensors, which it refuses for some. It copies the mode of each tensor,
+    too, and tensors of different modes do not mix.
+    """
 
     def assign(one: torch.Tensor, other: torch.Tensor) -> None:
         one.data = other.data
@@ -235,7 +242,7 @@ def _without_optimizers(rule: str) -> Iterator[None]:
 
 
 class _Phases(TorchFunctionMode):
-    """Tells the recorder when a backward pass runs, whoever calls it."""
+    """Marks in the recorder when a backward pass runs, whatever calls it."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -252,10 +259,10 @@ class _Phases(TorchFunctionMode):
 
 
 class Recorder(TorchDispatchMode):
-    """Makes a trace of what PyTorch does."""
+    """A trace recorder of PyTorch's operations."""
 
     latest: ClassVar[Recorder | Literal[False] | None] = None
-    """Who records; False if none does any more, and None before the first."""
+    """Active recorder; False after the last recording, None before the first."""
 
     def __init__(self, model: nn.Module, batch: Iterable[Any]) -> None:
         super().__init__()
@@ -267,18 +274,18 @@ class Recorder(TorchDispatchMode):
         self._sources: list[int | None] = []
         self._layers: dict[str, int] = {}
         self._layering = Layering()
-        self._running: list[tuple[str, int]] = []  # modules, and the operation each began with
+        self._running: list[tuple[str, int]] = []  # modules, with the operation each began with
         self._of_node: dict[int, tuple[str, int]] = {}
         self._latest = OUTSIDE, 0
-        for name, each in model.named_parameters():
-            self._layering.parameter(self._number(each, "parameter", name))
-        for name, each in [*model.named_buffers(), *(("", each) for each in _tensors_in(batch))]:
-            self._number(each, "input", name)
+        for name, parameter in model.named_parameters():
+            self._layering.parameter(self._number(parameter, "parameter", name))
+        inputs = (("", tensor) for tensor in _tensors_in(batch))
+        for name, tensor in [*model.named_buffers(), *inputs]:
+            self._number(tensor, "input", name)
 
     @contextmanager
     def layers_of(self, model: nn.Module) -> Iterator[None]:
-        """Keeps count of which modules of the model are running, and notes on an error in which it
-        was."""
+        """Track the running modules of the model; add the module's name to an error."""
         names = {module: name or OUTSIDE for name, module in model.named_modules()}
 
         def enter(module: nn.Module, _: Any) -> None:
@@ -296,9 +303,9 @@ class Recorder(TorchDispatchMode):
             _, *frames = walk_tb(error.__traceback__)
             running = [frame.f_locals.get("self") for frame, _ in frames]
             modules = [
-                names[each] for each in running if isinstance(each, nn.Module) and each in names
+                names[owner] for owner in running if isinstance(owner, nn.Module) and owner in names
             ]
-            modules += [self._latest[0]] * any(each is self for each in running)
+            modules += [self._latest[0]] * any(owner is self for owner in running)
             for module in modules[-1:]:
                 error.add_note(f"in module {module!r}")
             raise
@@ -309,7 +316,7 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.is_inference_mode_enabled() and func.namespace != "prim":
-            # Without autograd nothing has taken it apart.
+            # Without autograd the operation has not been decomposed.
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
@@ -318,14 +325,14 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **kwargs)
         kind = func.overloadpacket.__name__
         if func.namespace == "prim" or kind.startswith(_ALLOCATIONS):
-            self._bytes_of([each for each in _tensors_in(result) if each.nbytes], "temporary")
+            self._bytes_of([made for made in _tensors_in(result) if made.nbytes], "temporary")
             return result
         schema = func._schema.arguments
-        arguments = {each.name: value for each, value in zip(schema, args, strict=False)} | kwargs
+        arguments = {named.name: value for named, value in zip(schema, args, strict=False)} | kwargs
         if kind == "convolution_backward":
             for (part, names), made in zip(GRADIENTS.items(), result, strict=True):
                 if made is not None:
-                    given = [arguments[each] for each in names]
+                    given = [arguments[name] for name in names]
                     flops = product_flops(part, arguments, made) or 0
                     shapes = geometry_of(part, given, made, arguments)
                     read, written = self._bytes_of(given), self._bytes_of(made, "temporary")
@@ -334,10 +341,10 @@ class Recorder(TorchDispatchMode):
         changed = {name for _, name in written_arguments(func, arguments)}
         unread = changed if kind in _OVERWRITES or "out" in changed else set()
         if kind.endswith("_like") or kind.startswith("new_"):
-            unread = set(arguments)  # they look at shapes only
-        given = [each for name, each in arguments.items() if name not in unread]
+            unread = set(arguments)  # only their shapes are read
+        given = [value for name, value in arguments.items() if name not in unread]
         read = self._bytes_of(given)
-        parts = [(self._number(each), int(each.storage_offset())) for each in _tensors_in(given)]
+        parts = [(self._number(read), int(read.storage_offset())) for read in _tensors_in(given)]
         factors = parts if has_products(kind) else []
         if kind in GATHERS:
             factors = [parts[0]]
@@ -347,27 +354,27 @@ class Recorder(TorchDispatchMode):
                 gathered = arguments["indices"].numel() * args[0][:1].nbytes
             read[first] = min(read[first], gathered)
         known = set(self._bytes_of([*arguments.values()]))
-        written = self._bytes_of([each for name, each in arguments.items() if name in changed])
+        written = self._bytes_of([value for name, value in arguments.items() if name in changed])
         made = self._bytes_of(result, "temporary").items()
         written |= {number: nbytes for number, nbytes in made if number not in known}
-        if written:  # or it is a view
+        if written:  # else the result is a view
             flops = self._flops(func, args, kwargs, result, arguments, layer)
             if self.phase == "forward":
                 module = self._running[-1] if self._running else (OUTSIDE, 0)
                 self._layering.run(len(self._ops), module, factors, parts, written)
-            operands, results = ([*_tensors_in(each)] for each in ([*arguments.values()], result))
+            operands, results = ([*_tensors_in(side)] for side in ([*arguments.values()], result))
             shapes = geometry_of(kind, operands, results[0], arguments) if results else None
             self._add(kind, layer, source, read, written, flops, shapes)
         return result
 
     def end_layer(self) -> None:
-        """Ends a layer by hand."""
+        """End a layer of the forward pass by hand."""
         if self.phase == "forward":
             self._layering.end(len(self._ops))
 
     def update(self, model: nn.Module, rule: UpdateRule) -> None:
-        """Appends the operations that update parameters."""
-        if all(each.grad is None for each in model.parameters()):
+        """Append the operations that update the parameters."""
+        if all(parameter.grad is None for parameter in model.parameters()):
             raise ValueError("the step leaves no gradient: return the loss, or call its backward")
         operators = len(rule.flow().placed)
         self.phase = "update"
@@ -384,18 +391,18 @@ class Recorder(TorchDispatchMode):
             tensors = {"p": number, "g": gradient}
             moved = self._bytes_of([parameter, parameter.grad])
             size = moved[number]
-            for each in rule.tensors:
-                if each not in tensors:
-                    tensors[each] = self._new(size, "optimizer_state", name, parameter=number)
+            for tensor in rule.tensors:
+                if tensor not in tensors:
+                    tensors[tensor] = self._new(size, "optimizer_state", name, parameter=number)
             read, written = (
-                {tensors[each]: moved.get(tensors[each], size) for each in names}
+                {tensors[tensor]: moved.get(tensors[tensor], size) for tensor in names}
                 for names in (rule.inputs, rule.outputs)
             )
             layer = name.rpartition(".")[0] or OUTSIDE
             self._add(rule.name, layer, None, read, written, operators * parameter.numel())
 
     def trace(self, name: str, origin: Mapping[str, Any]) -> Trace:
-        """The trace of all that was captured. What has memory still has it to the end."""
+        """Return the trace of everything captured. Memory in use now stays allocated to its end."""
         draft = Trace(
             name=name,
             tensors=tuple(self._tensors),
@@ -406,21 +413,21 @@ class Recorder(TorchDispatchMode):
         )
         end = len(self._ops)
         tensors = tuple(
-            each
-            if each.kind in LASTING
-            else replace(each, kind=_use(draft, each), freed=self._freed.get(each.id, end))
-            for each in draft.tensors
+            tensor
+            if tensor.kind in LASTING
+            else replace(tensor, kind=_use(draft, tensor), freed=self._freed.get(tensor.id, end))
+            for tensor in draft.tensors
         )
         stages = self._layering.stage_of(draft, self._sources)
         ops = (replace(op, stage=stage) for op, stage in zip(draft.ops, stages, strict=True))
         return replace(draft, tensors=tensors, ops=tuple(ops))
 
     def _layer(self) -> tuple[str, int | None]:
-        """The layer of the operation that begins, and the one that it differentiates; in the
-        forward pass itself, and None for one that is recomputed.
+        """Return the layer of the operation that begins, and the operation it differentiates.
 
-        A node of autograd's graph is made just before the operation that it will differentiate,
-        and numbered; in the backward pass, too, if that has a gradient.
+        In the forward pass the latter is the operation itself, and None for a recomputed one.
+        Autograd makes and numbers the node just before the operation that it will differentiate. It
+        does so in the backward pass, too, if that has a gradient.
         """
         node = torch._C._current_autograd_node()
         number, backward = len(self._ops), self.phase == "backward"
@@ -437,7 +444,7 @@ class Recorder(TorchDispatchMode):
         if tensor.layout != torch.strided or tensor.is_nested:
             raise ValueError(
                 f"a tensor of shape {tuple(tensor.shape)} is {tensor.layout} or nested, and "
-                f"capture takes dense ones: give embeddings sparse=False, and pad what is nested"
+                f"capture takes dense ones: give embeddings sparse=False, and pad nested tensors"
             )
         storage = tensor.untyped_storage()
         reference = weakref.ref(storage, self._free)
@@ -458,14 +465,16 @@ class Recorder(TorchDispatchMode):
         return number
 
     def _bytes_of(self, values: Any, kind: str = "input") -> dict[int, int]:
-        """Bytes that ``values`` show of each tensor in them, by the tensor's number. ``kind`` is of
-        those that were not seen before."""
+        """Return the bytes that ``values`` cover of each tensor, by the tensor's id.
+
+        Tensors not seen before are of ``kind``.
+        """
         shown: dict[int, dict[Any, int]] = {}
-        for each in _tensors_in(values):
-            sizes = [size for size, step in zip(each.shape, each.stride(), strict=True) if step]
-            nbytes = prod(sizes) * each.element_size() if each.numel() else 0
-            view = (each.storage_offset(), each.shape, each.stride())
-            shown.setdefault(self._number(each, kind), {})[view] = nbytes
+        for tensor in _tensors_in(values):
+            sizes = [size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step]
+            nbytes = prod(sizes) * tensor.element_size() if tensor.numel() else 0
+            view = (tensor.storage_offset(), tensor.shape, tensor.stride())
+            shown.setdefault(self._number(tensor, kind), {})[view] = nbytes
         return {
             number: min(sum(views.values()), self._tensors[number].nbytes)
             for number, views in shown.items()
@@ -483,14 +492,14 @@ class Recorder(TorchDispatchMode):
             return int(count(*args, **kwargs, out_val=result))
         if not known or has_products(kind):
             raise ValueError(
-                f"operation {func.name()} of layer {layer!r} has work that is not known here: give "
-                f"its count with torch.utils.flop_counter.register_flop_formula"
+                f"operation {func.name()} of layer {layer!r} has an unknown amount of work: "
+                f"register it with torch.utils.flop_counter.register_flop_formula"
             )
         if kind in _MOVES:
             return 0
         if kind.startswith("_foreach"):
-            return sum(each.numel() for each in _tensors_in(args[0]))
-        return max(each.numel() for each in _tensors_in((args, kwargs, result)))
+            return sum(tensor.numel() for tensor in _tensors_in(args[0]))
+        return max(tensor.numel() for tensor in _tensors_in((args, kwargs, result)))
 
     def _add(
         self,
@@ -521,18 +530,18 @@ class Recorder(TorchDispatchMode):
 
 
 def _use(trace: Trace, tensor: Tensor) -> str:
-    """The kind of a tensor that is gone after the step."""
-    phases = [trace.ops[each].phase for each in trace.accesses[tensor.id]]
+    """Return the kind of a tensor that does not outlive the step."""
+    phases = [trace.ops[op].phase for op in trace.accesses[tensor.id]]
     both = phases and phases[0] == "forward" and phases[-1] == "backward"
     return "activation" if both and tensor.kind == "temporary" else tensor.kind
 
 
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:
-    return (each for each in tree_leaves(values) if isinstance(each, torch.Tensor))
+    return (leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m sw_driver.workload.capture", description="Captures shipped traces again."
     )

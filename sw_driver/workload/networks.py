@@ -1,4 +1,4 @@
-"""The networks whose training steps are shipped as traces."""
+"""Networks with shipped traces of their training steps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Transformer:
     context: int
     vocabulary: int
     dropout: float = 0.1
-    """Share that is dropped of embeddings, attention and a layer's two sums: Megatron's default."""
+    """Dropout rate of embeddings, attention and a layer's two sums: Megatron's default."""
     rule: str = "adam"
 
     def __post_init__(self) -> None:
@@ -37,13 +37,13 @@ class _Transformer:
 
 @dataclass(frozen=True, kw_only=True)
 class GptConfig(_Transformer):
-    """A GPT as Megatron has it, in FP32, and the batch that it is trained with.
+    """Megatron's GPT in FP32, and its training batch.
 
-    The embedding is the output's weight, too; positions are learned, and as many as ``context``.
+    Embedding and output share their weight. There are ``context`` positions, which are learned.
     """
 
     vocabulary: int = 50304
-    """GPT-2's 50257 byte pairs, padded to a multiple of 128."""
+    """Size of GPT-2's 50257 byte pairs, padded to a multiple of 128."""
 
 
 GPTS = {
@@ -54,7 +54,7 @@ GPTS = {
     "gpt3-13b": GptConfig(n_layers=40, d_model=5120, n_heads=40, batch=1, context=512),
     "gpt-tiny": GptConfig(n_layers=2, d_model=32, n_heads=2, batch=2, context=16, vocabulary=128),
 }
-"""The GPTs of Table 4 of Kim et al., and a tiny one for tests."""
+"""GPTs of Table 4 of Kim et al., and a tiny one for tests."""
 
 
 VISION = {
@@ -63,21 +63,21 @@ VISION = {
     "resnet-32": (32, 10),
     **dict.fromkeys(("resnet-v2-152", "mobilenet"), (224, 10)),
 }
-"""The classifiers: height and width of their images, and how many classes they tell.
+"""Image classifiers: height and width of the images, and number of classes.
 
-Those of 10 classes are for CIFAR-10, whose images of 32 x 32 are enlarged for two of them, as
-TensorFlow's Slim does by default: these networks end at a 32nd of their images.
+Those with 10 classes are for CIFAR-10. Two of them reduce images to a 32nd of their size, so its
+32 x 32 images are enlarged, as TensorFlow's Slim does by default.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisionConfig:
-    """A classifier, and the batch that it is trained with."""
+    """An image classifier and its training batch."""
 
     network: str
-    """One of :data:`VISION`."""
+    """Name of the network, one of :data:`VISION`."""
     batch: int = 64
-    """Images of a device's batch, if eight devices share one of 512."""
+    """Images in a device's batch, if eight devices share a batch of 512."""
     rule: str = "sgd"
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class VisionConfig:
 
 
 CELLS = {"vanilla": 1, "lstm": 4, "gru": 3}
-"""Kinds of recurrent layers, and how many gates each has: the products' width in states."""
+"""Kinds of recurrent layers, and the number of gates in each: width of its products in states."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +105,18 @@ class RecurrentConfig:
 
 
 BENCHMARKS = {
-    **{each: VisionConfig(network=each) for each in ("alexnet", "googlenet", "vgg-e", "resnet-34")},
+    **{name: VisionConfig(network=name) for name in ("alexnet", "googlenet", "vgg-e", "resnet-34")},
     "rnn-gemv": RecurrentConfig(cell="vanilla", hidden=2560, steps=50),
     "rnn-lstm-1": RecurrentConfig(cell="lstm", hidden=1024, steps=25),
     "rnn-lstm-2": RecurrentConfig(cell="lstm", hidden=2048, steps=25),
     "rnn-gru": RecurrentConfig(cell="gru", hidden=2816, steps=187),
 }
-"""Table III of Kwon and Rhu. It has time steps but no widths: these are of DeepBench's training set
-(baidu-research/DeepBench, code/kernels/rnn_problems.h), in which 2560, 1024 and 2816 are those that
-its README shows for these kinds; of its LSTMs with 25 steps 2048 is the next."""
+"""Networks of Table III of Kwon and Rhu.
+
+The table has time steps but no widths. Widths are those of DeepBench's training set
+(baidu-research/DeepBench, code/kernels/rnn_problems.h). Its README shows 2560, 1024 and 2816 for
+these kinds; 2048 is the next width among its LSTMs with 25 steps.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,27 +129,27 @@ class _Fixed:
 
 
 class LstmConfig(_Fixed):
-    """The large language model of Zaremba et al. for the Penn Treebank, of 35 time steps."""
+    """Large language model of Zaremba et al. for the Penn Treebank, with 35 time steps."""
 
 
 class Word2vecConfig(_Fixed):
-    """A skip-gram model of 50,000 words with noise-contrastive estimation."""
+    """Skip-gram model of 50,000 words with noise-contrastive estimation."""
 
 
 class GanConfig(_Fixed):
-    """DCGAN for MNIST, given the digits' classes."""
+    """DCGAN for MNIST, conditioned on the digits' classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(_Transformer):
-    """BERT in FP32, in pretraining; with one segment RoBERTa, which predicts no second one."""
+    """BERT in FP32, in pretraining; with one segment RoBERTa, without next-sentence prediction."""
 
     positions: int = 512
     segments: int = 2
 
 
 class TransformerXlConfig(_Transformer):
-    """A Transformer-XL in FP32, which attends to ``context`` tokens before the batch's, too."""
+    """Transformer-XL in FP32, which also attends to ``context`` tokens before the batch's."""
 
 
 SENTINEL = {
@@ -156,7 +159,7 @@ SENTINEL = {
     "dcgan": GanConfig(batch=64, rule="adam"),
     "mobilenet": VisionConfig(network="mobilenet", batch=64),
 }
-"""Table 3 of Sentinel (Ren et al.)."""
+"""Networks of Table 3 of Sentinel (Ren et al.)."""
 
 PIM = {
     "vgg-19": VisionConfig(network="vgg-e", batch=32, rule="adam"),
@@ -167,7 +170,7 @@ PIM = {
     "dcgan": SENTINEL["dcgan"],
     "lstm-ptb": SENTINEL["lstm-ptb"],
 }
-"""The networks of Liu et al., Section V-C; Adam is the one rule that they name."""
+"""Networks of Liu et al., Section V-C; Adam is the only rule that they name."""
 
 _BASE = BertConfig(n_layers=12, d_model=768, n_heads=12, batch=8, context=128, vocabulary=30522)
 _XL = {
@@ -181,7 +184,7 @@ _XL = {
     "4.3b": (17, 4096, 130528, 8),
     "6.7b": (28, 4096, 130528, 8),
 }
-"""Layers, width, vocabulary and batch."""
+"""Layers, width, vocabulary and batch of the Transformer-XLs."""
 
 MEMFERRY = {
     "bert-base": _BASE,
@@ -202,7 +205,7 @@ MEMFERRY = {
         for size, (n_layers, width, vocabulary, batch) in _XL.items()
     },
 }
-"""The networks of MemFerry (Yao et al.)."""
+"""Networks of MemFerry (Yao et al.)."""
 
 NETWORKS = {**GPTS, **BENCHMARKS, **SENTINEL, **PIM, **MEMFERRY}
-"""All networks of which traces are shipped, by name."""
+"""All networks with shipped traces, by name."""

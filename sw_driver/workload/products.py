@@ -1,7 +1,7 @@
-"""Operations of PyTorch by their names: which are products, and how much work these are by shapes.
+"""Operations of PyTorch by name: which are products, and the work of these from their shapes.
 
-A multiplication with its addition is two. What is added to a product, such as a bias, does not
-count; the zeros that a convolution pads with do.
+A multiplication with its addition counts as two. Terms added to a product, such as a bias, do not
+count; zeros that a convolution pads with do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FACTORS = {
     "dot": ("self", "tensor"),
     "vdot": ("self", "other"),
 }
-"""Products of two arguments, by their names: the last dimension of the first is summed over."""
+"""Products of two arguments, by name. The sum is over the last dimension of the first argument."""
 _CONVOLUTIONS = ("convolution", "_convolution", "convolution_overrideable")
 _DISTANCES = ("_cdist_forward", "_cdist_backward", "_euclidean_dist")
 _PRODUCTS = frozenset((*_FACTORS, *_CONVOLUTIONS, *_DISTANCES, "addr", "conv_tbc", "_trilinear"))
@@ -44,11 +44,11 @@ GRADIENTS = {
     "convolution_backward_filter": ("grad_output", "input"),
     "convolution_backward_bias": ("grad_output",),
 }
-"""The parts of a convolution's backward pass, and what they read."""
+"""Parts of a convolution's backward pass, and the tensors that each reads."""
 BAGS = ("_embedding_bag", "_embedding_bag_forward_only")
 """Kinds of operations that add up rows of a table."""
 GATHERS = ("embedding", "index_select", "gather", "index", "take", *BAGS)
-"""Kinds of operations that read as much of their first argument as they give, or add up."""
+"""Kinds of operations that read only as much of their first argument as they return or add up."""
 _OF_BAGS = "_embedding_bag_per_sample_weights_backward"
 
 _WORDS = frozenset(
@@ -60,7 +60,7 @@ _ELEMENTWISE = ("linalg_vector_norm", "linalg__powsum", "linalg_cross", "_linalg
 
 
 def has_products(kind: str) -> bool:
-    """Whether an operation's name says that it does more than something for each element."""
+    """Return whether an operation's name says that it does more than elementwise work."""
     kind = kind.removesuffix("_")
     return kind in _PRODUCTS or not (kind in _ELEMENTWISE or _WORDS.isdisjoint(kind.split("_")))
 
@@ -68,12 +68,12 @@ def has_products(kind: str) -> bool:
 def geometry_of(
     kind: str, operands: list[Any], result: Any, given: Mapping[str, Any]
 ) -> Geometry | None:
-    """Shapes of a product; None if an operation is none."""
+    """Return the shapes of a product, or None for another operation."""
     if not has_products(kind):
         return None
     steps = ("stride", "padding", "dilation") if "convolution" in kind else ()
     return Geometry(
-        operands=tuple(tuple(each.shape) for each in operands),
+        operands=tuple(tuple(tensor.shape) for tensor in operands),
         result=tuple(result.shape),
         **{name: tuple(given[name]) for name in steps},
         **({"groups": given["groups"], "transposed": given["transposed"]} if steps else {}),
@@ -81,9 +81,9 @@ def geometry_of(
 
 
 def product_flops(kind: str, given: Mapping[str, Any], result: Any) -> int | None:
-    """Additions and multiplications of an operation; None if its kind is not known here.
+    """Return the additions and multiplications of an operation; None for an unknown kind.
 
-    Arguments and result are tensors, or whatever else has their shapes; arguments by their names.
+    ``given`` has the arguments by name. Arguments and result are tensors or objects with shapes.
     """
     kind = kind.removesuffix("_")
     if kind in _FACTORS:
@@ -101,7 +101,7 @@ def product_flops(kind: str, given: Mapping[str, Any], result: Any) -> int | Non
         return 2 * prod(result.shape[:2]) * prod(given["weight"].shape)
     if kind == "_trilinear":
         return 2 * prod(map(max, *(_expanded(number, given) for number in "123")))
-    if kind in _DISTANCES:  # a difference, its power and their sum; or as one product
+    if kind in _DISTANCES:  # a difference, its power and their sum; or one product
         pairs = prod((given["grad"] if kind == "_cdist_backward" else result).shape)
         depth = given["x1"].shape[-1]
         return pairs * (2 * (depth + 2) if kind == "_euclidean_dist" else 3 * depth)
@@ -113,14 +113,17 @@ def product_flops(kind: str, given: Mapping[str, Any], result: Any) -> int | Non
 
 
 def _convolution_flops(given: Mapping[str, Any], output: Any) -> int:
-    """Each weight meets each place of the smaller side: the output's, or if transposed the
-    input's. Weights of groups are those of one group's inputs."""
+    """Return the operations of a convolution.
+
+    Each weight meets each place of the smaller side: the output, or the input if transposed.
+    A group's weights connect only that group's inputs.
+    """
     batch, _, *places = (given["input"] if given["transposed"] else output).shape
     return 2 * batch * prod(places) * prod(given["weight"].shape)
 
 
 def _expanded(number: str, given: Mapping[str, Any]) -> list[int]:
-    """The shape of a factor of three, with dimensions of 1 where it has none."""
+    """Return the shape of a factor of three, with dimensions of 1 where it is expanded."""
     shape = list(given[f"i{number}"].shape)
     for place in sorted(given[f"expand{number}"]):
         shape.insert(place, 1)

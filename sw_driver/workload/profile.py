@@ -1,4 +1,4 @@
-"""What operations take on devices: the times that a trace has not."""
+"""Times of operations on devices, which a trace does not contain."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["Profile"]
 class Profile:
     """Times by operation and device.
 
-    ``costs`` has for each device by name what gives the ns of an operation there, an integer. It
-    may depend on the operation's kind, phase, flops and nbytes, and is asked once for each of
-    these: the layers of a network are alike.
+    ``costs`` maps the name of a device to a function that returns an operation's time there, in ns,
+    as an integer. The time may depend on the operation's kind, phase, flops and nbytes only. The
+    function is called once for each combination of these, since layers of a network are alike.
     """
 
     def __init__(self, costs: Mapping[str, Callable[[Op], int]]) -> None:
@@ -27,10 +27,10 @@ class Profile:
         return tuple(self._costs)
 
     def ns(self, op: Op, device: str) -> int:
-        """Nanoseconds that ``op`` takes on ``device``.
+        """Return the time of ``op`` on ``device``, in ns.
 
-        Raises ``ValueError`` for a device that is none of :attr:`devices`, and for a cost that is
-        no time.
+        Raises ``ValueError`` for a device that is not in :attr:`devices`, and for a cost that is
+        not an integer of 0 or more.
         """
         key = (device, op.kind, op.phase, op.flops, op.nbytes)
         if key not in self._known:
@@ -43,6 +43,6 @@ class Profile:
         ns = self._costs[device](op)
         if type(ns) is not int or ns < 0:
             raise ValueError(
-                f"{op.kind} takes {ns!r} ns on {device!r}: a cost is an integer from 0 on"
+                f"{op.kind} takes {ns!r} ns on {device!r}: expected an integer of 0 or more"
             )
         return ns

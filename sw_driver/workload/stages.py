@@ -1,4 +1,4 @@
-"""Which layer each operation of a captured step belongs to."""
+"""Layers of a captured step, and the stage of each operation."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from .trace import Op, Stage, Trace
 __all__ = ["OUTSIDE", "Layering"]
 
 OUTSIDE = "(model)"
-"""The layer of what the model does in no module of it, and of the loss."""
+"""Layer of the loss and of everything that the model runs outside its modules."""
 
 
 _Part = tuple[int, int]
 
 
 class Layering:
-    """Notes where layers begin while a step runs; see :class:`~sw_driver.workload.trace.Stage`."""
+    """Beginnings of layers while a step runs; see :class:`~sw_driver.workload.trace.Stage`."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._names: list[str] = []
-        self._ends: list[int] = []  # by hand
+        self._ends: list[int] = []  # ends set by `end`
         self._used = frozenset[_Part]()
-        self._before: frozenset[_Part] | None = None  # used by the time step before, if it is one
+        # Weights used by the previous time step, if this layer repeats its module.
+        self._before: frozenset[_Part] | None = None
         self._parameters: set[int] = set()
         self._made_of: dict[int, frozenset[_Part]] = {}
 
     def parameter(self, tensor: int) -> None:
-        """Notes that a tensor is a parameter."""
+        """Record that a tensor is a parameter."""
         self._parameters.add(tensor)
 
     def run(
@@ -40,15 +41,18 @@ class Layering:
         reads: Iterable[_Part],
         writes: Iterable[int],
     ) -> None:
-        """Notes an operation of the forward pass, in a module that began with operation
-        ``module[1]``. ``factors`` are what a product reads, or the table that is looked up. What it
-        reads is a tensor and the element at which that begins in its memory: a parameter may have
-        the weights of several products."""
+        """Record an operation of the forward pass.
+
+        ``module`` is the name of the running module and the operation it began with. ``factors``
+        are the operands of a product, or the table of a look-up. A part is a tensor and the element
+        of its memory where the operand begins: one parameter may hold the weights of several
+        products.
+        """
         if self._ends:
             return
         none = frozenset[_Part]()
-        if not factors:  # what is made of parameters only, such as by a cast, stands for them
-            read = [self._weights(each) for each in reads]
+        if not factors:  # tensors made of parameters only, such as by a cast, stand for them
+            read = [self._weights(part) for part in reads]
             if read and all(read):
                 self._made_of.update(dict.fromkeys(writes, none.union(*read)))
             return
@@ -66,11 +70,11 @@ class Layering:
         self._used |= weights
 
     def end(self, op: int) -> None:
-        """Ends a layer by hand before that operation: then these are all layers."""
+        """End a layer before operation ``op``. From then on only such ends separate layers."""
         if op not in [0, *self._ends]:
             self._ends.append(op)
             self._starts = [0, *self._ends[:-1]]
-            self._names = [f"layer {each}" for each in range(len(self._starts))]
+            self._names = [f"layer {number}" for number in range(len(self._starts))]
 
     def _weights(self, part: _Part) -> frozenset[_Part]:
         tensor, _ = part
@@ -78,7 +82,7 @@ class Layering:
         return frozenset((part,)) if parameter else self._made_of.get(tensor, frozenset())
 
     def stages(self) -> tuple[Stage, ...]:
-        """Those of all layers; a network without any is one."""
+        """Return the stages of all layers; a network without layers counts as one."""
         names = self._names or [OUTSIDE]
         return (
             *(Stage(name=name, phase="forward") for name in names),
@@ -86,48 +90,54 @@ class Layering:
         )
 
     def stage_of(self, trace: Trace, sources: Sequence[int | None]) -> list[int]:
-        """The stage of each operation. ``sources`` are the operations that they differentiate,
-        in the forward pass themselves; None for one that runs again."""
+        """Return the stage of each operation.
+
+        ``sources`` has for each operation the one that it differentiates: in the forward pass
+        itself, and None for an operation that is recomputed.
+        """
         last = max(len(self._names), 1) - 1
-        found = _of_forward(trace, sources)
-        layers = [max(bisect_right(self._starts, each) - 1, 0) for each in found]
+        forward_ops = _forward_ops(trace, sources)
+        layers = [max(bisect_right(self._starts, op) - 1, 0) for op in forward_ops]
         return [
             layer if op.phase == "forward" else 2 * last + 1 - layer
             for op, layer in zip(trace.ops, layers, strict=True)
         ]
 
 
-def _of_forward(trace: Trace, sources: Sequence[int | None]) -> list[int]:
-    """For each operation one of the forward pass whose layer it has."""
-    found: list[int] = []
+def _forward_ops(trace: Trace, sources: Sequence[int | None]) -> list[int]:
+    """Return, for each operation, an operation of the forward pass in the same layer."""
+    matches: list[int] = []
     ran: dict[tuple[int, str], list[int]] = {}
-    reached = 0  # by the backward pass, from the end on
+    reached = 0  # earliest forward operation that the backward pass has reached
     for op, source in zip(trace.ops, sources, strict=True):
-        if op.id < len(found):
+        if op.id < len(matches):
             continue
         if op.phase == "forward":
             ran.setdefault((op.layer, op.kind), []).append(op.id)
             reached = op.id + 1
-            found.append(op.id)
+            matches.append(op.id)
         elif op.phase == "update":
-            parameter = next(each for each in op.reads if trace.tensors[each].kind == "parameter")
-            found.append(found[trace.accesses[parameter][0]])
+            parameter = next(n for n in op.reads if trace.tensors[n].kind == "parameter")
+            matches.append(matches[trace.accesses[parameter][0]])
         elif source is None:
             end = next(n for n in range(op.id, len(sources)) if sources[n] is not None)
-            found += _again(trace.ops[op.id : end], ran, reached)
+            matches += _again(trace.ops[op.id : end], ran, reached)
         else:
-            found.append(found[min(source, op.id - 1)] if found else 0)
-            reached = min(reached, found[-1])
-    return found
+            matches.append(matches[min(source, op.id - 1)] if matches else 0)
+            reached = min(reached, matches[-1])
+    return matches
 
 
 def _again(
     ops: Sequence[Op], ran: Mapping[tuple[int, str], Sequence[int]], reached: int
 ) -> list[int]:
-    """What operations repeat: from the last on the latest that are alike, in the same order."""
-    found = []
+    """Return the forward operations that recomputed ones repeat.
+
+    Match from the last to the first, each with the latest equal operation before ``reached``.
+    """
+    matches = []
     for op in reversed(ops):
         alike = ran.get((op.layer, op.kind), (reached,))
         reached = alike[bisect_left(alike, reached) - 1]  # if none is before, the last of all
-        found.append(reached)
-    return found[::-1]
+        matches.append(reached)
+    return matches[::-1]

@@ -1,4 +1,4 @@
-"""What is in a trace, as figures."""
+"""Figures that summarize a trace."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ __all__ = ["alive_bytes", "described", "parameters_of", "peak_bytes", "summary"]
 
 _LIMITS = (1, 4, 16, 64)
 _LIFETIMES = ("1", "2 to 4", "5 to 16", "17 to 64", "65 or more", "outlives the step")
-"""In stages, up to each of the limits, and beyond."""
+"""Classes of lifetimes, in stages: up to each of the limits, and beyond."""
 
 
 def alive_bytes(trace: Trace, *kinds: str) -> list[int]:
-    """Bytes of tensors of these kinds, of all if none is given, that have memory in each operation,
-    and, as the last, after them."""
+    """Return the bytes allocated during each operation, and, as the last, after all of them.
+
+    Only tensors of ``kinds`` count, or all tensors if none is given.
+    """
     changes = [0] * (len(trace.ops) + 1)
     for tensor in trace.tensors:
         if not kinds or tensor.kind in kinds:
@@ -29,20 +31,21 @@ def alive_bytes(trace: Trace, *kinds: str) -> list[int]:
 
 
 def peak_bytes(trace: Trace, *kinds: str) -> int:
-    """Most bytes of tensors of these kinds, of all if none is given, that have memory at the same
-    time."""
+    """Return the peak of allocated bytes of tensors of ``kinds``, or of all if none is given."""
     return max(alive_bytes(trace, *kinds))
 
 
 def parameters_of(trace: Trace) -> int:
-    """How many parameters a model has."""
+    """Return the number of a model's parameters."""
     return sum(
-        each.nbytes // each.element_bytes for each in trace.tensors if each.kind == "parameter"
+        tensor.nbytes // tensor.element_bytes
+        for tensor in trace.tensors
+        if tensor.kind == "parameter"
     )
 
 
 def described(trace: Trace) -> dict[str, Any]:
-    """Return what identifies a step, ready for JSON."""
+    """Return the facts that identify a step, ready for JSON."""
     return {
         "name": trace.name,
         "origin": dict(trace.origin),
@@ -54,10 +57,10 @@ def described(trace: Trace) -> dict[str, Any]:
 
 
 def summary(trace: Trace, cost_ns: Callable[[Op], int]) -> dict[str, Any]:
-    """Return the figures of a step. ``cost_ns`` says which operations are expensive.
+    """Return the figures of a step. ``cost_ns`` ranks operations as expensive.
 
-    A tensor lives in each stage that runs between its allocation and its end; one that runs again
-    counts again. Raises :class:`~sw_driver.workload.trace.TraceError` for a trace of nothing.
+    A tensor lives in each stage that runs between its allocation and its release; a stage that runs
+    again counts again. Raises :class:`~sw_driver.workload.trace.TraceError` for an empty trace.
     """
     if not trace.ops:
         raise TraceError(f"{trace.name} has no operation: capture it again")
@@ -69,13 +72,13 @@ def summary(trace: Trace, cost_ns: Callable[[Op], int]) -> dict[str, Any]:
     for op in trace.ops:
         of_stage[op.stage].append(op)
     begun = [*accumulate((a.stage != b.stage for a, b in pairwise(trace.ops)), initial=0)]
-    classes: dict[str, list[Tensor]] = {each: [] for each in _LIFETIMES}
-    for each in trace.tensors:
+    classes: dict[str, list[Tensor]] = {name: [] for name in _LIFETIMES}
+    for tensor in trace.tensors:
         name = _LIFETIMES[-1]
-        if each.freed is not None:
-            stages = begun[max(each.freed - 1, each.allocated)] - begun[each.allocated] + 1
+        if tensor.freed is not None:
+            stages = begun[max(tensor.freed - 1, tensor.allocated)] - begun[tensor.allocated] + 1
             name = _LIFETIMES[bisect_left(_LIMITS, stages)]
-        classes[name].append(each)
+        classes[name].append(tensor)
     return {
         "peak": {**_place(trace, peak), "nbytes": alive[peak.id]},
         "stages": [
@@ -89,7 +92,7 @@ def summary(trace: Trace, cost_ns: Callable[[Op], int]) -> dict[str, Any]:
         "kinds": [
             {
                 "kind": kind,
-                **_share(trace, [each for each in trace.tensors if each.kind == kind]),
+                **_share(trace, [tensor for tensor in trace.tensors if tensor.kind == kind]),
                 "most_nbytes": peak_bytes(trace, kind),
                 "peak_nbytes": alive_bytes(trace, kind)[peak.id],
             }
@@ -120,10 +123,10 @@ def _sums(ops: Iterable[Op]) -> dict[str, int]:
 
 
 def _share(trace: Trace, own: Iterable[Tensor]) -> dict[str, float]:
-    sizes = [each.nbytes for each in own]
+    sizes = [tensor.nbytes for tensor in own]
     return {
         "tensors": len(sizes),
         "share": len(sizes) / len(trace.tensors),
         "nbytes": sum(sizes),
-        "byte_share": sum(sizes) / sum(each.nbytes for each in trace.tensors),
+        "byte_share": sum(sizes) / sum(tensor.nbytes for tensor in trace.tensors),
     }

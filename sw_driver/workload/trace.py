@@ -1,4 +1,4 @@
-"""Training steps as data: tensors, operations in program order, and what these belong to."""
+"""Training steps as data: tensors, operations in program order, and their layers and stages."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ __all__ = [
 KINDS = ("parameter", "gradient", "optimizer_state", "activation", "temporary", "input")
 """Kinds of tensors.
 
-An activation is written in the forward pass and used in the backward pass. An input is what else is
-there before the step: the batch, and the model's buffers.
+An activation is written in the forward pass and used in the backward pass. Inputs are all other
+tensors that exist before the step: the batch, and the model's buffers.
 """
 
 LASTING = ("parameter", "optimizer_state", "input")
-"""Kinds of tensors that are there before a step and after it."""
+"""Kinds of tensors that exist before a step and after it."""
 
 PHASES = ("forward", "backward", "update")
-"""The parts of a training step, in their order."""
+"""Phases of a training step, in their order."""
 
 
 class TraceError(ValueError):
-    """A trace that is not one; the message says where."""
+    """Raised for an invalid trace; the message says where."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:
-    """A piece of memory: what views share counts once."""
+    """A piece of memory; all views of a storage are one tensor."""
 
     id: int
     """Index of the tensor in :attr:`Trace.tensors`."""
@@ -58,15 +58,15 @@ class Tensor:
     kind: str
     """Kind of the tensor, one of :data:`KINDS`."""
     name: str = ""
-    """Name of a parameter, and of what belongs to it, in the model."""
+    """Name in the model of a parameter, or of the parameter that the tensor belongs to."""
     parameter: int | None = None
-    """The id of the parameter that a gradient or optimizer state belongs to."""
+    """Id of the parameter that a gradient or optimizer state belongs to."""
     element_bytes: int = 4
-    """Of a parameter, for each of its elements."""
+    """Bytes of a parameter's element."""
     allocated: int = 0
-    """The operation before which it gets its memory."""
+    """Id of the operation before which the tensor is allocated."""
     freed: int | None = None
-    """The operation before which it gives it back; None if it is still there after the step."""
+    """Id of the operation before which the tensor is freed; None if it outlives the step."""
 
     def __post_init__(self) -> None:
         _check(self, "id", "nbytes", "allocated")
@@ -77,12 +77,12 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Geometry:
-    """Shapes of a product, and how a convolution goes over them."""
+    """Shapes of a product, and the steps of a convolution."""
 
     operands: tuple[tuple[int, ...], ...]
-    """Shapes of the tensors that it is given, in their order."""
+    """Shapes of the input tensors, in their order."""
     result: tuple[int, ...]
-    """Shape of what it makes."""
+    """Shape of the output."""
     stride: tuple[int, ...] = ()
     padding: tuple[int, ...] = ()
     dilation: tuple[int, ...] = ()
@@ -92,32 +92,32 @@ class Geometry:
     def __post_init__(self) -> None:
         check_fields(self, error=TraceError)
         shapes = [*self.operands, self.result, self.stride, self.padding, self.dilation]
-        if not all(type(each) is tuple and all(type(n) is int for n in each) for each in shapes):
-            raise TraceError(f"{self} has what is no shape: expected tuples of integers")
+        if not all(type(shape) is tuple and all(type(n) is int for n in shape) for shape in shapes):
+            raise TraceError(f"{self} has an invalid shape: expected tuples of integers")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """The operations of a layer in a pass.
+    """Operations of a layer in one pass.
 
-    A layer begins with a module whose weights are factors of a product, or whose table is looked
-    up, and has what runs until the next begins. A module that is used again is a further layer.
+    A layer begins with a module that has the weights of a product or a table for look-ups, and ends
+    where the next begins. A module that runs again is another layer.
     """
 
     name: str
-    """Name of the module that the layer begins with."""
+    """Name of the module at the layer's beginning."""
     phase: str
-    """``forward``, or ``backward``, which has the update of the layer's parameters, too."""
+    """``forward`` or ``backward``; the latter includes the update of the layer's parameters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Op:
-    """An operation: what it reads and writes, and how much work it is. Times are not in it."""
+    """An operation: its reads, writes and amount of work, without times."""
 
     id: int
     """Index of the operation in :attr:`Trace.ops`."""
     kind: str
-    """The operation's name in the framework, such as ``mm``; for an update, the rule."""
+    """Name of the operation in the framework, such as ``mm``; for an update, the rule."""
     layer: int
     """Index of the operation's layer in :attr:`Trace.layers`."""
     phase: str
@@ -127,12 +127,12 @@ class Op:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     read_bytes: tuple[int, ...]
-    """Bytes that the operation has to read at least of each tensor in :attr:`reads`."""
+    """Least bytes that the operation reads of each tensor in :attr:`reads`."""
     write_bytes: tuple[int, ...]
-    """Bytes that it writes of each tensor in :attr:`writes`."""
+    """Bytes that the operation writes of each tensor in :attr:`writes`."""
     flops: int
     geometry: Geometry | None = None
-    """Of a product; else None."""
+    """Shapes of a product; None for other operations."""
 
     def __post_init__(self) -> None:
         _check(self, "id", "layer", "stage", "flops")
@@ -146,7 +146,7 @@ class Op:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the operation has to read and write at least: each tensor once each way."""
+        """Least bytes that the operation reads and writes: each tensor once each way."""
         return sum(self.read_bytes) + sum(self.write_bytes)
 
 
@@ -157,32 +157,35 @@ SUFFIX = ".json.gz"
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """A training step. Raises :class:`TraceError` if ids, kinds, phases, layers or stages do not
-    fit, and for a tensor that is used when it has no memory."""
+    """A training step.
+
+    Raises :class:`TraceError` if ids, kinds, phases, layers or stages do not fit, and for a tensor
+    that is used while it is not allocated.
+    """
 
     name: str
     tensors: tuple[Tensor, ...]
     ops: tuple[Op, ...]
     layers: tuple[str, ...]
-    """Names of the modules that run, and of what runs in none."""
+    """Names of the modules that run, and a name for operations outside modules."""
     stages: tuple[Stage, ...]
-    """Of a network of n layers n forward ones in their order, and n backward ones in reverse."""
+    """Stages: for n layers n forward ones in order, then n backward ones in reverse."""
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """How the trace was made: model, batch, versions."""
+    """Source of the trace: model, batch, versions."""
     steps: int = 1
-    """How many steps it is of, each of as many operations."""
+    """Number of steps in the trace, with equally many operations each."""
 
     def __post_init__(self) -> None:
         check_fields(self, error=TraceError)
         for stage in self.stages:
             if stage.phase not in PHASES[:2]:
-                raise TraceError(f"{self.name}: {stage} has a phase that is none of {PHASES[:2]}")
+                raise TraceError(f"{self.name}: the phase of {stage} is none of {PHASES[:2]}")
         for number, tensor in enumerate(self.tensors):
             owned = tensor.parameter is None or _is_id(tensor.parameter, self.tensors)
             if tensor.id != number or tensor.kind not in KINDS or not owned:
                 raise TraceError(f"{self.name}: tensor {number} is {tensor}")
         for number, op in enumerate(self.ops):
-            known = all(_is_id(each, self.tensors) for each in op.reads + op.writes)
+            known = all(_is_id(tensor, self.tensors) for tensor in op.reads + op.writes)
             fits = known and op.phase in PHASES
             fits = fits and op.layer < len(self.layers) and op.stage < len(self.stages)
             if op.id != number or not fits:
@@ -193,12 +196,12 @@ class Trace:
             if not (tensor.allocated <= first and last < freed <= len(self.ops)):
                 raise TraceError(
                     f"{self.name}: {tensor} is used from operation {first} to {last}, of "
-                    f"{len(self.ops)}, and has no memory in all of them"
+                    f"{len(self.ops)}, but is not allocated in all of them"
                 )
 
     @cached_property
     def accesses(self) -> tuple[tuple[int, ...], ...]:
-        """For each tensor the ids of the operations that read or write it, in their order."""
+        """Ids of the operations that read or write a tensor, in their order, for each tensor."""
         lists: list[list[int]] = [[] for _ in self.tensors]
         for op in self.ops:
             for tensor in dict.fromkeys(op.reads + op.writes):
@@ -207,27 +210,28 @@ class Trace:
 
     @cached_property
     def dependencies(self) -> tuple[tuple[int, ...], ...]:
-        """For each operation the ids of those that it has to wait for.
+        """Ids of the operations that an operation has to wait for, for each operation.
 
-        The last writer of what it reads or writes, and the readers since of what it writes.
+        These are the last writer of every tensor it reads or writes, and the readers since then of
+        every tensor it writes.
         """
         writer: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
-        found = []
+        dependencies = []
         for op in self.ops:
-            needed = {writer[each] for each in op.reads + op.writes if each in writer}
-            for each in op.writes:
-                needed.update(readers.pop(each, ()))
-                writer[each] = op.id
-            for each in op.reads:
-                readers.setdefault(each, []).append(op.id)
-            found.append(tuple(sorted(needed - {op.id})))
-        return tuple(found)
+            needed = {writer[tensor] for tensor in op.reads + op.writes if tensor in writer}
+            for tensor in op.writes:
+                needed.update(readers.pop(tensor, ()))
+                writer[tensor] = op.id
+            for tensor in op.reads:
+                readers.setdefault(tensor, []).append(op.id)
+            dependencies.append(tuple(sorted(needed - {op.id})))
+        return tuple(dependencies)
 
     def unrolled(self, steps: int) -> Trace:
-        """As many of these steps, one behind the other. Tensors of :data:`LASTING` kinds are the
-        same in all, others are new in each.
+        """Return ``steps`` repetitions of the trace, one after the other.
 
+        Tensors of :data:`LASTING` kinds are shared by all repetitions, others are new in each.
         Raises :class:`TraceError` for less than one step.
         """
         check_integer("steps", steps, 1, error=TraceError)
@@ -237,7 +241,7 @@ class Trace:
 
     @cached_property
     def _unrolled(self) -> dict[int, Trace]:
-        """By steps: who tries many policies asks again and again."""
+        """Unrolled traces by number of steps, since experiments with policies ask repeatedly."""
         return {1: self}
 
     def _times(self, steps: int) -> Trace:
@@ -263,9 +267,9 @@ class Trace:
         return replace(self, tensors=tuple(tensors), ops=tuple(ops), steps=steps * self.steps)
 
     def save(self, path: Path | str) -> None:
-        """Writes a file for :func:`load_trace`, whole or not at all; the same bytes for the same.
+        """Write a file for :func:`load_trace`, completely or not at all; equal traces, equal bytes.
 
-        Raises ``OSError`` if it cannot be written.
+        Raises ``OSError`` if the file cannot be written.
         """
         packed = BytesIO()
         with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:
@@ -273,35 +277,38 @@ class Trace:
         write_whole(Path(path), packed.getvalue())
 
     def _columns(self) -> dict[str, Any]:
-        """A list for each field. What counts up is as differences, alike in layers that are; so are
-        lifetimes, to the first and last access. Geometries are indices from 1 on, and the bytes of
-        an access are there only where they are not the tensor's."""
+        """Return the trace as columns, one list per field.
+
+        Increasing numbers are stored as differences, which are the same in equal layers. For the
+        same reason lifetimes are distances to the first and last access. Geometries are indices
+        from 1 on; 0 is none. Bytes of an access are stored only if they are not the whole tensor.
+        """
         kinds = list(dict.fromkeys(op.kind for op in self.ops))
         geometries = list(dict.fromkeys(op.geometry for op in self.ops if op.geometry))
-        indices = {None: 0, **{each: number for number, each in enumerate(geometries, 1)}}
-        owners = [-1 if each.parameter is None else each.parameter for each in self.tensors]
-        sizes = [each.element_bytes for each in self.tensors]
-        accessed = [each for op in self.ops for each in op.reads + op.writes]
-        moved = [each for op in self.ops for each in op.read_bytes + op.write_bytes]
+        indices = {None: 0, **{shapes: number for number, shapes in enumerate(geometries, 1)}}
+        owners = [-1 if tensor.parameter is None else tensor.parameter for tensor in self.tensors]
+        sizes = [tensor.element_bytes for tensor in self.tensors]
+        accessed = [tensor for op in self.ops for tensor in op.reads + op.writes]
+        moved = [nbytes for op in self.ops for nbytes in op.read_bytes + op.write_bytes]
         parts = [
             number
             for number, (tensor, nbytes) in enumerate(zip(accessed, moved, strict=True))
             if nbytes != self.tensors[tensor].nbytes
         ]
-        lives = [_life(each, self.accesses[each.id], len(self.ops)) for each in self.tensors]
+        lives = [_life(one, self.accesses[one.id], len(self.ops)) for one in self.tensors]
         return {
             "format": FORMAT,
             "name": self.name,
             "origin": dict(self.origin),
             "steps": self.steps,
             "layers": self.layers,
-            "stages": [(each.name, each.phase) for each in self.stages],
+            "stages": [(stage.name, stage.phase) for stage in self.stages],
             "op_kinds": kinds,
-            "geometries": [asdict(each) for each in geometries],
+            "geometries": [asdict(shapes) for shapes in geometries],
             "tensors": {
-                "nbytes": [each.nbytes for each in self.tensors],
-                "kind": [KINDS.index(each.kind) for each in self.tensors],
-                "name": [each.name for each in self.tensors],
+                "nbytes": [tensor.nbytes for tensor in self.tensors],
+                "kind": [KINDS.index(tensor.kind) for tensor in self.tensors],
+                "name": [tensor.name for tensor in self.tensors],
                 "parameter": _differences(owners),
                 "allocated": [before for before, _ in lives],
                 "freed": [behind for _, behind in lives],
@@ -319,20 +326,20 @@ class Trace:
             },
             "accessed": _differences(accessed),
             "parts": _differences(parts),
-            "part_bytes": [moved[each] for each in parts],
+            "part_bytes": [moved[part] for part in parts],
         }
 
 
 def trace_names() -> tuple[str, ...]:
-    """The traces that come with the package."""
+    """Return the names of the traces that come with the package."""
     return tuple(sorted(path.name.removesuffix(SUFFIX) for path in SHIPPED.glob(f"*{SUFFIX}")))
 
 
 def load_trace(name_or_path: Path | str) -> Trace:
-    """One of :func:`trace_names`, or what :meth:`Trace.save` has written.
+    """Return a trace, one of :func:`trace_names` or from a file that :meth:`Trace.save` wrote.
 
-    Raises :class:`TraceError` for a name that is neither, and for a file that is damaged; and
-    ``OSError`` for one that cannot be read.
+    Raises :class:`TraceError` for another name and for a damaged file, and ``OSError`` for a file
+    that cannot be read.
     """
     shipped = str(name_or_path) in trace_names()
     path = SHIPPED / f"{name_or_path}{SUFFIX}" if shipped else Path(name_or_path)
@@ -342,8 +349,8 @@ def load_trace(name_or_path: Path | str) -> Trace:
         )
     try:
         content = json.loads(gzip.decompress(path.read_bytes()))
-        if (found := content["format"]) != FORMAT:
-            raise TraceError(f"its format is {found!r}, and {FORMAT} is known here")
+        if (version := content["format"]) != FORMAT:
+            raise TraceError(f"its format is {version!r}: expected {FORMAT}")
         return _from_columns(content)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TraceError(f"{path} is damaged or no trace: {error}; capture it again") from error
@@ -356,11 +363,11 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
     of_tensors, of_ops = content["tensors"], content["ops"]
     accessed = list(accumulate(content["accessed"]))
     if len(accessed) != (needed := sum(of_ops["reads"]) + sum(of_ops["writes"])):
-        raise TraceError(f"its operations access {needed} tensors, and {len(accessed)} are there")
-    moved = [of_tensors["nbytes"][each] for each in accessed]
+        raise TraceError(f"its operations access {needed} tensors, but it lists {len(accessed)}")
+    moved = [of_tensors["nbytes"][tensor] for tensor in accessed]
     for part, nbytes in zip(accumulate(content["parts"]), content["part_bytes"], strict=True):
         moved[part] = nbytes
-    geometries = [None, *(Geometry(**_tuples(each)) for each in content["geometries"])]
+    geometries = [None, *(Geometry(**_tuples(shapes)) for shapes in content["geometries"])]
     tensors_of, bytes_of = iter(accessed), iter(moved)
     fields = ("kind", "phase", "reads", "writes", "flops", "geometry")
     ops = tuple(
@@ -379,17 +386,17 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
         )
         for number, (layer, stage, kind, phase, reads, writes, flops, geometry) in enumerate(
             zip(
-                *(accumulate(of_ops[each]) for each in ("layer", "stage")),
-                *(of_ops[each] for each in fields),
+                *(accumulate(of_ops[name]) for name in ("layer", "stage")),
+                *(of_ops[name] for name in fields),
                 strict=True,
             )
         )
     )
     first, last = {}, {}
     for op in ops:
-        for each in op.reads + op.writes:
-            first.setdefault(each, op.id)
-            last[each] = op.id
+        for tensor in op.reads + op.writes:
+            first.setdefault(tensor, op.id)
+            last[tensor] = op.id
     given = {"element_bytes": [4] * len(of_tensors["nbytes"]), **of_tensors}
     fields = ("nbytes", "kind", "name", "element_bytes", "allocated", "freed")
     tensors = tuple(
@@ -404,7 +411,7 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
             freed=(None, len(ops))[behind] if behind < 0 else last.get(number, -1) + 1 + behind,
         )
         for number, (owner, nbytes, kind, name, element_bytes, before, behind) in enumerate(
-            zip(accumulate(of_tensors["parameter"]), *(given[each] for each in fields), strict=True)
+            zip(accumulate(of_tensors["parameter"]), *(given[key] for key in fields), strict=True)
         )
     )
     return Trace(
@@ -419,8 +426,11 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
 
 
 def _life(tensor: Tensor, accesses: Sequence[int], end: int) -> tuple[int, int]:
-    """How long before its first access a tensor is allocated, -1 if from the beginning on; and how
-    long behind its last it is freed, -1 if with the last operation, -2 if not at all."""
+    """Return a tensor's lifetime as distances to its accesses, in operations.
+
+    The first is from the allocation to the first access, -1 if allocated from the beginning. The
+    second is from the last access to the release, -1 if at the end, -2 if never.
+    """
     first, last = (accesses[0], accesses[-1]) if accesses else (end, -1)
     before = first - tensor.allocated if tensor.allocated else -1
     if tensor.freed is None:
@@ -429,14 +439,14 @@ def _life(tensor: Tensor, accesses: Sequence[int], end: int) -> tuple[int, int]:
 
 
 def _check(record: Tensor | Op, *names: str) -> None:
-    """Checks integers that may be 0, fast if there is nothing to say."""
-    if not all(type(n) is int and n >= 0 for n in [getattr(record, each) for each in names]):
+    """Check integers that may be 0; fast if all are right."""
+    if not all(type(n) is int and n >= 0 for n in [getattr(record, name) for name in names]):
         check_fields(record, *names, error=TraceError)
 
 
 def _tuples(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _tuples(each) for name, each in value.items()}
+        return {name: _tuples(item) for name, item in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 

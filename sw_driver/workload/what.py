@@ -1,6 +1,6 @@
-"""What users call a training step: a shipped network, a file of a trace, or a function of theirs.
+"""Workloads by the text that a user gives: a shipped network, a trace file, or a user's function.
 
-Only a function takes PyTorch.
+Only a function needs PyTorch.
 """
 
 from __future__ import annotations
@@ -30,65 +30,70 @@ Step: TypeAlias = Callable[..., Any]
 _MODULE = "nearmem_workload"
 
 
-def load_workload(what: str, rule: str | None = None) -> Trace:
-    """The training step that is called ``what``.
+def load_workload(workload: str, rule: str | None = None) -> Trace:
+    """Return the training step that ``workload`` names.
 
     Parameters
     ----------
-    what
-        One of :func:`~sw_driver.workload.trace.trace_names`; a file that ``Trace.save`` has
-        written; or ``FILE.py:FUNCTION``. FILE is run as ``python FILE.py`` does, but not as
-        ``__main__``. FUNCTION takes nothing and returns ``(model, batch, step)``: a module; a
-        tensor or a tuple of them; and a function, of which ``step(model, *batch)`` is the loss, or
-        None if it has called ``backward``. All run under PyTorch's fake tensors, which have shapes
-        but no contents, and what they print goes to standard error.
+    workload
+        One of :func:`~sw_driver.workload.trace.trace_names`; a file written by ``Trace.save``; or
+        ``FILE.py:FUNCTION``. FILE is run as ``python FILE.py`` does, but not as ``__main__``.
+        FUNCTION takes no argument and returns ``(model, batch, step)``. ``model`` is a module, and
+        ``batch`` a tensor or a tuple of tensors. ``step(model, *batch)`` returns the loss, or None
+        if it has called ``backward``. All of it runs on PyTorch's fake tensors, which have shapes
+        but no contents. What it prints goes to standard error.
     rule
-        The rule of :mod:`hw.rules` that updates a function's model, by default the first of
-        ``PAPER_RULES``.
+        Rule of :mod:`hw.rules` that updates a function's model; the first of ``PAPER_RULES`` by
+        default.
 
     Raises
     ------
     TraceError
-        For what is none of these; for a rule for a trace, which has one; and for whatever keeps a
-        step from being captured, with the line and the module.
+        For a text of another form; for a rule given with a trace, which has its own; and for an
+        error that keeps a step from being captured, with the user's line and the module.
     OSError
         For a file that cannot be read.
     """
-    if ".py:" in what:
-        return _captured(what, rule)
-    if what.endswith(".py"):
-        raise TraceError(f"the workload is {what!r}, expected a function of it: {what}:FUNCTION")
-    if not Path(what).exists():
+    if ".py:" in workload:
+        return _captured(workload, rule)
+    if workload.endswith(".py"):
+        raise TraceError(
+            f"the workload is {workload!r}, expected a function of it: {workload}:FUNCTION"
+        )
+    if not Path(workload).exists():
         forms = "a file of a trace", "FILE.py:FUNCTION"
-        check_name("the workload", what, [*trace_names(), *forms], TraceError)
-    trace = load_trace(what)
+        check_name("the workload", workload, [*trace_names(), *forms], TraceError)
+    trace = load_trace(workload)
     if rule is not None:
         raise TraceError(
-            f"the rule is {rule!r}, but {what!r} is captured already, with "
+            f"the rule is {rule!r}, but {workload!r} is captured already, with "
             f"{trace.origin.get('rule')!r}: leave it out"
         )
     return trace
 
 
-def with_step(what: str, use: Callable[[Build, Step], R], cannot: str = "captured") -> R:
-    """What ``use`` makes of a shipped network, or of ``FILE.py:FUNCTION`` as :func:`load_workload`
-    has it: of what builds model and batch, and of the step.
+def with_step(workload: str, use: Callable[[Build, Step], R], cannot: str = "captured") -> R:
+    """Return ``use(build, step)`` for a shipped network or a ``FILE.py:FUNCTION``.
 
-    Raises :class:`~sw_driver.workload.trace.TraceError` for what is neither, without PyTorch, and
-    for what a function raises, with the line; and ``OSError`` for a file that cannot be read.
+    ``build`` makes model and batch, and ``step`` runs them; see :func:`load_workload`. ``cannot``
+    completes the sentence of an error: "cannot be captured".
+
+    Raises :class:`~sw_driver.workload.trace.TraceError` for another text, without PyTorch, and for
+    an error in a function, with its line. Raises ``OSError`` for a file that cannot be read.
     """
     try:
         import_module("torch")
     except ModuleNotFoundError as error:
         raise TraceError(
-            f"PyTorch, by which {what} is {cannot}, is not installed: pip install -e '.[torch]'"
+            f"PyTorch, without which {workload} cannot be {cannot}, is not installed: "
+            "pip install -e '.[torch]'"
         ) from error
-    file, is_function, function = what.partition(".py:")
+    file, is_function, function = workload.partition(".py:")
     if not is_function:
         from .models import MODELS
 
-        check_name("the network", what, [*NETWORKS, "FILE.py:FUNCTION"], TraceError)
-        config = NETWORKS[what]
+        check_name("the network", workload, [*NETWORKS, "FILE.py:FUNCTION"], TraceError)
+        config = NETWORKS[workload]
         _, make, step_of = MODELS[type(config)]
         return use(lambda: make(config), step_of)
     path = Path(f"{file}.py")
@@ -113,15 +118,15 @@ def with_step(what: str, use: Callable[[Build, Step], R], cannot: str = "capture
         with chdir("."), _alone(path.parent), redirect_stdout(sys.stderr):
             return use(build, step)
     except (Exception, SystemExit) as error:
-        raise TraceError(f"{what} cannot be {cannot}: {_reason(error, path)}") from error
+        raise TraceError(f"{workload} cannot be {cannot}: {_reason(error, path)}") from error
 
 
-def _captured(what: str, rule: str | None) -> Trace:
+def _captured(workload: str, rule: str | None) -> Trace:
     from hw.rules import PAPER_RULES, RULES
 
     rule = PAPER_RULES[0] if rule is None else rule
     check_name("the rule", rule, RULES, TraceError)
-    file, _, function = what.partition(".py:")
+    file, _, function = workload.partition(".py:")
     name = f"{Path(file).name}.{function}"
 
     def captured(build: Build, step: Step) -> Trace:
@@ -130,7 +135,7 @@ def _captured(what: str, rule: str | None) -> Trace:
         origin = {"model": f"{Path(file).name}.py:{function}"}
         return capture(build, step, name=name, rule=rule, origin=origin)
 
-    return with_step(what, captured)
+    return with_step(workload, captured)
 
 
 def _parts(function: str, made: Any) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:
@@ -142,7 +147,7 @@ def _parts(function: str, made: Any) -> tuple[Any, tuple[Any, ...], Callable[...
     if isinstance(model, nn.Module) and isinstance(batch, tuple | list) and callable(step):
         return model, tuple(batch), step
     raise ValueError(
-        f"{function}() returns {', '.join(type(each).__name__ for each in parts)}: expected "
+        f"{function}() returns {', '.join(type(part).__name__ for part in parts)}: expected "
         "(model, batch, step), a torch.nn.Module, a tensor or a tuple of them, and a function"
     )
 
@@ -160,8 +165,11 @@ def _loss(loss: Any) -> Any:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Lets modules of ``folder`` be imported and leaves none of them behind, nor another default
-    type. PyTorch logs nothing, for it raises the same."""
+    """Import modules of ``folder`` within this context, and forget them afterwards.
+
+    Restore PyTorch's default data type, too. Meanwhile PyTorch does not log errors, since it raises
+    them anyway.
+    """
     from torch import get_default_dtype, set_default_dtype
 
     path, modules, dtype = [*sys.path], {*sys.modules}, get_default_dtype()
@@ -182,27 +190,27 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _reason(error: BaseException, path: Path) -> str:
-    """What went wrong, after the line of the user's that did it."""
+    """Return the error's text, after the last line of the user's code that it passed."""
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         DynamicOutputShapeException,
     )
 
-    places = [(each.filename, each.lineno) for each in extract_tb(error.__traceback__)]
-    said = str(error)
+    places = [(frame.filename, frame.lineno) for frame in extract_tb(error.__traceback__)]
+    reason = str(error)
     if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
-        said = (
+        reason = (
             f"{error.func} depends on the contents of a tensor, and here they have none: let only "
             "shapes decide, and make the batch of zeros"
         )
     elif isinstance(error, SyntaxError):
         places = [(error.filename or str(path), error.lineno or 1)]
-        said = f"SyntaxError: {error.msg}"
+        reason = f"SyntaxError: {error.msg}"
     elif type(error) is not ValueError:
-        said = f"{type(error).__name__}: {said}"
+        reason = f"{type(error).__name__}: {reason}"
     lines = [
         f"{file}:{line}: "
         for file, line in places
         if path.parent.resolve() in Path(file).resolve().parents and "site-packages" not in file
     ]
-    return "".join(lines[-1:]) + "; ".join([said, *getattr(error, "__notes__", ())])
+    return "".join(lines[-1:]) + "; ".join([reason, *getattr(error, "__notes__", ())])

@@ -1,4 +1,4 @@
-"""Arguments that PyTorch's operators write to, also where the schema does not say so."""
+"""Arguments that PyTorch's operators write to, including writes that the schema omits."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ HIDDEN_WRITES: dict[str, tuple[str, ...]] = {
 }
 """Arguments that PyTorch's operators write to without their schema saying so, by operator.
 
-Those that a CPU runs are measured by a test. Some are seen in inference mode only, where PyTorch
-takes no operator apart."""
+A test measures those that run on a CPU. Some show only in inference mode, where PyTorch does not
+decompose operators.
+"""
 
 _TRAINING = "training", "use_input_stats"
-"""Arguments without which an operator of the list writes nothing."""
+"""Arguments that must be true for an operator of the list to write anything."""
 
 
 def outlasts_call(func: Any) -> bool:
     """Return whether an operator may read and write its tensors after it has returned."""
-    return func.namespace == "c10d"  # collectives, which have threads of their own
+    return func.namespace == "c10d"  # collectives run in threads of their own
 
 
 def written_arguments(
@@ -43,17 +44,16 @@ def written_arguments(
 ) -> tuple[tuple[int, str], ...]:
     """Return position and name of the arguments that an operator writes to.
 
-    ``arguments`` are those of a call, by name; without them all are returned that a call may write
-    to.
+    ``arguments`` are those of one call, by name. Without them, return all that a call may write to.
     """
     schema = func._schema.arguments
     hidden = HIDDEN_WRITES.get(func._schema.name.removeprefix("aten::"), ())
     if arguments and not all(arguments.get(name, True) for name in _TRAINING):
         hidden = ()
     return tuple(
-        (position, each.name)
-        for position, each in enumerate(schema)
-        if each.name in hidden
+        (position, argument.name)
+        for position, argument in enumerate(schema)
+        if argument.name in hidden
         or outlasts_call(func)
-        or (each.alias_info is not None and each.alias_info.is_write)
+        or (argument.alias_info is not None and argument.alias_info.is_write)
     )

@@ -31,7 +31,7 @@ from sw_driver.axdimm import Axdimm, BackendOptions, open_backend
 from sw_driver.device.errors import AxdimmError, ClosedError, InvalidArgumentError, OutOfMemoryError
 from sw_driver.device.transport import DeviceFault
 from sw_driver.torch import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
-from sw_driver.torch.rules import How
+from sw_driver.torch.rules import ComputeOptions
 
 
 def model(seed: int = 0) -> Any:
@@ -685,7 +685,7 @@ def test_state_dicts_of_others_are_refused(golden: Axdimm) -> None:
             (ours, saved(torch_optim.SGD, steps=0), "not one of Adam"),
             (ours, saved(torch_optim.RMSprop), "not one of Adam"),
             (momentum, saved(torch_optim.Adam), "not one of SGD"),
-            (decoupled, saved(torch_optim.Adam), "of Adam, whose weight decay"),
+            (decoupled, saved(torch_optim.Adam), "of Adam, which has another weight decay"),
             (ours, saved(torch_optim.AdamW, amsgrad=True), "amsgrad is True"),
             (ours, saved(torch_optim.NAdam), "mu_product"),
             (ours, short, "no step for parameter 0 of group 0"),
@@ -764,7 +764,7 @@ def test_signatures_are_pytorchs(kind: Any) -> None:
     ours = inspect.signature(kind).parameters
     theirs_of = inspect.signature(getattr(torch.optim, kind.__name__)).parameters
     for option, theirs in theirs_of.items():
-        if option in How.__annotations__:
+        if option in ComputeOptions.__annotations__:
             continue
         assert ours[option].default == theirs.default
     model = torch.nn.Linear(2, 2)

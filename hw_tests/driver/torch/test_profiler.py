@@ -270,14 +270,14 @@ def test_odd_models_are_refused() -> None:
     uncalled.unused = nn.Linear(2, 2)
     whole.token = nn.Parameter(torch.ones(1))
     for model, step, message in (
-        (uncalled, loss, "the step does not call 'unused', which has parameters: expected a call"),
+        (uncalled, loss, "the step does not call 'unused', which has parameters: expected it to"),
         (whole, loss, "parameter 'token' is of the whole model: expected parameters of modules"),
         (Odd(), loss, "'out' is called in the backward pass: expected no recomputation"),
         (Model().to("meta"), loss, "parameter 'words.weight' is on meta: move model and batch to"),
         (nn.ReLU(), loss, "ReLU has no parameters: expected some"),
         (Model(), lambda *_: None, "step gives None: expected the loss, a tensor of one number"),
         (Model(), lambda model, *batch: model(*batch), "step gives tensor"),
-        (Model(), lambda *each: loss(*each).backward(), "step makes gradients: expected that it"),
+        (Model(), lambda *each: loss(*each).backward(), "step makes gradients: expected it to"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             profiled(model, step)

@@ -365,7 +365,7 @@ def test_what_can_be_made_again_needs_no_store(residency: Residency) -> None:
         residency.drop(held)
     held.make = lambda: values[:50].clone()
     residency.drop(held)
-    with pytest.raises(InvalidArgumentError, match="200 bytes were made again of a storage of 400"):
+    with pytest.raises(InvalidArgumentError, match=r"200 bytes were recomputed for .* 400"):
         twice.sum()
     held.make = lambda: values * 3
     assert twice.sum() == 300
@@ -710,7 +710,7 @@ def test_a_thread_that_has_closed_its_residency_keeps_off_that_of_another() -> N
     values = torch.ones(100)
     empty(residency)
     pool.submit(first.close).result()
-    with pytest.raises(InvalidArgumentError, match="another thread's"):
+    with pytest.raises(InvalidArgumentError, match="another thread or process"):
         pool.submit(values.sum).result()
     residency.close()
     assert pool.submit(values.sum).result() == 100

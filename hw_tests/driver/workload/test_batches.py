@@ -124,10 +124,12 @@ def test_other_networks_are_as_captured(make: Callable[[Any], Any], loss: str) -
 
 
 def test_what_leaves_parts_of_a_sample_is_refused() -> None:
-    with pytest.raises(TraceError, match=r"factor is 1/2: expected one .* of gpt3-13b, .* is 1$"):
+    with pytest.raises(
+        TraceError, match=r"factor is 1/2: expected one .* of gpt3-13b whole; .* is 1$"
+    ):
         batched(load_trace("gpt3-13b"), 0.5)
     anonymous = replace(load_trace("resnet32"), origin={})
-    with pytest.raises(TraceError, match="factor is 1/1009: expected one that leaves whole samp"):
+    with pytest.raises(TraceError, match="factor is 1/1009: expected one that keeps samples"):
         batched(anonymous, Fraction(1, 1009))
     for wrong in (0, -1, float("nan"), "2"):
         with pytest.raises(InvalidArgumentError, match=r"factor is .*: expected a number from"):

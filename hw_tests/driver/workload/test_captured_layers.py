@@ -138,7 +138,7 @@ def attends(model: Any, batch: Any) -> Any:
     return functional.scaled_dot_product_attention(*model(batch).chunk(3, 3)).sum()
 
 
-NO_PRODUCT = f"it is no product of {BATCH} samples with weights"
+NO_PRODUCT = f"it does not multiply {BATCH} samples with weights"
 
 
 @pytest.mark.parametrize(
@@ -197,14 +197,14 @@ NO_PRODUCT = f"it is no product of {BATCH} samples with weights"
             lambda: Own(w=(4, 12)), (BATCH, 4), lambda model, x: (x @ model.w[:, :1]).sum(),
             rf"\(mm of .*: {NO_PRODUCT}",
         ),
-        (lambda: Own(w=(0, 4)), (BATCH, 0), lambda model, x: (x @ model.w).sum(), "is no product"),
+        (lambda: Own(w=(0, 4)), (BATCH, 0), lambda model, x: (x @ model.w).sum(), "not multiply"),
         (
             lambda: nn.ConvTranspose2d(4, 8, 3, stride=2), (BATCH, 4, 6, 6), None,
             rf"\(convolution of .*: {NO_PRODUCT}",
         ),
         (
             lambda: nn.Conv2d(4, 8, 1), (BATCH, 4, 4, 4), passes_twice,
-            r"\(convolution of '\(model\)'\) fits no layer: it is of a second forward pass",
+            r"\(convolution of '\(model\)'\) fits no layer: it belongs to a second forward pass",
         ),
         (lambda: nn.BatchNorm1d(4), (BATCH, 4), None, "no operation of the forward pass is a prod"),
     ],

@@ -84,5 +84,5 @@ def test_sums_of_weights_gradients_do_not_count_for_each_sample() -> None:
 
 def test_what_is_no_network_of_samples_is_refused() -> None:
     trace = load_trace("alexnet")
-    with pytest.raises(TraceError, match="no product of 7 samples"):
+    with pytest.raises(TraceError, match="does not multiply 7 samples"):
         layers_of(replace(trace, origin={**trace.origin, "batch": 7}))

@@ -128,7 +128,7 @@ def test_distances_are_counted_by_pairs(points: int, each: int) -> None:
     ],
 )
 def test_work_that_is_not_known_is_refused(function: Any, kind: str) -> None:
-    with pytest.raises(ValueError, match=rf"operation {kind} of layer '\(model\)' has work that"):
+    with pytest.raises(ValueError, match=rf"operation {kind} of layer '\(model\)' has an unknown"):
         of_factors(function, (4, 4))
 
 

@@ -1,4 +1,4 @@
-"""Training with tensors kept on the module, and storage behind it (paper sections 5.1 to 5.3)."""
+"""Training with tensors on the module and storage behind it (paper sections 5.1 to 5.3)."""
 
 from .channel import StoreStatistics
 from .optimizer import OffloadedOptimizer

@@ -1,8 +1,8 @@
-"""The part of a store on one channel: room for tensors, and the queue of what is done with them.
+"""Part of a store on one channel: room for tensors, and the queue of operations on them.
 
-All that touches the channel is queued in one stream, in the order of the calls, and so is what
-goes between its tensors and storage. Room is given to another tensor when the copy that saves the
-old one has been queued: what is queued later comes later, so nothing has to be waited for.
+All operations on the channel are queued in one stream in the order of the calls, and so are copies
+between its tensors and storage. Room passes to another tensor once the copy that saves the old one
+is queued. Later operations run later, so nothing has to be waited for.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from sw_driver.device.streams import Handle, Stream
 __all__ = ["ChannelRoom", "Entry", "Kept", "StoreStatistics", "padded_bytes"]
 
 _ENDS = {"host": "Host", "module": "Axdimm", "nvme": "Nvme"}
-"""What the driver's copies call the ends of a route."""
+"""Names of a route's ends in the driver's copy functions."""
 
 
 @dataclass(eq=False)
 class Kept:
-    """A tensor of a store, as it is when all that is queued has been carried out."""
+    """A tensor of a store, in its state after all queued operations."""
 
     name: str
-    """The tensor in words, for messages."""
+    """Description of the tensor for messages."""
     nbytes: int
     entry: Entry
     used: int = 0
-    """Number of the last operation that used the tensor: the larger, the later."""
+    """Number of the last operation that used the tensor; a larger one is later."""
     place: int | None = None
-    """Offset of the tensor's room in the channel's memory, if it has any there."""
+    """Offset of the tensor's room in the channel's memory, None without room."""
     here: bool = False
-    """Whether the tensor's room on the channel has its values."""
+    """True if the tensor's room has its values."""
     stored: bool = False
-    """Whether the tensor's storage has its values."""
+    """True if the tensor's storage has its values."""
     slot: NvmePointer | None = None
-    """The tensor's storage, from when it first needed some."""
+    """Storage of the tensor, allocated at first need."""
     writer: Handle[Any] | None = None
-    """The copy that last wrote to the tensor's storage."""
+    """Copy that last wrote to the tensor's storage."""
     reader: Handle[Any] | None = None
-    """The copy that last read from the tensor's storage beside the channel's stream."""
+    """Copy that last read the tensor's storage outside the channel's stream."""
 
     @property
     def known(self) -> bool:
-        """Whether the tensor has values."""
+        """True if the tensor has values."""
         return self.here or self.stored
 
 
 @dataclass(eq=False)
 class Entry:
-    """A parameter with its gradient and the optimizer's state: the tensors of its rule."""
+    """A parameter with its gradient and optimizer state: the tensors of its rule."""
 
     name: str
     rule: UpdateRule
@@ -70,50 +70,50 @@ class Entry:
     channel: int
     tensors: dict[str, Kept] = field(default_factory=dict)
     updated: bool = False
-    """Whether the parameter was updated in this iteration."""
+    """True if the parameter was updated in this iteration."""
     squares: KernelRun | None = None
-    """The run that adds up the gradient's squares, if that was asked for."""
+    """Run that adds up the gradient's squares, if requested."""
 
     @property
     def gradient(self) -> Kept:
-        """The tensor that the parameter's gradient is received in."""
+        """Tensor that receives the parameter's gradient."""
         return self.tensors["g"]
 
     @property
     def lasting(self) -> dict[str, Kept]:
-        """The tensors that outlive a step: all but the gradient."""
-        return {name: each for name, each in self.tensors.items() if name != "g"}
+        """Tensors that outlive a step: all but the gradient."""
+        return {name: tensor for name, tensor in self.tensors.items() if name != "g"}
 
 
 @dataclass(kw_only=True)
 class StoreStatistics:
-    """What a store has done. Counted as operations are queued, but for the kernels' times."""
+    """Counts of a store's operations, made when they are queued, except for kernel times."""
 
     copied_bytes: Counter[str] = field(default_factory=Counter)
-    """Bytes copied by route: ``"host->module"``, with ``host``, ``module`` and ``nvme`` as ends."""
+    """Bytes copied, by route: ``"host->module"`` and others of ``host``, ``module``, ``nvme``."""
     evictions: int = 0
-    """Tensors with values that had to leave the module."""
+    """Tensors with values that were evicted from the module."""
     evictions_without_write: int = 0
-    """Evicted tensors that the storage already had as they were."""
+    """Evicted tensors that storage already had with these values."""
     nvme_bytes: int = 0
-    """Bytes of storage that are allocated."""
+    """Bytes of allocated storage."""
     peak_nvme_bytes: int = 0
     peak_module_bytes: list[int] = field(default_factory=list)
-    """The most bytes of each channel that were in use."""
+    """Peak of the bytes in use of each channel."""
     runs: int = 0
-    """Runs of the kernels."""
+    """Kernel runs."""
     kernel_ns: list[float] = field(default_factory=list)
-    """Nanoseconds that each channel spent in its kernel; 0 on a backend without a clock."""
+    """Time that each channel spent in its kernel, in ns; 0 on a backend without a clock."""
 
 
 class ChannelRoom:
-    """Room for tensors on one channel, and the queue of what is done with them; see the module.
+    """Room for tensors on one channel, and the queue of operations on them.
 
     Parameters
     ----------
-    device, number: the opened module, and which of its channels.
-    capacity_bytes: bytes of the channel that may be used, a positive multiple of 64.
-    statistics: where to count.
+    device, number: the opened module, and the number of the channel.
+    capacity_bytes: bytes of the channel to use, a positive multiple of 64.
+    statistics: counts to update.
     """
 
     def __init__(
@@ -131,16 +131,16 @@ class ChannelRoom:
         self._statistics = statistics
         self._allocator: Allocator = ChannelAllocator(limit_bytes=capacity_bytes)
         self._resident: dict[Kept, None] = {}
-        """Tensors that have room, in the order in which it came."""
+        """Tensors with room, in the order in which they got it."""
         self._runs: deque[KernelRun] = deque()
-        """Runs whose time has not been counted yet."""
+        """Runs with times not counted yet."""
         self._spare: dict[int, list[NvmePointer]] = {}
-        """Storage that no tensor uses any more, by its size in bytes."""
+        """Unused allocated storage, by size in bytes."""
 
     # Room.
 
     def take(self, tensor: Kept) -> bool:
-        """Gives ``tensor`` room if there is some free."""
+        """Give ``tensor`` room if there is some free; return whether it has it."""
         try:
             place = self._allocator.allocate(tensor.nbytes)
         except OutOfMemoryError:
@@ -153,14 +153,14 @@ class ChannelRoom:
         return True
 
     def gather(self, wanted: Sequence[Kept]) -> None:
-        """Has these tensors on the module; none of them is evicted for another.
+        """Bring these tensors onto the module; none of them is evicted for another.
 
         Raises :class:`OutOfMemoryError` if there is no storage to evict to. All tensors then still
-        have their values, here or there.
+        have their values, on the module or in storage.
         """
         for tensor in wanted:
             while tensor.place is None and not self.take(tensor):
-                victims = [each for each in self._resident if each not in wanted]
+                victims = [tensor for tensor in self._resident if tensor not in wanted]
                 if victims:
                     self._evict(min(victims, key=self._rank))
                 else:
@@ -171,14 +171,16 @@ class ChannelRoom:
                 tensor.here = True
 
     def _rank(self, tensor: Kept) -> tuple[bool, int]:
-        """Rank of a tensor: the least is evicted first."""
+        """Return the rank of a tensor; the least is evicted first."""
         return not tensor.entry.updated, tensor.used
 
     def _start_afresh(self, wanted: Sequence[Kept]) -> None:
-        """Places ``wanted`` anew, where those that are here leave no piece large enough for the
-        rest. From then on tensors lie one behind the other, so that all fit that do by their sizes.
+        """Evict all tensors and place ``wanted`` again, since free pieces are too small.
+
+        From then on tensors lie one after the other, so that all fit that do by their sizes.
         """
-        self.check_fits(wanted[0].entry.name, sum(padded_bytes(each.nbytes) for each in wanted))
+        nbytes = sum(padded_bytes(tensor.nbytes) for tensor in wanted)
+        self.check_fits(wanted[0].entry.name, nbytes)
         for tensor in list(self._resident):
             self._evict(tensor)
         self._allocator = Allocator(limit_bytes=self.capacity_bytes)
@@ -187,7 +189,7 @@ class ChannelRoom:
             assert taken, tensor.name
 
     def check_fits(self, name: str, nbytes: int) -> None:
-        """Raises :class:`OutOfMemoryError` if the channel, all empty, has not that much room."""
+        """Raise :class:`OutOfMemoryError` if the empty channel has less room than ``nbytes``."""
         if nbytes > self.capacity_bytes:
             raise OutOfMemoryError(
                 f"the tensors of {name} need {nbytes} bytes of one channel at once, channel "
@@ -208,11 +210,11 @@ class ChannelRoom:
         self._leave(tensor)
 
     def forget(self, tensor: Kept) -> None:
-        """Gives up a tensor's values, and its room here and in storage."""
+        """Discard a tensor's values, and free its room and storage."""
         self._leave(tensor)
         tensor.stored = False
         if tensor.slot is not None:
-            # Only this stream has used it, so it may be another's at once, but not be freed.
+            # Only this stream has used it: another tensor may have it now, but freeing must wait.
             self._spare.setdefault(tensor.nbytes, []).append(tensor.slot)
             tensor.slot = None
 
@@ -223,16 +225,18 @@ class ChannelRoom:
         tensor.place, tensor.here = None, False
 
     def slot(self, tensor: Kept) -> NvmePointer:
-        """A tensor's storage, allocated now if it has none. Raises :class:`OutOfMemoryError`, also
-        if no storage is registered."""
+        """Return a tensor's storage, allocated now if it has none.
+
+        Raises :class:`OutOfMemoryError`, also if no storage is registered.
+        """
         if tensor.slot is None and self._spare.get(tensor.nbytes):
             tensor.slot = self._spare[tensor.nbytes].pop()
         if tensor.slot is not None:
             return tensor.slot
-        what = f"channel {self.number} is full and {tensor.name} cannot go to storage"
+        problem = f"channel {self.number} is full and {tensor.name} cannot go to storage"
         if not self._device.storage.links:
             raise OutOfMemoryError(
-                f"{what}, as none is registered: give the store some, or more than "
+                f"{problem}, as none is registered: give the store some, or more than "
                 f"{self.capacity_bytes} bytes of the channel",
                 tensor=tensor.name,
                 nbytes=tensor.nbytes,
@@ -243,7 +247,7 @@ class ChannelRoom:
             tensor.slot = self._device.MallocNvme(tensor.nbytes)
         except OutOfMemoryError as error:
             raise OutOfMemoryError(
-                f"{what}: {error}", **error.details | {"tensor": tensor.name}
+                f"{problem}: {error}", **error.details | {"tensor": tensor.name}
             ) from None
         counts = self._statistics
         counts.nvme_bytes += tensor.nbytes
@@ -251,23 +255,23 @@ class ChannelRoom:
         return tensor.slot
 
     def free_slot(self, tensor: Kept) -> None:
-        """Frees a tensor's storage, which nothing uses."""
+        """Free a tensor's storage, which no operation uses."""
         if tensor.slot is not None:
             self._device.FreeNvme(tensor.slot)
             self._statistics.nvme_bytes -= tensor.nbytes
             tensor.slot = None
 
     def close(self) -> None:
-        """Frees the channel's memory, and storage that no tensor has, when nothing is queued."""
+        """Free the channel's memory and unused storage, when nothing is queued."""
         for slots in self._spare.values():
             for slot in slots:
                 self._device.FreeNvme(slot)
         self._device.FreeAxdimm(self.arena)
 
-    # What is queued.
+    # Queued operations.
 
     def put(self, tensor: Kept, source: NDArray[np.float32]) -> Handle[None]:
-        """Copies values of the host to where the tensor is: its room, or storage."""
+        """Copy host values to the tensor's room, or to its storage if it has no room."""
         if tensor.place is None:
             return self._write(tensor, "host->nvme", source)
         handle = self.copy("host->module", tensor, self.pointer(tensor), source)
@@ -275,13 +279,13 @@ class ChannelRoom:
         return handle
 
     def get(self, tensor: Kept, target: NDArray[np.float32]) -> Handle[None]:
-        """Copies a tensor's values from its room to the host."""
+        """Copy a tensor's values from its room to the host."""
         return self.copy("module->host", tensor, target, self.pointer(tensor))
 
     def copy(
         self, route: str, tensor: Kept, target: Any, source: Any, stream: Stream | None = None
     ) -> Handle[None]:
-        """Queues a copy, in the channel's stream unless another is given, and counts it."""
+        """Queue a copy, in the channel's stream unless another is given, and count it."""
         copy = getattr(self._device, "Memcpy" + "2".join(_ENDS[end] for end in route.split("->")))
         handle = copy(target, source, tensor.nbytes, stream=stream or self.stream, modes="wait")
         self._statistics.copied_bytes[route] += tensor.nbytes
@@ -290,12 +294,12 @@ class ChannelRoom:
     def run(
         self, rule: str, tensors: Mapping[str, Kept], hyperparameters: Mapping[str, Any]
     ) -> KernelRun:
-        """Runs ``rule`` on tensors of one entry that are here."""
-        pointers = {name: self.pointer(each) for name, each in tensors.items()}
+        """Run ``rule`` on tensors of one entry that are on the channel."""
+        pointers = {name: self.pointer(tensor) for name, tensor in tensors.items()}
         count = next(iter(tensors.values())).entry.count
-        how: dict[str, Any] = {"stream": self.stream, "modes": "wait"}
+        options: dict[str, Any] = {"stream": self.stream, "modes": "wait"}
         run = self._device.RunOnAxdimmAsync(
-            rule, pointers, count, hyperparameters, self.number, **how
+            rule, pointers, count, hyperparameters, self.number, **options
         )
         self._statistics.runs += 1
         self._runs.append(run)
@@ -305,7 +309,7 @@ class ChannelRoom:
         return run
 
     def _write(self, tensor: Kept, route: str, source: Any) -> Handle[None]:
-        """Copies values to the tensor's storage, which nobody reads beside this stream then."""
+        """Copy values to the tensor's storage, after a read of it in another stream."""
         slot = self.slot(tensor)
         if tensor.reader is not None:
             self.stream.wait_for(tensor.reader)
@@ -315,12 +319,12 @@ class ChannelRoom:
         return tensor.writer
 
     def pointer(self, tensor: Kept) -> AxdimmPointer:
-        """The pointer to a tensor's room on the channel."""
+        """Return the pointer to a tensor's room on the channel."""
         assert tensor.place is not None
         return self.arena + tensor.place
 
     def count(self) -> None:
-        """Counts the time of the runs that have ended; waits for nothing."""
+        """Count the time of runs that have ended, without waiting."""
         while self._runs and self._runs[0].over:
             result = self._runs.popleft().result
             if result is not None:
@@ -329,5 +333,5 @@ class ChannelRoom:
 
 
 def padded_bytes(nbytes: int) -> int:
-    """Bytes that ``nbytes`` take of a channel: whole lines."""
+    """Return the bytes that ``nbytes`` occupy on a channel: whole lines."""
     return -(-nbytes // LINE_BYTES) * LINE_BYTES

@@ -1,4 +1,4 @@
-"""Gradients that are on the module: a program that asks a parameter for one is refused by name."""
+"""Gradients on the module: a program that reads them from parameters gets them back or an error."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["StoreState", "gradient_of", "guarded", "set_gradient"]
 _gradient: Any = torch._C.TensorBase.grad  # pyright: ignore[reportAttributeAccessIssue]
 
 _BETWEEN = "torch.", residency.__name__
-"""Modules whose functions may be between the program and a gradient."""
+"""Prefixes of modules that may call between the program and a gradient."""
 
 _AROUND = "wrapper", "decorate_context", "handle_torch_function", "read"
-"""Functions there that only call others."""
+"""Functions of these modules that only call others."""
 
 
 class _Used(Tensor):
-    """A gradient that its update has used: not None, and refused by name for all else."""
+    """A gradient that its update has used: not None, but every use of it raises an error."""
 
     words: str
 
@@ -35,14 +35,14 @@ class _Used(Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> NoReturn:
-        used = next(each for each in tree_leaves((args, kwargs)) if isinstance(each, cls))
+        used = next(leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, cls))
         raise RuntimeError(f"{_habit(func)} uses the gradient of {used.words}")
 
     __torch_dispatch__ = __torch_function__
 
 
 class _Guarded:
-    """A parameter whose gradients go to the module; comes before its class among the bases."""
+    """A parameter with gradients on the module; it precedes its class among the bases."""
 
     _own_class: type[nn.Parameter]
 
@@ -51,7 +51,7 @@ class _Guarded:
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient, which comes back from the module; after the update what stands for it."""
+        """Gradient, brought back from the module; after the update an object that stands for it."""
         stored = _trained(self)
         if stored is not None and (words := stored.optimizer.bring_back(stored)):
             used = torch.Tensor._make_subclass(
@@ -75,7 +75,7 @@ class _Guarded:
     _grad = grad  # as Tensor has it
 
     def register_post_accumulate_grad_hook(self, hook: Any) -> Any:
-        """Register a hook that comes before the one that sends the gradient to the module."""
+        """Register a hook, to run before the hook that sends the gradient to the module."""
         register: Any = self._own_class.register_post_accumulate_grad_hook
         handle = register(self, hook)
         stored = _trained(self)
@@ -86,11 +86,11 @@ class _Guarded:
 
 
 class StoreState(MutableMapping[Any, Any]):
-    """The ``state`` of an optimizer whose state is in the store: all use of it is refused."""
+    """The ``state`` of an optimizer with its state in the store; using it raises an error."""
 
     def _refuse(self, *_: Any) -> NoReturn:
         raise RuntimeError(
-            "optimizer.state has nothing, for the store has the state: read it from "
+            "optimizer.state is empty, since the state is in the store: read it from "
             "optimizer.state_dict(), and change it with optimizer.load_state_dict()"
         )
 
@@ -108,12 +108,12 @@ class StoreState(MutableMapping[Any, Any]):
 
 @functools.cache
 def guarded(own_class: type[nn.Parameter]) -> type[nn.Parameter]:
-    """Return the class of parameters of ``own_class`` whose gradients go to the module."""
+    """Return the subclass of ``own_class`` for parameters with gradients on the module."""
     return type(own_class.__name__, (_Guarded, own_class), {"_own_class": own_class})
 
 
 def gradient_of(parameter: Any) -> Tensor | None:
-    """Return what autograd has left in a parameter's ``grad``."""
+    """Return the gradient that autograd has left in a parameter's ``grad``."""
     return _gradient.__get__(parameter)
 
 
@@ -123,7 +123,7 @@ def set_gradient(parameter: Any, value: Tensor | None) -> None:
 
 
 def _trained(parameter: Any) -> Stored | None:
-    """Return the record of a parameter that an optimizer's store has."""
+    """Return the record of a parameter that an optimizer trains in a store, None for others."""
     held = residency.held_of(parameter)
     stored = held.place if held is not None else None
     return stored if isinstance(stored, Stored) and stored.optimizer is not None else None

@@ -1,4 +1,4 @@
-"""Optimizers whose parameters live in a store, and are updated there as their gradients come."""
+"""Optimizers with parameters in a store, updated there as their gradients arrive."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .policy import Stored
 __all__ = ["OffloadedOptimizer", "offloaded"]
 
 IN_FLIGHT = 2
-"""Gradients that may be on their way from the host's memory to the module."""
+"""Gradients in flight from the host's memory to the module, at most."""
 
 
 class OffloadedOptimizer(ModuleOptimizer):
-    """Keeps parameters in a store; comes before an optimizer of :mod:`sw_driver.torch` among the
-    bases.
+    """Base of optimizers with parameters in a store.
 
-    A gradient leaves for the module as soon as it is whole, and is gone from the parameter. From
-    the second iteration on the update runs when as many gradients have come, and operations been
-    through, as in the iterations before; what is then left to update is updated in :meth:`step`.
+    It precedes an optimizer of :mod:`sw_driver.torch` among the bases. A gradient leaves for the
+    module as soon as it is complete, and is removed from the parameter. From the second iteration
+    on, the update runs once as many gradients and uses of the parameter have been seen as in
+    earlier iterations. :meth:`step` makes all updates that are left.
     """
 
     def __init__(self, params: Any, *args: Any, device: Any = None, **options: Any) -> None:
@@ -40,13 +40,12 @@ class OffloadedOptimizer(ModuleOptimizer):
         self._store: Any = getattr(device, "store", None)
         tensors = getattr(device, "tensors", ())
         self._tensors = {name: key for name, key in self.state_keys.items() if name in tensors}
-        """PyTorch's names of the tensors of the state that the rule has, by the rule's names."""
+        """PyTorch's names of the rule's state tensors, by the rule's names."""
         self._trained: dict[Tensor, Stored] = {}
         self._sent: deque[Any] = deque()
         self._early = getattr(device, "early_updates", False)
         self._clips = False
-        """Whether the gradients' norm will be asked for, so that the module adds up squares as they
-        come."""
+        """True once the gradients' norm is used: the module then adds up squares on arrival."""
         self._scale = 1.0
         super().__init__(params, *args, device=device, **options)
         if self._formats.narrow or self._skips:
@@ -55,15 +54,15 @@ class OffloadedOptimizer(ModuleOptimizer):
                 f"{self._skips}: a store has everything in FP32 and updates each gradient as it "
                 "comes; use an optimizer without 8bit in its name and without options of precision"
             )
-        # PyTorch's Adagrad has put something there.
+        # PyTorch's Adagrad has set state in its constructor.
         self._no_state: Any = StoreState(self)
         self.state = self._no_state
 
     def _attach(self, device: Any) -> None:
-        """Does nothing: the platform is known before the parameters are."""
+        """Do nothing: the platform is known before the parameters are."""
 
     def _check_parameters(self) -> None:
-        """Takes the parameters that have just been added; the platform has checked them."""
+        """Take over the parameters just added, which the platform has checked."""
         if self._platform is None:
             return
         group, number = self.param_groups[-1], len(self.param_groups) - 1
@@ -73,8 +72,8 @@ class OffloadedOptimizer(ModuleOptimizer):
                 f"group {number} has the rule {rule}, but the parameters were "
                 f"stored for {self._platform.rule}: give all groups options of one rule"
             )
-        found = [(parameter, self._platform.find(parameter)) for parameter in group["params"]]
-        for parameter, stored in found:
+        records = [(parameter, self._platform.find(parameter)) for parameter in group["params"]]
+        for parameter, stored in records:
             if stored is None and parameter.numel():
                 raise ValueError(
                     f"a parameter of shape {tuple(parameter.shape)} in group {number} is not of "
@@ -85,24 +84,24 @@ class OffloadedOptimizer(ModuleOptimizer):
                     f"{stored.name} was frozen when it was stored, so it has no state: unfreeze it "
                     "before build() or take()"
                 )
-        for parameter, stored in found:
+        for parameter, stored in records:
             if stored is not None and parameter.requires_grad:
                 self._trained[parameter], stored.group = stored, number
                 stored.optimizer = self
                 stored.hook = parameter.register_post_accumulate_grad_hook(self.take)
                 parameter.__class__ = guarded(type(parameter))
 
-    # For those who train.
+    # Called by training code.
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates what has a gradient and was not updated as it came; ends the iteration.
+        """Update all parameters with a gradient that are not updated yet; end the iteration.
 
         Raises
         ------
-        RuntimeError: a parameter was given other memory, hyper-parameters have changed since some
-            parameters were updated, or the module failed in an earlier step.
-        InvalidArgumentError: another thread than that of the platform calls.
+        RuntimeError: if a parameter was given other memory, if hyper-parameters have changed since
+            some parameters were updated, or if the module failed in an earlier step.
+        InvalidArgumentError: in another thread than the platform's.
         TypeError, ValueError, AxdimmError: as
             :meth:`~sw_driver.torch.optimizer.ModuleOptimizer.step`.
         """
@@ -126,8 +125,8 @@ class OffloadedOptimizer(ModuleOptimizer):
                 names = [s.name for s, _ in waiting if updated is (s.hyperparameters is not None)]
                 error.add_note(f"{words}: {', '.join(names) or 'none'}")
             raise
-        # Graphs from before are stale, as PyTorch then says.
-        torch.autograd.graph.increment_version([each.parameter for each, _ in waiting])
+        # Graphs from before the step are stale; PyTorch reports their use.
+        torch.autograd.graph.increment_version([stored.parameter for stored, _ in waiting])
         for stored in self._trained.values():
             stored.steps += bool(stored.gradients)
             most_gradients, most_uses = stored.usual
@@ -138,11 +137,11 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     @torch.no_grad()
     def clip_grad_norm(self, max_norm: float, *, error_if_nonfinite: bool = False) -> Tensor:
-        """``torch.nn.utils.clip_grad_norm_`` for the optimizer's parameters; returns the norm.
+        """Clip like ``torch.nn.utils.clip_grad_norm_`` for the optimizer's parameters.
 
-        The module computes it. Since the norm is known last, no update can run before: from the
-        first call on, all run in :meth:`step`. Raises ``RuntimeError`` if some have run already,
-        and for a norm that is not finite, ``error_if_nonfinite``.
+        Return the norm, which the module computes. All gradients have to arrive before an update
+        can run: from the first call on, all updates run in :meth:`step`. Raises ``RuntimeError`` if
+        some have run already, and, with ``error_if_nonfinite``, for a norm that is not finite.
         """
         max_norm = checked_norm(max_norm)
         self._settle()
@@ -154,7 +153,7 @@ class OffloadedOptimizer(ModuleOptimizer):
                     "call clip_grad_norm() in the first step already, or have early_updates=False"
                 )
         self._send_back()
-        keys = [each.key for each in self._trained.values() if each.gradients]
+        keys = [stored.key for stored in self._trained.values() if stored.gradients]
         norm = self._store.norm(keys) if keys else 0.0
         if error_if_nonfinite and not np.isfinite(norm):
             raise RuntimeError(f"the norm of the gradients is {norm}: they were not clipped")
@@ -164,7 +163,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         return torch.tensor(norm, dtype=torch.float32, device="cpu")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients on the module. Raises ``RuntimeError`` if some have been used."""
+        """Discard the gradients on the module; raise ``RuntimeError`` if some have been used."""
         self._settle()
         for stored in self._trained.values():
             self._refuse_updated(stored, "zero_grad()")
@@ -177,10 +176,10 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     @torch.no_grad()
     def bring_back(self, stored: Stored) -> str:
-        """Have a gradient in its parameter's ``grad``, from where :meth:`step` sends it again.
+        """Bring a gradient back into its parameter's ``grad``; :meth:`step` sends it again.
 
-        Return an empty string, or why it cannot be there. Since a program that reads gradients
-        may change them, no update runs before :meth:`step` from then on.
+        Return an empty string, or the reason why it cannot be brought back. A program that reads
+        gradients may change them, so from then on no update runs before :meth:`step`.
         """
         if stored.spent:
             return f"{stored.name}, which step() has used: read it between backward() and step()"
@@ -207,7 +206,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         return ""
 
     def drop(self, stored: Stored) -> None:
-        """Forget a parameter's gradient, as the program sets its ``grad``."""
+        """Discard a parameter's gradient, since the program sets its ``grad``."""
         self._settle()
         self._refuse_updated(stored, f"{stored.name}.grad = ...")
         self._store.discard(stored.key)
@@ -219,7 +218,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         return torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device)
 
     def _send_back(self) -> None:
-        """Send to the module what the program has in parameters' ``grad``."""
+        """Send gradients that are in parameters' ``grad`` to the module."""
         for parameter in self._trained:
             if gradient_of(parameter) is not None:
                 self._send(parameter)
@@ -232,21 +231,21 @@ class OffloadedOptimizer(ModuleOptimizer):
             )
 
     def give_up(self) -> None:
-        """Ends an iteration without a step; what was updated in it stays updated."""
+        """End an iteration without a step; updates made in it stay."""
         for stored in self._trained.values():
             self._store.discard(stored.key)
         self._restart()
 
     def step_async(self) -> StepHandle:
-        """Refused, with ``TypeError``: most updates run beside the backward pass anyway."""
+        """Raise ``TypeError``: most updates run during the backward pass anyway."""
         raise TypeError("an offloaded optimizer has no step_async(): call step()")
 
     def inspect(self, parameter: Tensor, tensor: str) -> list[tuple[int, int, NDArray[np.float32]]]:
-        """Refused, with ``TypeError``: the store has the tensors."""
+        """Raise ``TypeError``: the store has the tensors."""
         raise TypeError("an offloaded optimizer has no inspect(): use state_dict(), or the store")
 
     def close(self) -> None:
-        """Lets go of the parameters; the platform's ``close()`` calls it."""
+        """Release the parameters; the platform's ``close()`` calls it."""
         for parameter, stored in self._trained.items():
             if stored.optimizer is not None:
                 stored.hook.remove()
@@ -255,8 +254,7 @@ class OffloadedOptimizer(ModuleOptimizer):
             stored.optimizer = None
 
     def state_dict(self) -> dict[str, Any]:
-        """The state dict as PyTorch has it, with its names; tensors are copies in the host's
-        memory.
+        """Return the state dict with PyTorch's names; tensors are copies in the host's memory.
 
         Raises ``RuntimeError`` between ``backward()`` and :meth:`step`.
         """
@@ -287,10 +285,9 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state dict, see
-        :meth:`~sw_driver.torch.optimizer.ModuleOptimizer.load_state_dict`.
+        """Load a state dict, and discard an iteration in progress.
 
-        An iteration that was begun is given up.
+        See :meth:`~sw_driver.torch.optimizer.ModuleOptimizer.load_state_dict`.
         """
         self.give_up()
         super().load_state_dict(state_dict)
@@ -305,7 +302,7 @@ class OffloadedOptimizer(ModuleOptimizer):
             stored.steps = int(state["step"]) if "step" in state else int(bool(state))
         self.state = self._no_state
 
-    # What happens in an iteration.
+    # Events of an iteration.
 
     def _restart(self) -> None:
         self._scale = 1.0
@@ -313,10 +310,10 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     @torch.no_grad()
     def take(self, parameter: Tensor) -> None:
-        """Send what autograd has just added to a gradient to the module.
+        """Send the gradient that autograd has just accumulated to the module.
 
-        A gradient with a graph stays until :meth:`step`, as the program may differentiate it.
-        There is none if a hook of the program has dropped it.
+        A gradient with a graph stays until :meth:`step`, as the program may differentiate it. There
+        is none if the program's own hook has dropped it.
         """
         if parameter not in self._trained:
             raise RuntimeError(HOOK_RESULT)
@@ -329,7 +326,7 @@ class OffloadedOptimizer(ModuleOptimizer):
 
     @torch.no_grad()
     def _send(self, parameter: Tensor) -> None:
-        """Send a gradient to the module, and run the update if it is time."""
+        """Send a gradient to the module, and run the update once it is complete."""
         self._settle()
         stored, gradient = self._trained[parameter], gradient_of(parameter)
         assert gradient is not None
@@ -348,7 +345,7 @@ class OffloadedOptimizer(ModuleOptimizer):
             raise self._failure
         if negated := bool(self.param_groups[stored.group].get("maximize")):
             gradient = -gradient
-        # The copy has left the device's memory when this returns, whenever the module takes it.
+        # The copy is complete on return, whenever the module reads it.
         values = np.array(gradient.detach().cpu().numpy(), order="C")
         try:
             with Interrupts():
@@ -363,14 +360,14 @@ class OffloadedOptimizer(ModuleOptimizer):
             raise
 
     def _update(self, stored: Stored, hyperparameters: dict[str, float]) -> None:
-        self._platform.residency.release([stored])  # its values will be old ones
+        self._platform.residency.release([stored])  # the update makes its values stale
         with Interrupts():
             self._store.update(stored.key, hyperparameters, scale=self._scale)
             stored.held.copied = None
             stored.hyperparameters = hyperparameters
 
     def _waiting(self) -> list[tuple[Stored, dict[str, float]]]:
-        """The parameters that have gradients, in their order, with their hyper-parameters."""
+        """Return the parameters with gradients, in order, with their hyper-parameters."""
         self._check_state_unused()
         result, groups = [], {}
         for number, group in enumerate(self.param_groups):
@@ -426,7 +423,7 @@ class OffloadedOptimizer(ModuleOptimizer):
         if stored.spent:
             raise RuntimeError(
                 f"{stored.name} has the gradient of the last step, which PyTorch would use again, "
-                "but the module has it no more: call optimizer.zero_grad() after each step()"
+                "but the module no longer has it: call optimizer.zero_grad() after each step()"
             )
 
     def _refuse_moved(self, stored: Stored) -> None:
@@ -438,7 +435,7 @@ class OffloadedOptimizer(ModuleOptimizer):
 
 
 def offloaded(kind: type[ModuleOptimizer]) -> type[OffloadedOptimizer]:
-    """The class of :mod:`sw_driver.torch` for parameters in a store."""
+    """Return a class of :mod:`sw_driver.torch` adapted to parameters in a store."""
     if not (isinstance(kind, type) and issubclass(kind, ModuleOptimizer)):
         raise TypeError(
             f"the optimizer is {shown(kind)}: expected a class of sw_driver.torch, such as AdamW"

@@ -29,31 +29,31 @@ from .policy import DeviceMemory, ParameterPolicy, Stored
 __all__ = ["Offloading"]
 
 STATELESS = "sgd"
-"""The rule that frozen parameters are stored for, if the module has it: it keeps no state."""
+"""Rule that frozen parameters are stored for, if the module has it: it keeps no state."""
 
 M = TypeVar("M", bound=nn.Module)
 
 
 class Offloading:
-    """Trains a model whose parameters, gradients and optimizer's state live in a store.
+    """Training of a model with parameters, gradients and optimizer state in a store.
 
-    To be entered with ``with``; PyTorch's operations of the same thread within then fetch what they
-    need. It is left with :meth:`close`.
+    Enter it with ``with``: PyTorch's operations of the same thread then fetch the tensors they
+    need. Leaving calls :meth:`close`.
 
     Parameters
     ----------
     store: an opened :class:`~sw_driver.torch.offloading.store.TensorStore`, which stays open.
-    kind: a class of :mod:`sw_driver.torch`.
-    options: its arguments, for all parameters.
+    kind: an optimizer class of :mod:`sw_driver.torch`.
+    options: arguments of that class, for all parameters.
     device_bytes: limit of the device's memory, see
         :class:`~sw_driver.torch.offloading.policy.DeviceMemory`. A CUDA GPU has its own.
-    prefetch: parameters that are fetched ahead of their use.
-    early_updates: whether an update runs when the gradient has come, or not before ``step()``.
-    device: ``"cpu"``, or ``"cuda"``, where the model is.
+    prefetch: number of parameters fetched ahead of their use.
+    early_updates: run an update when the gradient has arrived, not only in ``step()``.
+    device: device of the model, ``"cpu"`` or ``"cuda"``.
 
     Raises
     ------
-    TypeError, ValueError, InvalidArgumentError: an argument is none of these.
+    TypeError, ValueError, InvalidArgumentError: for an invalid argument.
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Offloading:
         probe = self._kind([example], device=None, **options)
         group = probe.param_groups[0]
         self.rule = probe.rule_name(group)
-        """The name of the update rule."""
+        """Name of the update rule."""
         self.tensors = rule(self.rule).tensors
         """Names of the update rule's tensors."""
         self._initial = {name: probe.initial(group) for name in self.tensors if name not in "pg"}
         self.memory = DeviceMemory(device_bytes, kind=device, setting="device_bytes")
         self.residency = ParameterPolicy(store, self.memory, self._add, prefetch)
         self.model: nn.Module | None = None
-        """The model that :meth:`build` or :meth:`take` returned."""
+        """Model returned by :meth:`build` or :meth:`take`."""
         if not hasattr(store, "fetch"):
             raise TypeError(f"store is {shown(store)}: expected an opened TensorStore")
         self._optimizer: OffloadedOptimizer | None = None
@@ -97,12 +97,14 @@ class Offloading:
 
     @property
     def peak_device_bytes(self) -> int:
-        """The most bytes that lay in the device's memory."""
+        """Peak of the device's memory in bytes."""
         return self.memory.peak_bytes
 
     def report(self) -> dict[str, Any]:
-        """What was of the device's memory so far, ready for JSON; of the module's the store's
-        ``statistics()`` tell."""
+        """Return totals of the device's memory, ready for JSON.
+
+        The store's ``statistics()`` has those of the module.
+        """
         fetched, ahead = self.residency.fetches, self.residency.prefetches
         return {**self.memory.report(), "fetches": fetched, "prefetches": ahead}
 
@@ -119,11 +121,11 @@ class Offloading:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "Offloading is of one store: copy the model, which is a plain one then, or save()"
+            "Offloading belongs to its store: copy the model instead, as a plain one, or save()"
         )
 
     def close(self) -> None:
-        """Takes all hooks off the model, with its parameters back in it, outside of any limit.
+        """Remove all hooks from the model, and bring its parameters back beyond any limit.
 
         Calling it twice does no harm.
         """
@@ -140,14 +142,13 @@ class Offloading:
             self.residency.forget(stored)
         self.memory.close()
 
-    # A model.
+    # The model.
 
     def build(self, make: Callable[..., M], *args: Any, **options: Any) -> M:
-        """The model that ``make(*args, **options)`` returns, which never is on the device as a
-        whole: parameters leave as they are initialised.
+        """Return the model of ``make(*args, **options)``, which is never on the device as a whole.
 
-        They are those that plain construction makes, bit for bit: the operations are the same.
-        Raises what :meth:`take` raises.
+        Parameters leave as they are initialised. They are bit for bit those of plain construction,
+        since the operations are the same. Raises as :meth:`take` does.
         """
         self._check_free()
         if not callable(make):
@@ -176,31 +177,31 @@ class Offloading:
             self.residency.building = False
 
     def take(self, model: M) -> M:
-        """Moves the parameters of a model to the store, and returns it.
+        """Move the parameters of a model to the store, and return the model.
 
         Raises
         ------
-        RuntimeError: not within ``with``, or there is a model already.
-        TypeError: a parameter that is not in FP32.
-        ValueError: one that is offloaded already, shares memory with another, is not contiguous or
-            not initialised, or on another device.
-        OutOfMemoryError: the module and its storage have no room.
+        RuntimeError: outside ``with``, or if there is a model already.
+        TypeError: for a parameter that is not in FP32.
+        ValueError: for a parameter that is offloaded already, shares memory with another, is not
+            contiguous or not initialised, or is on another device.
+        OutOfMemoryError: if the module and its storage are full.
         """
         self._check_free()
         if not isinstance(model, nn.Module):
             raise TypeError(f"model is {shown(model)}: expected a torch Module")
         parameters = dict(model.named_parameters())
         owners: dict[int, str] = {}
-        new = [name for name, each in parameters.items() if self._is_new(name, each, owners)]
+        new = [name for name, one in parameters.items() if self._is_new(name, one, owners)]
         for name in new:
             self.residency.release()
             self.residency.hold(name, parameters[name])
-        names = {each: name for name, each in parameters.items()}
+        names = {parameter: name for name, parameter in parameters.items()}
         for stored in self.residency:
             if stored.parameter in names:
                 stored.name = stored.held.name = names[stored.parameter]
             else:
-                self.residency.forget(stored)  # replaced by another while the model was built
+                self.residency.forget(stored)  # replaced while the model was built
         self.residency.release()
         self._hooks.append(model.register_forward_pre_hook(self._before_forward))
         self._hooks.append(model.register_state_dict_pre_hook(partial(self._before_state)))
@@ -211,16 +212,16 @@ class Offloading:
             model, self._hooks, names=("zero_grad",), check=self._before_state
         )
         self.model = model
-        # The module has the gradients, so PyTorch's own would forget nothing.
+        # Gradients are on the module, so PyTorch's own zero_grad() would not discard them.
         model.zero_grad = partial(self._zero_grad, model)  # type: ignore[method-assign]
         return model
 
     def optimizer(self, params: Any = None, **options: Any) -> OffloadedOptimizer:
-        """The optimizer, of all parameters of the model, or as PyTorch takes them.
+        """Return the optimizer of the model's parameters, or of ``params`` as in PyTorch.
 
-        ``options`` besides those of the platform. Raises what the class raises, ``RuntimeError``
-        without a model or for a second one, and ``ValueError`` for other parameters or another
-        rule.
+        ``options`` add to those of the platform. Raises the class's errors, ``RuntimeError``
+        without a model or for a second optimizer, and ``ValueError`` for other parameters or
+        another rule.
         """
         if self.model is None or self._optimizer is not None:
             raise RuntimeError(
@@ -229,12 +230,12 @@ class Offloading:
                 else "there is an optimizer already: give it groups, or add_param_group()"
             )
         if params is None:
-            params = [each for each in self.model.parameters() if each.requires_grad]
+            params = [one for one in self.model.parameters() if one.requires_grad]
         self._optimizer = self._kind(params, device=self, **{**self._options, **options})
         return self._optimizer
 
     def find(self, parameter: Tensor) -> Stored | None:
-        """What is known of an offloaded parameter; None if it is not one."""
+        """Return the record of an offloaded parameter, None for another one."""
         known = isinstance(parameter, Tensor) and not nn.parameter.is_lazy(parameter)
         held = held_of(parameter) if known else None
         return held.place if held is not None and held.residency is self.memory else None
@@ -242,12 +243,12 @@ class Offloading:
     # Checkpoints.
 
     def save(self, path: str | Path, **more: Any) -> None:
-        """Writes model, optimizer and ``more``, for ``torch.load``: whole or not at all.
+        """Write model, optimizer and ``more`` for ``torch.load``, completely or not at all.
 
-        ``"model"`` and ``"optimizer"`` are state dicts that plain PyTorch loads; ``more`` has to be
-        what ``torch.load`` takes unless told otherwise: tensors, numbers, words, lists and dicts.
-        When this returns it is on the disk. Raises ``OSError``, and ``RuntimeError`` without an
-        optimizer and between ``backward()`` and ``step()``.
+        ``"model"`` and ``"optimizer"`` are state dicts that plain PyTorch loads. ``more`` has to
+        consist of types that ``torch.load`` accepts by default: tensors, numbers, strings, lists
+        and dicts. On return the file is on the disk. Raises ``OSError``, and ``RuntimeError``
+        without an optimizer and between ``backward()`` and ``step()``.
         """
         model, optimizer = self._both()
         state = optimizer.state_dict()
@@ -264,11 +265,11 @@ class Offloading:
             os.close(folder)
 
     def load(self, path: str | Path) -> dict[str, Any]:
-        """Takes a checkpoint of :meth:`save`, and returns it.
+        """Load a checkpoint of :meth:`save`, and return it.
 
-        An iteration that was begun is given up. Raises ``ValueError`` for another file or a part
-        of one, ``OSError``, ``RuntimeError`` without an optimizer, and what ``load_state_dict``
-        raises.
+        An iteration in progress is discarded. Raises ``ValueError`` for another or an incomplete
+        file, ``OSError``, ``RuntimeError`` without an optimizer, and the errors of
+        ``load_state_dict``.
         """
         model, optimizer = self._both()
         path = Path(path)
@@ -309,7 +310,7 @@ class Offloading:
         nn.Module.zero_grad(model, set_to_none)
 
     def _fill(self, module: nn.Module, state: dict[str, Any], prefix: str, _: object) -> None:
-        """Puts copies of the parameters' values into a state dict."""
+        """Put copies of the parameters' values into a state dict."""
         for name in module._parameters:
             if prefix + name in state:
                 state[prefix + name] = self.memory.copied(state[prefix + name])
@@ -342,8 +343,10 @@ class Offloading:
             )
 
     def _is_new(self, name: str, parameter: nn.Parameter, owners: dict[int, str]) -> bool:
-        """Whether a parameter is yet to be stored. Raises what is wrong with it, and makes it the
-        owner of its memory."""
+        """Return whether a parameter still has to be stored, and make it its memory's owner.
+
+        Raises an error for a parameter that cannot be stored.
+        """
         stored = self.find(parameter)
         if stored is not None and stored.parameter is parameter:
             return False

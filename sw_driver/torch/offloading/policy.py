@@ -1,4 +1,4 @@
-"""The memory of a device that trains, and which parameters are in it."""
+"""Memory of a device that trains, and the policy for parameters in it."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ __all__ = ["DeviceMemory", "ParameterPolicy", "Stored"]
 
 
 class DeviceMemory(Residency):
-    """Counts what PyTorch's operations make while it is entered, as a GPU's memory would.
+    """Account of the tensors that PyTorch's operations make, as in a GPU's memory.
 
-    Every tensor that an operation returns counts with the whole of its storage until the storage
-    is freed: parameters, activations, gradients, an optimizer's state, results in between. What
-    was made elsewhere is the host's (data sets, arrays of numpy). What an operation takes and gives
-    back inside is not seen. Operations of other threads do not count.
+    While it is entered, every tensor that an operation returns counts with its whole storage until
+    the storage is freed: parameters, activations, gradients, optimizer state, intermediate results.
+    Tensors made elsewhere are the host's (data sets, NumPy arrays). Workspace inside operations and
+    operations of other threads do not count.
 
     Parameters
     ----------
-    limit_bytes: the most bytes of all that lies in it; None for no limit. Beyond it
-        ``torch.OutOfMemoryError`` is raised, with the bytes asked for, the free ones and the limit.
-    kind: of the tensors that count, ``"cpu"`` or ``"cuda"``.
-    setting: name of the argument that is the limit, for messages.
+    limit_bytes: most bytes in memory at a time, None for no limit. Beyond it
+        ``torch.OutOfMemoryError`` names the requested bytes, the free bytes and the limit.
+    kind: device type of the tensors that count, ``"cpu"`` or ``"cuda"``.
+    setting: name of the argument with the limit, for messages.
 
     Raises
     ------
-    InvalidArgumentError: the limit is no positive integer, or there is no such kind.
+    InvalidArgumentError: if the limit is not a positive integer, or the kind is unknown.
     """
 
     def __init__(
@@ -55,66 +55,66 @@ class DeviceMemory(Residency):
 
 @dataclass(eq=False)
 class Stored:
-    """A parameter that lives in the store, and what became of it in this iteration and before.
+    """A parameter in the store, with its history in this iteration and before.
 
-    The tensor itself stays what it is, with its shape and its place in autograd's graph.
+    The tensor itself stays valid, with its shape and its place in autograd's graph.
     """
 
     name: str
     parameter: torch.nn.Parameter
     held: Held
     key: Any = None
-    """The parameter's key in the store, from when it first left the device."""
+    """Key of the parameter in the store, set when it first leaves the device."""
     stateless: bool = False
-    """Whether the parameter was frozen when it was stored, without the optimizer's state."""
+    """True if the parameter was frozen when it was stored, without optimizer state."""
     group: int = 0
-    """The number of the parameter's group."""
+    """Number of the parameter's group."""
     steps: int = 0
-    """Updates that the parameter has had."""
+    """Number of updates of the parameter."""
     gradients: int = 0
-    """Gradients of the parameter that came in this iteration."""
+    """Gradients of the parameter in this iteration."""
     uses: int = 0
-    """Operations of this iteration's training that had the parameter among their arguments."""
+    """Training operations of this iteration that used the parameter."""
     hyperparameters: dict[str, float] | None = None
-    """Hyper-parameters of the parameter's update in this iteration, once that is queued."""
+    """Hyper-parameters of this iteration's update, once it is queued."""
     usual: tuple[int, int] = 0, 0
-    """The most gradients and uses of the parameter in an iteration that is over."""
+    """Peak numbers of gradients and uses of the parameter in earlier iterations."""
     spent: bool = False
-    """True if PyTorch would still have the gradient of an iteration that is over."""
+    """True if PyTorch would still have the gradient of an earlier iteration."""
     negated: bool = False
     """True if the gradients in the store are negated."""
     optimizer: Any = None
-    """The optimizer that trains the parameter."""
+    """Optimizer that trains the parameter."""
     hook: Any = None
-    """The handle of the hook that sends the parameter's gradients."""
+    """Handle of the hook that sends the parameter's gradients."""
 
     @property
     def keeps_gradient(self) -> bool:
-        """True if the parameter has a gradient that is not in its ``grad``."""
+        """True if the parameter has a gradient outside its ``grad``."""
         return self.gradients > 0 or self.spent
 
 
 Use = tuple[Stored | None, tuple[bool, bool]]
-"""A parameter, and how it was used: whether in the backward pass, and whether to be differentiated.
+"""A parameter, and whether it was used in the backward pass and with gradients enabled.
 
-A layer that is computed again in the backward pass differs from its backward pass by that."""
+The two flags tell a layer's recomputation in the backward pass from its backward pass.
+"""
 
 START: tuple[Use, Stored | None] = ((None, (False, False)), None)
 
 
 class ParameterPolicy(Policy):
-    """Has parameters in the device's memory as operations need them; all else stays there.
+    """Policy that brings parameters to the device for operations; other tensors stay there.
 
-    A parameter is fetched before the first operation that has it, or a view of it, among its
-    arguments, and leaves the device when an operation with another parameter comes, unless it is
-    among those that will be used next. Which these are it knows from the last time that the same
-    two parameters were used one after the other, in the same pass.
+    A parameter is fetched before the first operation on it or a view of it. It leaves when an
+    operation uses another parameter, unless it will be used soon. The next uses are predicted from
+    the last time that the same two parameters were used one after the other, in the same pass.
 
     Parameters
     ----------
     store: a :class:`~sw_driver.torch.offloading.store.TensorStore`.
     add: puts a parameter into the store for the first time and returns its key.
-    ahead: how many parameters are fetched before they are needed.
+    ahead: number of parameters fetched before they are needed.
     """
 
     def __init__(
@@ -129,22 +129,22 @@ class ParameterPolicy(Policy):
         self._module = _ModuleStore(store, add, memory.kind)
         self._ahead = ahead
         self._stored: dict[Stored, None] = {}
-        """All parameters; those that are here in the order in which they came."""
+        """All parameters; those on the device are in the order of their arrival."""
         self._current: set[Stored] = set()
         self._place = START
         self._followed: dict[tuple[Use, Stored | None], Use] = {}
-        """What was used next after a use and the parameter before it."""
+        """Use that followed last time, by a use and the parameter before it."""
         self.fetches = 0
         self.prefetches = 0
-        """Fetches that began before an operation needed them."""
+        """Fetches that started before an operation needed them."""
         self.building = False
-        """Whether a model is being built: nothing then leaves by itself, and no order is learnt."""
+        """True while a model is built: nothing leaves by itself, and no order is learnt."""
 
     def __iter__(self) -> Iterator[Stored]:
         return iter([*self._stored])
 
     def hold(self, name: str, parameter: torch.nn.Parameter) -> Stored:
-        """Takes a parameter that is on the device; it leaves when others are used."""
+        """Take over a parameter on the device; it leaves when others are used."""
         held = self._memory.held(parameter)
         if held is None:
             raise _handed_out(name)
@@ -153,8 +153,10 @@ class ParameterPolicy(Policy):
         return held.place
 
     def forget(self, stored: Stored) -> None:
-        """Leaves a parameter to itself, with its values; these are NaN if they are in a store that
-        has failed."""
+        """Stop managing a parameter, and leave it in memory.
+
+        Its values are NaN if they were in a store that has failed.
+        """
         self.freed(stored.held)
         try:
             self._memory.forget(stored.held)
@@ -163,7 +165,7 @@ class ParameterPolicy(Policy):
                 stored.parameter.fill_(torch.nan)
 
     def restart(self) -> None:
-        """An iteration begins: what its first operations used before is fetched."""
+        """Begin an iteration: fetch the parameters that its first operations used last time."""
         self._place = START
         for stored in self._stored:
             stored.spent |= stored.gradients > 0
@@ -172,8 +174,7 @@ class ParameterPolicy(Policy):
         self._look_ahead(self._next())
 
     def release(self, these: Iterable[Stored] | None = None) -> None:
-        """Frees the device's memory of these parameters, or of all; what was written goes to the
-        store."""
+        """Free the device's memory of these parameters, or of all; changes go to the store."""
         for stored in self if these is None else these:
             if stored.held.here:
                 try:
@@ -182,7 +183,7 @@ class ParameterPolicy(Policy):
                     raise _handed_out(stored.name) from error
                 self._current.discard(stored)
 
-    # What the residency asks for.
+    # Called by the residency.
 
     def before(self, func: Any, used: list[Held]) -> int:
         touched = [held.place for held in used if held.place is not None]
@@ -195,14 +196,14 @@ class ParameterPolicy(Policy):
         self._current.discard(held.place)
 
     def victim(self, residency: Residency, stay: Collection[Held]) -> Held | None:
-        idle = [each for each in self if each.held.here and each not in self._current]
+        idle = [one for one in self if one.held.here and one not in self._current]
         self.release(idle)
         return idle[0].held if idle else None
 
-    # Parts of these.
+    # Helpers.
 
     def _use(self, touched: list[Stored]) -> None:
-        how = torch._C._current_graph_task_id() != -1, torch.is_grad_enabled()
+        training = torch._C._current_graph_task_id() != -1, torch.is_grad_enabled()
         for stored in touched:
             if stored.hyperparameters is not None:
                 raise RuntimeError(
@@ -211,17 +212,17 @@ class ParameterPolicy(Policy):
                     "iterations differ, and call step() before anything else. Go on from a "
                     "checkpoint"
                 )
-            stored.uses += any(how)
-        new = [each for each in touched if each not in self._current or not each.held.here]
+            stored.uses += any(training)
+        new = [one for one in touched if one not in self._current or not one.held.here]
         if not new:
             return
         self._current, ahead = set(touched), []
         if not self.building:
             for stored in new:
-                self._followed[self._place] = use = stored, how
+                self._followed[self._place] = use = stored, training
                 self._place = use, self._place[0][0]
             ahead = self._next()
-            self.release(each for each in self if each not in {*touched, *ahead})
+            self.release(one for one in self if one not in {*touched, *ahead})
         for stored in new:
             if not stored.held.here:
                 if stored.held.nbytes > self._memory.free_bytes:
@@ -230,16 +231,16 @@ class ParameterPolicy(Policy):
         self._look_ahead(ahead)
 
     def _next(self) -> list[Stored]:
-        """What was used next when this place was last passed."""
-        place, found = self._place, []
+        """Return the parameters that were used next when this place was last passed."""
+        place, ahead = self._place, []
         for _ in range(2 * self._ahead):
             use = self._followed.get(place)
-            if use is None or len(found) == self._ahead:
+            if use is None or len(ahead) == self._ahead:
                 break
-            if use[0] in self._stored and use[0] not in self._current and use[0] not in found:
-                found.append(use[0])
+            if use[0] in self._stored and use[0] not in self._current and use[0] not in ahead:
+                ahead.append(use[0])
             place = use, place[0][0]
-        return found
+        return ahead
 
     def _look_ahead(self, ahead: list[Stored]) -> None:
         for stored in ahead:
@@ -257,8 +258,10 @@ class ParameterPolicy(Policy):
 
 
 class _ModuleStore(Store):
-    """A :class:`~sw_driver.torch.offloading.store.TensorStore` as the residency's; a place is a
-    :class:`Stored`."""
+    """Adapter of a :class:`~sw_driver.torch.offloading.store.TensorStore` to a residency.
+
+    A place is a :class:`Stored`.
+    """
 
     def __init__(self, store: Any, add: Any, kind: str) -> None:
         self._store, self._add, self._kind = store, add, kind
@@ -285,7 +288,7 @@ class _ModuleStore(Store):
         return _Waited(copy)
 
     def _memory(self, address: int, nbytes: int) -> torch.Tensor:
-        """FP32 values of the device's memory."""
+        """Return FP32 values in the device's memory."""
         count = nbytes // 4
         if self._kind == "cpu":
             values = (ctypes.c_float * count).from_address(address)
@@ -297,7 +300,7 @@ class _ModuleStore(Store):
 
 @dataclass(frozen=True)
 class _Waited(Job):
-    """A copy that the training thread ends; to ask whether it is done would take simulated time."""
+    """A copy that the training thread ends; polling it would take simulated time."""
 
     copy: Callable[[], None]
 

@@ -1,7 +1,7 @@
 """Parameters and optimizer state on the module's channels, with storage behind them.
 
-The part of the paper's framework (sections 5.2 and 5.3) that needs no PyTorch: where tensors are,
-what is evicted for what, and what is copied meanwhile.
+This is the part of the paper's framework (sections 5.2 and 5.3) that needs no PyTorch: placement
+and eviction of tensors, and the copies that run meanwhile.
 """
 
 from __future__ import annotations
@@ -38,37 +38,36 @@ from .channel import ChannelRoom, Entry, Kept, StoreStatistics, padded_bytes
 __all__ = ["Placement", "TensorStore"]
 
 Placement = Literal["round_robin", "by_bytes"]
-"""How parameters go to channels: in turn (paper section 5.2), or to that with the fewest bytes so
-far."""
+"""Choice of a parameter's channel: in turn (paper section 5.2), or that with the fewest bytes."""
 
 Values = NDArray[np.float32]
 
 VALUE_BYTES = 4
-"""Bytes of a value, which is in FP32, as all that is on the module."""
+"""Bytes of a value; all values on the module are in FP32."""
 
 
 class TensorStore:
     """Parameters with their gradients and optimizer state on a module, evicted to storage.
 
-    Calls only queue what is to be done, and return handles; results do not depend on when they are
-    waited for. All that touches a channel is done in the order of the calls, so that one channel
-    computes while the other copies; parameters come from storage beside that. Where tensors go is
-    decided at the call, so it is the same each time. One thread at a time may call.
+    Calls only queue operations and return handles; results do not depend on when handles are waited
+    for. Operations on a channel run in the order of the calls, so one channel computes while the
+    other copies. Copies from storage to the host run beside both. Placement is decided in the call,
+    so it is deterministic. One thread at a time may call.
 
-    When a channel is full, what was updated in this iteration is evicted first (paper section 5.3),
-    and of that what was used longest ago. What an operation works on is never evicted for its sake.
+    When a channel is full, parameters updated in this iteration are evicted first (paper section
+    5.3), and of these the least recently used. Operands of an operation are never evicted for it.
 
-    If an operation fails, the store takes and gives no more: a half-done step has no consistent
-    state, and training goes on from what was saved before.
+    After a failed operation the store refuses further ones: a half-done step has no consistent
+    state, and training has to go on from a checkpoint.
 
     Parameters
     ----------
     device: the opened module. It stays open when the store is closed.
-    capacity_bytes: how much of each channel to use; None is the largest piece that is free.
+    capacity_bytes: bytes of each channel to use; None for the largest free piece.
     placement: see :data:`Placement`.
-    storage: file or files to register as storage, striped over; None is what the device has
-        registered. Without any, what finds no room raises :class:`OutOfMemoryError`.
-    storage_bytes: how much of each file, see
+    storage: file or files to register as storage, striped over; None for the storage that the
+        device has registered. Without any, a full channel raises :class:`OutOfMemoryError`.
+    storage_bytes: bytes of each file to use, see
         :meth:`~sw_driver.axdimm.device.Axdimm.RegisterStorage`.
 
     Raises
@@ -135,21 +134,22 @@ class TensorStore:
                 device.RegisterStorage(file, capacity_bytes=storage_bytes)
             made.pop_all()
 
-    # What is there.
+    # State of the store.
 
     @property
     def failure(self) -> BaseException | None:
-        """What the first operation raised that failed; None while the store is sound."""
-        return next((each.failure for each in self._streams if each.failure is not None), None)
+        """Error of the first failed operation; None while the store is sound."""
+        failures = (stream.failure for stream in self._streams)
+        return next((failure for failure in failures if failure is not None), None)
 
     def statistics(self) -> StoreStatistics:
-        """What was done so far, as it is when all that is queued has ended; does not wait."""
+        """Return the counts, as they are when all queued operations have ended; does not wait."""
         for room in self._rooms:
             room.count()
         return deepcopy(self._statistics)
 
     def on_module(self, key: int, tensor: str = "p") -> bool:
-        """Whether a tensor is on the module when all that is queued has been carried out."""
+        """Return whether a tensor is on the module after all queued operations."""
         return self._tensor(self._entry(key), tensor).here
 
     # Training.
@@ -162,19 +162,18 @@ class TensorStore:
         rule: str,
         initial_state: Mapping[str, float] | None = None,
     ) -> int:
-        """Places a parameter and the state of its rule on one channel; returns its key.
+        """Place a parameter and the state of its rule on one channel; return its key.
 
-        What the channel has no room for goes straight to storage. State begins at 0 or what
-        ``initial_state`` says by the tensor's name. The values may be reused at the return.
+        Tensors that the channel has no room for go straight to storage. State begins at 0, or at
+        the value in ``initial_state`` by the tensor's name. The values may be reused on return.
 
-        Raises :class:`InvalidArgumentError` for a rule that the kernel has not, a name that is
-        there, state that the rule has not and values that are none, and :class:`OutOfMemoryError`,
-        also if the channel could not hold parameter, state and gradient together; nothing is
-        changed then.
+        Raises :class:`InvalidArgumentError` for a rule that the kernel lacks, a name in use, state
+        that the rule lacks, and invalid values. Raises :class:`OutOfMemoryError`, also if the
+        channel could not hold parameter, state and gradient together. Nothing has changed then.
         """
         self._check_sound()
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"the parameter's name is {shown(name)}: expected words")
+            raise InvalidArgumentError(f"the parameter's name is {shown(name)}: expected text")
         if name in self._keys:
             raise InvalidArgumentError(
                 f"the store has a parameter {name!r}: give each its own name"
@@ -190,7 +189,8 @@ class TensorStore:
         entry = Entry(name, chosen, shape, math.prod(shape), number)
         self._check_end(entry, values)
         nbytes = VALUE_BYTES * entry.count
-        entry.tensors = {each: Kept(f"{name}.{each}", nbytes, entry) for each in chosen.tensors}
+        names = chosen.tensors
+        entry.tensors = {tensor: Kept(f"{name}.{tensor}", nbytes, entry) for tensor in names}
         room = self._rooms[number]
         room.check_fits(name, len(entry.tensors) * padded_bytes(nbytes))
         lasting = entry.lasting
@@ -204,9 +204,9 @@ class TensorStore:
                 room.forget(tensor)
             raise
         handles = []
-        for each, tensor in lasting.items():
-            state = np.full(shape, initial.get(each, 0.0), np.float32)
-            handles.append(room.put(tensor, values if each == "p" else state))
+        for role, tensor in lasting.items():
+            state = np.full(shape, initial.get(role, 0.0), np.float32)
+            handles.append(room.put(tensor, values if role == "p" else state))
         self._use(*lasting.values())
         key = self._keys[name] = len(self._entries)
         self._entries.append(entry)
@@ -215,9 +215,10 @@ class TensorStore:
         return key
 
     def fetch(self, key: int, target: Values) -> Handle[None]:
-        """Copies a parameter to an array of the host.
+        """Copy a parameter to an array of the host.
 
-        From the module if it is there, else straight from storage, beside what the channels do.
+        It comes from the module if it is there, else straight from storage, beside the channels'
+        work.
         """
         entry = self._sound(key)
         self._check_end(entry, target, writable=True)
@@ -225,11 +226,11 @@ class TensorStore:
         return self._get(entry, entry.tensors["p"], target)
 
     def receive(self, key: int, gradient: Values, *, measure: bool = False) -> Handle[None]:
-        """Copies a gradient to the module; the source may be reused after the handle's ``wait``.
+        """Copy a gradient to the module; the source may be reused after the handle's ``wait``.
 
-        Further ones before the :meth:`update` are added to it on the module, by the rule
-        ``accumulate``. ``measure`` has the module add up the squares at once, so that :meth:`norm`
-        need not bring the gradient back for it.
+        Further gradients before :meth:`update` are added on the module, by the rule ``accumulate``.
+        With ``measure`` the module adds up the squares at once, so that :meth:`norm` need not bring
+        the gradient back.
         """
         entry = self._sound(key)
         self._check_end(entry, gradient)
@@ -255,10 +256,10 @@ class TensorStore:
         return handle
 
     def norm(self, keys: Iterable[int] | None = None) -> float:
-        """The norm of all gradients that were received, or those of ``keys``; waits for it.
+        """Return the norm of all received gradients, or of those of ``keys``; waits for it.
 
         The module adds up the squares of each tensor, by the rule ``sum_squares``; the host adds
-        these, in double.
+        these sums in double precision.
         """
         self._check_sound()
         if not isinstance(keys, Iterable | None):
@@ -273,13 +274,13 @@ class TensorStore:
     def update(
         self, key: int, hyperparameters: Mapping[str, Any], *, scale: float = 1.0
     ) -> KernelRun:
-        """Has the parameter's channel gather its tensors and run its rule; the gradient is gone.
+        """Run the parameter's rule on its channel, which gathers the tensors; use up the gradient.
 
-        With another ``scale`` than 1 the gradient is first multiplied by it, rounded to FP32, by
-        the rules ``fill`` and ``accumulate``.
+        A ``scale`` other than 1 first multiplies the gradient, rounded to FP32, by the rules
+        ``fill`` and ``accumulate``.
 
-        Raises :class:`InvalidArgumentError` for hyper-parameters, and if no gradient was received,
-        :class:`OutOfMemoryError` if the storage is full; nothing is lost then.
+        Raises :class:`InvalidArgumentError` for invalid hyper-parameters and without a gradient,
+        and :class:`OutOfMemoryError` if the storage is full; nothing is lost then.
         """
         entry = self._sound(key)
         room = self._rooms[entry.channel]
@@ -297,7 +298,7 @@ class TensorStore:
                 used = Kept(f"{entry.name}'s scaled gradient", gradient.nbytes, entry)
                 self._use(gradient, used)
                 room.gather([gradient, used])
-                # Added to -0, every product keeps its bits.
+                # Adding to -0 keeps the bits of every product.
                 room.run("fill", {"y": used}, {"value": -0.0})
                 room.run("accumulate", {"a": used, "g": gradient}, {"scale": scale})
             tensors = entry.tensors | {"g": used}
@@ -312,19 +313,19 @@ class TensorStore:
         return run
 
     def discard(self, key: int) -> None:
-        """Forgets the gradient that was received, if there is one."""
+        """Discard the received gradient, if there is one."""
         entry = self._sound(key)
         self._rooms[entry.channel].forget(entry.gradient)
 
     def begin_iteration(self) -> None:
-        """Nothing has been updated yet in the iteration that begins."""
+        """Begin an iteration, in which nothing has been updated yet."""
         for entry in self._entries:
             entry.updated = False
 
     # State in and out.
 
     def read(self, key: int, tensor: str = "p") -> NDArray[np.float32]:
-        """A copy of a tensor's values, after all that is queued for it."""
+        """Return a copy of a tensor's values, after all operations queued for it."""
         entry = self._sound(key)
         chosen = self._tensor(entry, tensor)
         if not chosen.known:
@@ -336,7 +337,7 @@ class TensorStore:
         return values
 
     def write(self, key: int, tensor: str, values: Values) -> None:
-        """Overwrites a parameter or a tensor of its state, where it is."""
+        """Overwrite a parameter or a tensor of its state, where it is."""
         entry = self._sound(key)
         chosen = self._tensor(entry, tensor)
         if chosen is entry.gradient:
@@ -347,21 +348,21 @@ class TensorStore:
         self._rooms[entry.channel].put(chosen, values).wait()
 
     def drain(self) -> None:
-        """Waits for all that is queued. Raises what the first that failed raised."""
+        """Wait for all queued operations; raise the error of the first that failed."""
         self._check_open()
         for stream in self._streams:
             stream.wait()
 
     def close(self) -> None:
-        """Lets all that is queued end and frees the memory. Closing again does no harm.
+        """Let all queued operations end, and free the memory. A second call does nothing.
 
-        Does not tell of failures: :meth:`drain` does.
+        It does not raise errors of operations: :meth:`drain` does.
         """
         if self._closed:
             return
         self._closed = True
         with suppress(ClosedError, BusyError):
-            for stream in self._streams:  # whatever comes of it
+            for stream in self._streams:  # whether or not it has failed
                 with suppress(Exception):
                     stream.wait()
             for entry in self._entries:
@@ -376,14 +377,14 @@ class TensorStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Parts of these.
+    # Helpers.
 
     def _next_channel(self) -> int:
         if self._placement == "round_robin":
             return len(self._entries) % len(self._rooms)
         held = [0] * len(self._rooms)
         for entry in self._entries:
-            held[entry.channel] += sum(each.nbytes for each in entry.lasting.values())
+            held[entry.channel] += sum(tensor.nbytes for tensor in entry.lasting.values())
         return held.index(min(held))
 
     def _get(self, entry: Entry, tensor: Kept, target: Values) -> Handle[None]:
@@ -396,7 +397,7 @@ class TensorStore:
         return tensor.reader
 
     def _measure(self, entry: Entry) -> KernelRun:
-        """The sum of squares of the gradient, which is brought to the module for it."""
+        """Bring the gradient to the module, and run the sum of its squares."""
         room = self._rooms[entry.channel]
         self._use(entry.gradient)
         room.gather([entry.gradient])
@@ -448,11 +449,11 @@ class TensorStore:
         return entry.tensors[name]
 
     def _rule(self, name: str, channel: int) -> UpdateRule:
-        """The rule, which the channel's kernel has."""
+        """Return the rule; raise an error if the channel's kernel lacks it."""
         there = self._device.rules(channel)
         if name in there:
             return RULES[name]
-        advice = f"there is no such update rule, known are {', '.join(RULES)}"
+        advice = f"there is no such update rule, expected one of {', '.join(RULES)}"
         if name in RULES:
             narrow = self._device.narrow(channel)
             advice = f"open the device with {options_for(name, there, narrow)}"
@@ -464,53 +465,55 @@ class TensorStore:
         )
 
     def _check_end(self, entry: Entry, values: Values, *, writable: bool = False) -> None:
-        """Raises what is wrong with memory that a tensor comes from or goes to."""
-        found = _shape(values)
-        if found not in (entry.shape, (entry.count,)):
+        """Raise an error for memory that a tensor cannot come from or go to."""
+        shape = _shape(values)
+        if shape not in (entry.shape, (entry.count,)):
             raise InvalidArgumentError(
-                f"{entry.name} has the shape {entry.shape}, the array {found}",
+                f"{entry.name} has the shape {entry.shape}, the array {shape}",
                 shape=entry.shape,
-                found=found,
+                found=shape,
             )
         byte_view(values, VALUE_BYTES * entry.count, writable=writable)
 
 
 def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, float]) -> None:
-    """Raises for a rule that is no optimizer's, and for state that it has not."""
+    """Raise an error for a rule that is not an optimizer's, and for state that it lacks."""
     if not ({"p", "g"} <= set(rule.inputs) and "p" in rule.outputs and "g" not in rule.outputs):
         raise InvalidArgumentError(
             f"{rule.name} updates no parameter p by a gradient g: give {name} the rule of an "
             "optimizer",
             rule=rule.name,
         )
-    state = [each for each in rule.tensors if each not in ("p", "g")]
-    for each, value in initial_state.items():
+    state = [tensor for tensor in rule.tensors if tensor not in ("p", "g")]
+    for tensor, value in initial_state.items():
         if (
             isinstance(value, bool)
             or not isinstance(value, int | float)
             or not math.isfinite(value)
         ):
             raise InvalidArgumentError(
-                f"the initial state {shown(each)} is {shown(value)}: expected a finite number"
+                f"the initial state {shown(tensor)} is {shown(value)}: expected a finite number"
             )
-        if each not in state:
+        if tensor not in state:
             raise InvalidArgumentError(
-                f"{rule.name} has no state {shown(each)}: expected {', '.join(state) or 'none'}",
-                tensor=each,
+                f"{rule.name} has no state {shown(tensor)}: expected {', '.join(state) or 'none'}",
+                tensor=tensor,
                 rule=rule.name,
             )
 
 
 def _shape(values: Any) -> tuple[int, ...]:
-    """The shape of a non-empty array of FP32. Raises :class:`InvalidArgumentError` for anything
-    else."""
+    """Return the shape of a non-empty FP32 array.
+
+    Raises :class:`InvalidArgumentError` for anything else.
+    """
     if not isinstance(values, np.ndarray) or values.dtype != np.float32 or not values.size:
-        what = (
+        kind = (
             f"an array of {values.size} {values.dtype}"
             if isinstance(values, np.ndarray)
             else type(values).__name__
         )
         raise InvalidArgumentError(
-            f"the values are {what}: expected a numpy array of float32, not empty"
+            f"the values are {kind}: expected a numpy array of float32, not empty"
         )
     return values.shape

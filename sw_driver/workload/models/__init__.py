@@ -1,4 +1,4 @@
-"""Models of PyTorch, of which the package ships traces, with a batch and a step of each."""
+"""PyTorch models of the shipped traces, with a batch and a training step of each."""
 
 from __future__ import annotations
 
@@ -31,4 +31,4 @@ MODELS: dict[type, tuple[str, Callable[[Any], Any], Callable[..., Any]]] = {
     networks.BertConfig: ("bert", bert_with_batch, _call),
     networks.TransformerXlConfig: ("transformer-xl", transformer_xl_with_batch, _call),
 }
-"""What a network's origin calls its model, unless that is a field; model and batch; and a step."""
+"""Name of the model in a trace's origin ("" if a field has it), maker of model and batch, step."""

@@ -1,5 +1,7 @@
-"""BERT and RoBERTa in pretraining, of the same parts as the GPT: its attention has one product for
-queries, keys and values, where Hugging Face's has three."""
+"""BERT and RoBERTa in pretraining, made of the GPT's parts.
+
+Attention has one product for queries, keys and values, where Hugging Face's has three.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,11 @@ __all__ = ["Bert", "bert_with_batch"]
 
 
 def bert_with_batch(config: BertConfig) -> tuple[Bert, tuple[Tensor, ...]]:
-    """A new model and its batch: tokens, positions, segments, labels, mask, and for each sample
-    whether its second segment follows the first."""
+    """Return a new model and its batch.
+
+    The batch is tokens, positions, segments, labels, mask, and for each sample whether its second
+    segment follows the first.
+    """
     shape = config.batch, config.context
     numbers = (torch.zeros(shape, dtype=torch.int64) for _ in range(4))
     mask = torch.zeros((config.batch, 1, 1, config.context), dtype=torch.bool)
@@ -23,12 +28,12 @@ def bert_with_batch(config: BertConfig) -> tuple[Bert, tuple[Tensor, ...]]:
 
 
 class Bert(nn.Module):
-    """The model, with its heads for pretraining: a pooler only if there are two segments."""
+    """BERT with its heads for pretraining; it has a pooler only if there are two segments."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         width, rows = config.d_model, (config.vocabulary, config.positions, config.segments)
-        self.words, self.positions, self.segments = (nn.Embedding(each, width) for each in rows)
+        self.words, self.positions, self.segments = (nn.Embedding(count, width) for count in rows)
         self.norm = nn.LayerNorm(width)
         self.dropout = config.dropout
         self.layers = nn.ModuleList(_Layer(config) for _ in range(config.n_layers))
@@ -42,7 +47,7 @@ class Bert(nn.Module):
         self, tokens: Tensor, positions: Tensor, segments: Tensor, labels: Tensor, mask: Tensor,
         follows: Tensor,
     ) -> Tensor:  # fmt: skip
-        """The loss. ``mask`` is true where one must not look."""
+        """Return the loss. ``mask`` is true at positions that attention ignores."""
         values = self.words(tokens) + self.segments(segments) + self.positions(positions)
         values = dropout(self.norm(values), self.dropout).transpose(0, 1).contiguous()
         for layer in self.layers:

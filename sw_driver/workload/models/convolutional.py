@@ -1,9 +1,9 @@
-"""Classifiers of images, as published or as their authors' code has them.
+"""Image classifiers, as published or as in their authors' code.
 
 AlexNet of *One weird trick* in one piece; VGG-E, which is VGG-19, without normalization; GoogLeNet
-with normalization and without its two side classifiers; Inception-v3 with its one; MobileNet;
-ResNet-34, and ResNet-50 with strides in its 3 x 3 convolutions; ResNet-32 for CIFAR, whose
-shortcuts have no weights; ResNet-152 of the second kind, with strides in a stage's last block.
+with normalization and without its two auxiliary classifiers; Inception-v3 with its one; MobileNet;
+ResNet-34, and ResNet-50 with strides in its 3 x 3 convolutions; ResNet-32 for CIFAR with shortcuts
+without weights; ResNet-152 of the second kind, with strides in a stage's last block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["classifier_loss", "classifier_with_batch"]
 
 
 def classifier_with_batch(config: VisionConfig) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
-    """A new model, and a batch for :func:`classifier_loss`: images and labels."""
+    """Return a new model and the batch of :func:`classifier_loss`: images and labels."""
     size, classes = VISION[config.network]
     images = torch.zeros(config.batch, 3, size, size)
     labels = torch.zeros(config.batch, dtype=torch.int64)
@@ -31,11 +31,11 @@ def classifier_with_batch(config: VisionConfig) -> tuple[nn.Module, tuple[Tensor
 
 
 def classifier_loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """Cross entropy; that of a side classifier counts 0.4."""
+    """Return the cross entropy; that of an auxiliary classifier counts 0.4."""
     logits = model(images)
     if isinstance(logits, Tensor):
         return functional.cross_entropy(logits, labels)
-    main, side = (functional.cross_entropy(each, labels) for each in logits)
+    main, side = (functional.cross_entropy(output, labels) for output in logits)
     return main + 0.4 * side
 
 
@@ -118,10 +118,10 @@ _POOLS = {
 
 
 def _blocks(inputs: int, *blocks: str) -> Iterator[nn.Module]:
-    """Blocks of branches, which ``|`` parts.
+    """Yield the blocks that these texts describe; ``|`` separates the branches of a block.
 
-    A convolution is ``outputs x height,width / stride``, with a ``v`` behind it if it does not pad;
-    of two sizes with a ``+`` between, two on the same input.
+    A convolution is ``outputs x height,width / stride``, followed by ``v`` if it does not pad. Two
+    sizes joined by ``+`` are two convolutions of the same input.
     """
     for block in blocks:
         chains = [_chain(inputs, branch) for branch in block.split("|")]

@@ -1,4 +1,4 @@
-"""DCGAN for MNIST's digits, given their classes: both networks of carpedm20/DCGAN-tensorflow."""
+"""DCGAN for MNIST, conditioned on the digits' classes; networks of carpedm20/DCGAN-tensorflow."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ CLASSES, NOISE, WIDTH, DENSE, SIDE = 10, 100, 64, 1024, 28
 
 
 def dcgan_with_batch(config: GanConfig) -> tuple[Dcgan, tuple[Tensor, ...]]:
-    """A new model, and arguments of :func:`dcgan_step`: images, their classes and noise."""
+    """Return a new model and arguments of :func:`dcgan_step`: images, their classes and noise."""
     shapes = (1, SIDE, SIDE), (CLASSES,), (NOISE,)
     return Dcgan(), tuple(torch.zeros(config.batch, *shape) for shape in shapes)
 
 
 def dcgan_step(model: Dcgan, images: Tensor, classes: Tensor, noise: Tensor) -> None:
-    """Backward passes of both losses; each network gets the gradients of its own.
+    """Run the backward passes of both losses; each network gets the gradients of its own loss.
 
-    Images are made once. The discriminator judges real ones, and made ones twice: for its own loss,
-    and for the generator's, whose backward pass goes through it, but gives its weights none.
+    Images are generated once. The discriminator judges real images, and generated ones twice: for
+    its own loss and for the generator's. The backward pass of the latter goes through the
+    discriminator without giving its weights gradients.
     """
     made = model.made(classes, noise)
     own = _loss(model.judged(images, classes), 1) + _loss(model.judged(made.detach(), classes), 0)
@@ -36,7 +37,7 @@ def _loss(logits: Tensor, real: int) -> Tensor:
 
 
 class Dcgan(nn.Module):
-    """Generator and discriminator; each of their layers gets the classes, too."""
+    """Generator and discriminator; the classes are an input of each of their layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,11 +70,11 @@ class Dcgan(nn.Module):
         )
 
     def made(self, classes: Tensor, noise: Tensor) -> Tensor:
-        """Images of these classes."""
+        """Return generated images of these classes."""
         return _given(classes, noise, self.generator)
 
     def judged(self, images: Tensor, classes: Tensor) -> Tensor:
-        """The logits of images being real."""
+        """Return the logits of the images being real."""
         return _given(classes, images, self.discriminator)
 
 

@@ -1,8 +1,8 @@
-"""A GPT that does what Megatron's did in 2021, on one GPU and in FP32.
+"""A GPT equivalent to Megatron's of 2021, on one GPU and in FP32.
 
 Parameters are registered in Megatron's order. Attention is explicit: scores, softmax and dropout
-are tensors of their own. Where Megatron fuses element-wise operations, these are apart, which saves
-the same tensors for the backward pass. Nothing is recomputed there.
+are separate tensors. Element-wise operations that Megatron fuses are separate, which saves the same
+tensors for the backward pass. Nothing is recomputed there.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Attention", "Gpt", "Mlp", "dropout", "gpt_loss", "gpt_with_batch"]
 
 
 def gpt_with_batch(config: GptConfig) -> tuple[Gpt, tuple[Tensor, ...]]:
-    """A new model, and arguments of :func:`gpt_loss`: tokens, positions, mask and labels."""
+    """Return a new model and arguments of :func:`gpt_loss`: tokens, positions, mask and labels."""
     shape = (config.batch, config.context)
     tokens, positions, labels = (torch.zeros(shape, dtype=torch.int64) for _ in range(3))
     mask = torch.zeros((1, 1, config.context, config.context), dtype=torch.bool)
@@ -27,13 +27,13 @@ def gpt_with_batch(config: GptConfig) -> tuple[Gpt, tuple[Tensor, ...]]:
 
 
 def gpt_loss(model: Gpt, tokens: Tensor, positions: Tensor, mask: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross entropy."""
+    """Return the mean cross entropy."""
     logits = model(tokens, positions, mask)
     return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
 
 
 class Gpt(nn.Module):
-    """The model; its submodules and parameters have Megatron's names."""
+    """GPT with Megatron's names of submodules and parameters."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
@@ -44,7 +44,10 @@ class Gpt(nn.Module):
         self.logits.weight = self.embedding.word_embeddings.weight
 
     def forward(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """For each token the logits of the next; ``mask`` is true where one must not look."""
+        """Return the logits of the next token at each position.
+
+        ``mask`` is true at positions that attention ignores.
+        """
         values = self.embedding(tokens, positions).transpose(0, 1).contiguous()
         for layer in self.layers:
             values = layer(values, mask)
@@ -79,7 +82,7 @@ class _Layer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention of a GPT or BERT."""
+    """Self-attention of a GPT or BERT."""
 
     def __init__(self, config: GptConfig | BertConfig) -> None:
         super().__init__()
@@ -89,7 +92,7 @@ class Attention(nn.Module):
         self.dropout = config.dropout
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """``values`` are (context, batch, width)."""
+        """Return the attention's output for ``values`` of (context, batch, width)."""
         context, batch, width = values.shape
         one = width // self.heads
         mixed = self.query_key_value(values).view(context, batch * self.heads, 3 * one)
@@ -102,7 +105,7 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """What follows attention in a layer."""
+    """Feed-forward part of a layer, after its attention."""
 
     def __init__(self, config: GptConfig | BertConfig) -> None:
         super().__init__()
@@ -110,10 +113,10 @@ class Mlp(nn.Module):
         self.dense_4h_to_h = nn.Linear(4 * config.d_model, config.d_model)
 
     def forward(self, values: Tensor) -> Tensor:
-        """A layer four times as wide, and one back."""
+        """Apply a layer four times as wide, and one back to the model's width."""
         return self.dense_4h_to_h(functional.gelu(self.dense_h_to_4h(values), approximate="tanh"))
 
 
 def dropout(values: Tensor, share: float) -> Tensor:
-    """Dropout as a GPU does it, with a mask of a byte for each; the CPU's has one of FP32."""
+    """Apply dropout as on a GPU, with a mask of one byte per element; the CPU's mask is FP32."""
     return torch.native_dropout(values, share, True)[0] if share else values

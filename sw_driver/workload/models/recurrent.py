@@ -1,7 +1,7 @@
 """Recurrent layers of DeepBench, and a language model of LSTM layers.
 
-Those of DeepBench are as it measures them: the products with the inputs are done before, and only
-the state's count.
+DeepBench measures a recurrent layer without its products with the inputs, which are computed
+before. Only the products with the state count.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ WORDS, HIDDEN, LAYERS, STEPS, DROPOUT = 10000, 1500, 2, 35, 0.65
 
 
 def recurrent_with_batch(config: RecurrentConfig) -> tuple[Recurrent, tuple[Tensor, ...]]:
-    """A new layer, and for each time step the sums of its gates so far."""
+    """Return a new layer, and the partial sums of its gates for each time step."""
     shape = config.batch, CELLS[config.cell] * config.hidden
     return Recurrent(config), tuple(torch.zeros(shape) for _ in range(config.steps))
 
 
 def recurrent_loss(model: Recurrent, *inputs: Tensor) -> Tensor:
-    """The sum, for want of what would be behind the layer."""
+    """Return the sum of the outputs, in place of the layers that would follow."""
     return model(*inputs).sum()
 
 
 class Recurrent(nn.Module):
-    """A recurrent layer over all its time steps; what it gets for each are the sums of its gates
-    so far."""
+    """A recurrent layer over all its time steps; its inputs are partial sums of the gates."""
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
@@ -39,7 +38,7 @@ class Recurrent(nn.Module):
         self.weight = nn.Parameter(torch.zeros(CELLS[config.cell] * config.hidden, config.hidden))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """The last state of the layer."""
+        """Return the last state of the layer."""
         state = cell = inputs[0].new_zeros(self.config.batch, self.config.hidden)
         for given in inputs:
             if self.config.cell == "gru":
@@ -67,16 +66,17 @@ def _lstm(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def lstm_with_batch(config: LstmConfig) -> tuple[Lstm, tuple[Tensor, ...]]:
-    """A new model and its batch: words, those that follow, and the states that the step before has
-    left."""
+    """Return a new model and its batch: words, next words, and states of the previous step."""
     words, labels = (torch.zeros((STEPS, config.batch), dtype=torch.int64) for _ in range(2))
     states = (torch.zeros(config.batch, HIDDEN) for _ in range(2 * LAYERS))
     return Lstm(), (words, labels, *states)
 
 
 class Lstm(nn.Module):
-    """The large model of *Recurrent Neural Network Regularization*, as TensorFlow's tutorial for
-    the Penn Treebank has it, but for clipping gradients: all gates of a layer are one product."""
+    """Large model of *Recurrent Neural Network Regularization*, without gradient clipping.
+
+    As in TensorFlow's tutorial for the Penn Treebank: all gates of a layer are one product.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Lstm(nn.Module):
         self.logits = nn.Linear(HIDDEN, WORDS)
 
     def forward(self, words: Tensor, labels: Tensor, *given: Tensor) -> Tensor:
-        """The loss."""
+        """Return the loss."""
         before = [*zip(given[::2], given[1::2], strict=True)]
         outputs = []
         for values in dropout(self.words(words), DROPOUT).unbind():

@@ -1,5 +1,7 @@
-"""Transformer-XL as Dai et al.'s code has it, with one table of embeddings that is the output's
-weight, too. Attention is explicit: distances have a product of their own, which is shifted."""
+"""Transformer-XL as in the code of Dai et al.; embedding and output share their weight.
+
+Attention is explicit: distances have a product of their own, which is shifted.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,7 @@ __all__ = ["TransformerXl", "transformer_xl_with_batch"]
 def transformer_xl_with_batch(
     config: TransformerXlConfig,
 ) -> tuple[TransformerXl, tuple[Tensor, ...]]:
-    """A new model and its batch: tokens, labels, and for each layer what it got in the step
-    before."""
+    """Return a new model and its batch: tokens, labels, and each layer's input of the last step."""
     context, batch, width = config.context, config.batch, config.d_model
     tokens, labels = (torch.zeros((context, batch), dtype=torch.int64) for _ in range(2))
     memories = (torch.zeros(context, batch, width) for _ in range(config.n_layers))
@@ -27,8 +28,10 @@ def transformer_xl_with_batch(
 
 
 class TransformerXl(nn.Module):
-    """The model. All samples share sines and cosines of distances, and the mask, which is true
-    where one must not look."""
+    """Transformer-XL. All samples share the sines and cosines of distances, and the mask.
+
+    The mask is true at positions that attention ignores.
+    """
 
     waves: Tensor
     mask: Tensor
@@ -45,7 +48,7 @@ class TransformerXl(nn.Module):
         self.register_buffer("mask", torch.zeros((context, 2 * context), dtype=torch.bool))
 
     def forward(self, tokens: Tensor, labels: Tensor, *memories: Tensor) -> Tensor:
-        """The loss."""
+        """Return the loss."""
         values = self.words(tokens)
         values = dropout(values * math.sqrt(values.shape[2]), self.dropout)
         waves = dropout(self.waves, self.dropout)
@@ -75,12 +78,15 @@ class _Layer(nn.Module):
         return self.norm(values + dropout(self.narrow(inner), self.dropout))
 
     def _attend(self, values: Tensor, waves: Tensor, mask: Tensor, memory: Tensor) -> Tensor:
-        """``values`` and ``memory`` are (context, batch, width), ``waves`` (distance, width)."""
+        """Return the attention of ``values`` to ``memory`` and themselves.
+
+        ``values`` and ``memory`` are (context, batch, width), ``waves`` is (distance, width).
+        """
         mixed = self.query_key_value(torch.cat([memory, values])).chunk(3, 2)
-        query, key, value = (each.unflatten(2, (self.heads, -1)) for each in mixed)
+        query, key, value = (part.unflatten(2, (self.heads, -1)) for part in mixed)
         query, far = query[-len(values) :], self.distance(waves).unflatten(1, (self.heads, -1))
         scores = torch.einsum("ibnd,jnd->bnij", query + self.distance_bias, far)
-        # A column is a distance; each row moved one place further than the one below, a place.
+        # Columns are distances. Shift each row by one more than the next: columns become positions.
         batch, heads, rows, columns = scores.shape
         scores = pad(scores, (1, 0)).view(batch, heads, columns + 1, rows)[:, :, 1:].view_as(scores)
         scores = torch.einsum("ibnd,jbnd->bnij", query + self.content_bias, key) + scores

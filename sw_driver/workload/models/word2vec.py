@@ -1,5 +1,8 @@
-"""Word2vec's skip-gram model with noise-contrastive estimation, sized as in TensorFlow's tutorial
-(``word2vec_basic.py``). Gradients of its tables are dense, where TensorFlow's have rows only."""
+"""Word2vec's skip-gram model with noise-contrastive estimation.
+
+Sizes are those of TensorFlow's tutorial (``word2vec_basic.py``). Gradients of the tables are dense,
+where TensorFlow's have only the rows that are used.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,18 @@ VOCABULARY, WIDTH, NOISE = 50000, 128, 64
 
 
 def word2vec_with_batch(config: Word2vecConfig) -> tuple[Word2vec, tuple[Tensor, ...]]:
-    """A new model and its batch: words, one that is near each and words drawn as noise; and how
-    often to expect near ones and noise."""
+    """Return a new model and its batch.
+
+    The batch is words, a neighbour of each, and words drawn as noise; then the expected counts of
+    neighbours and of noise.
+    """
     sizes = config.batch, config.batch, NOISE
     words, near, noise = (torch.zeros(size, dtype=torch.int64) for size in sizes)
     return Word2vec(), (words, near, noise, torch.ones(config.batch, 1), torch.ones(1, NOISE))
 
 
 class Word2vec(nn.Module):
-    """Vectors of words, and weights and biases by which those that are near are told from noise."""
+    """Vectors of words, and the weights and biases that tell neighbours from noise."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,15 +37,15 @@ class Word2vec(nn.Module):
         self.biases = nn.Embedding(VOCABULARY, 1)
 
     def forward(self, words: Tensor, near: Tensor, noise: Tensor, *expected: Tensor) -> Tensor:
-        """The loss of telling them apart, as a mean over the words."""
+        """Return the loss of telling neighbours from noise, as a mean over the words."""
         vectors, drawn = self.vectors(words), torch.cat([near, noise])
         sizes = len(near), len(noise)
         weights, of_noise = self.weights(drawn).split(sizes)
         bias, bias_of_noise = self.biases(drawn).split(sizes)
-        found = (vectors * weights).sum(1, keepdim=True) + bias - expected[0].log()
-        fooled = vectors @ of_noise.t() + bias_of_noise.t() - expected[1].log()
+        near_logits = (vectors * weights).sum(1, keepdim=True) + bias - expected[0].log()
+        noise_logits = vectors @ of_noise.t() + bias_of_noise.t() - expected[1].log()
         losses = (
-            binary_cross_entropy_with_logits(each, torch.full_like(each, real), reduction="sum")
-            for each, real in ((found, 1), (fooled, 0))
+            binary_cross_entropy_with_logits(logits, torch.full_like(logits, real), reduction="sum")
+            for logits, real in ((near_logits, 1), (noise_logits, 0))
         )
         return torch.add(*losses) / len(words)

@@ -202,7 +202,7 @@ def test_what_uses_a_gradient_after_its_update_is_refused(habit: str, device: Ax
 def test_use_of_the_optimizers_state_is_refused(habit: str, device: Axdimm) -> None:
     with offloaded(device) as (model, optimizer):
         loop(model, optimizer, lambda *_: None)
-        with pytest.raises(RuntimeError, match=r"optimizer\.state has nothing.*\.state_dict\(\)"):
+        with pytest.raises(RuntimeError, match=r"optimizer\.state is empty.*\.state_dict\(\)"):
             STATES[habit](model, optimizer)
         wanted = optimizer.state_dict()
         optimizer.load_state_dict(wanted)

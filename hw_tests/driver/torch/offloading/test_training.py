@@ -510,7 +510,7 @@ def test_models_that_cannot_be_offloaded(tmp_path: Path) -> None:
             platform.take(model)
         with pytest.raises(RuntimeError, match="has a model already"):
             one.take(model)
-        with pytest.raises(TypeError, match="Offloading is of one store: copy the model"):
+        with pytest.raises(TypeError, match="Offloading belongs to its store: copy the model"):
             copy.deepcopy(one)
 
 
