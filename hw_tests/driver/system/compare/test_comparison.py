@@ -265,3 +265,14 @@ def test_a_case_in_another_process_is_as_one_here() -> None:
     trace = load_trace("word2vec")
     with processes(1, outcomes) as submit:
         assert submit((trace, MACHINE)).result() == outcomes((trace, MACHINE))
+
+
+def test_parts_and_places_that_there_are_not_are_refused() -> None:
+    with pytest.raises(ValueError, match="parts_ns take 3: expected step_ns, 2, at most"):
+        Outcome(step_ns=2, parts_ns={"computing": 1, "updating": 2})
+    for made, said in (
+        (Outcome(step_ns=1, parts_ns={"waiting": 1}), "part is 'waiting': "),
+        (Outcome(step_ns=1, peak_bytes={"node": 1}), "place is 'node': "),
+    ):
+        with pytest.raises(ValueError, match=said):
+            compare(STEP, MACHINE, [a_system("one", needs(), made)], lambda _: None)
