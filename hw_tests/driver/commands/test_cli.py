@@ -342,6 +342,39 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert output.err == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "machine", "workload"),
+    [
+        ("config", set(), set()),
+        ("config tiny", set(), set()),
+        ("cache", set(), set()),
+        ("registers --out . --rules sgd", {"rules"}, set()),
+        ("rules sgd --count 1000", {"lanes", "part"}, {"count"}),
+        ("verilog fp32_sign --out .", {"module", "pim"}, {"designs"}),
+        ("pim --config tiny --fully-connected 2,3,4", {"bank_bytes"}, {"layers", "pass", "seed"}),
+        ("sweep --config tiny --backend cycles --count 1000 --out .", {"preset"}, {"axes"}),
+    ],
+)
+def test_json_has_the_same_keys_of_every_command(
+    command: str,
+    machine: set[str],
+    workload: set[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command.split(), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == ["results", "assumptions", "machine", "workload", "files"]
+    assert document["results"]
+    assert document["machine"].keys() >= machine
+    assert document["workload"].keys() >= workload
+    assert {Path(file).name for file in document["files"]} == {
+        file.name for file in tmp_path.iterdir()
+    }
+
+
 def test_quiet_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert sim(tmp_path, "--steps", "1", "--quiet") == 0
     assert capsys.readouterr() == ("", "")
