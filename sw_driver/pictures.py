@@ -14,14 +14,14 @@ __all__ = ["save"]
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure by the ending of its path, ``.svg`` or ``.png``, and return the path.
+    """Write a figure in the format of its suffix, ``.svg`` or ``.png``, and return the path.
 
-    The file appears whole or not at all, with the same bytes for the same figure.
+    The file appears complete or not at all. The same figure gives the same bytes.
     """
     from matplotlib import rc_context
 
     kind = path.suffix[1:]
-    # With the salt ids are the same each time.
+    # The salt makes the ids reproducible.
     with rc_context({"svg.hashsalt": "nearmem"}), replacing(path) as part:
         figure.savefig(part, format=kind, metadata={"Date": None} if kind == "svg" else None)
     return path
