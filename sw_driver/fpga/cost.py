@@ -1,4 +1,4 @@
-"""What designs cost on an FPGA: area, levels of logic, clock; and operators by their depth."""
+"""FPGA cost of designs (area, logic levels, clock), and of operators by pipeline depth."""
 
 from __future__ import annotations
 
@@ -31,23 +31,26 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
-"""What a design costs: ``name``, ``latency`` (clock cycles or None), each of
-:data:`~sw_driver.fpga.synthesis.RESOURCES`, ``levels`` and ``path``, and ``placed``: a dictionary
-for each seed with ``seed``, ``clock_mhz``, ``used``, ``available`` and ``path``."""
+"""Cost of a design.
+
+It has ``name``, ``latency`` (clock cycles or None), each of
+:data:`~sw_driver.fpga.synthesis.RESOURCES`, ``levels``, ``path`` and ``placed``. The last has a
+dictionary for each seed with ``seed``, ``clock_mhz``, ``used``, ``available`` and ``path``.
+"""
 
 PART = "xczu19eg"
-"""The UltraScale+ part that designs are compared with."""
+"""UltraScale+ part for comparisons."""
 
 PART_RESOURCES = {"luts": 522_720, "flip_flops": 1_045_440, "dsp48e2": 1_968, "bram18": 2 * 984}
 """Resources of :data:`PART` (AMD DS891)."""
 
 PAPER_UNIT = {"latency": 128, "dsp48e2": 31}
-"""A functional unit of the AXDIMM paper (section 3.3), which says no more of it."""
+"""A functional unit in the AXDIMM paper (section 3.3), which states no more about it."""
 
 OPERATORS: dict[str, type[FloatOperator]] = {
     kind.operation: kind for kind in (FloatAdd, FloatMul, FloatDiv, FloatSqrt)
 }
-"""The operators that have several depths."""
+"""Operators with a configurable depth, by name."""
 
 
 def cost(
@@ -59,8 +62,9 @@ def cost(
     seeds: int = 0,
     asked_mhz: int = DEFAULT_MHZ,
 ) -> Row:
-    """What the module ``name`` of ``text`` costs: mapped for UltraScale+ and, with ``seeds``,
-    placed and routed so many times on an ECP5, for a clock of ``asked_mhz``.
+    """Return the cost of the module ``name`` of ``text``, mapped for UltraScale+.
+
+    It is also placed and routed on an ECP5 for ``asked_mhz``, once for each of ``seeds`` seeds.
 
     Raises :class:`~sw_driver.simulator.runtime.BuildError`.
     """
@@ -74,13 +78,16 @@ def cost(
         **resources,
         "levels": path.levels,
         "path": list(path.cells),
-        "placed": [asdict(each) for each in placed],
+        "placed": [asdict(placement) for placement in placed],
     }
 
 
 def operator_cost(operation: str, stages: int, **placing: int) -> Row:
-    """The :func:`cost`, with its options of ``placing``, of an FP32 operator of that depth, with
-    ``operation`` and whether the depth is the ``default``."""
+    """Return the :func:`cost` of an FP32 operator with ``stages`` stages.
+
+    It also has ``operation`` and ``default``, True for the default depth. ``placing`` are options
+    of :func:`cost`.
+    """
     kind = OPERATORS[operation]
     operator = kind(stages=stages)
     name = operator.module_name
@@ -89,17 +96,19 @@ def operator_cost(operation: str, stages: int, **placing: int) -> Row:
 
 
 def draw_depths(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Clock against area, a line for each operator, a mark for each depth, filled if it is the
-    default: the slowest of the seeds on the ECP5."""
+    """Draw clock against area, with a line for each operator and a mark for each depth.
+
+    Default depths are filled. The clock is that of the slowest seed on the ECP5.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for number, operation in enumerate(OPERATORS):
         points = [
-            (each["placed"][0]["used"]["lut4"], _slowest_mhz(each), each)
-            for each in rows
-            if each["operation"] == operation and each["placed"]
+            (row["placed"][0]["used"]["lut4"], _slowest_mhz(row), row)
+            for row in rows
+            if row["operation"] == operation and row["placed"]
         ]
         if not points:
             continue
@@ -130,4 +139,4 @@ def draw_depths(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _slowest_mhz(row: Mapping[str, Any]) -> float:
-    return min(each["clock_mhz"] for each in row["placed"])
+    return min(placement["clock_mhz"] for placement in row["placed"])
