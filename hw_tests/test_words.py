@@ -15,7 +15,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DONE = ()
+DONE = (
+    *("sw_driver/axdimm", "sw_driver/device", "sw_driver/fpga", "sw_driver/memory_node"),
+    *("sw_driver/nearmem", "sw_driver/simulator"),
+    *("sw_driver/cli.py", "sw_driver/files.py", "sw_driver/numbers.py", "sw_driver/pictures.py"),
+    "sw_driver/report.py",
+)
 """Rooms whose words are held to these rules."""
 
 FRAGMENT = re.compile(

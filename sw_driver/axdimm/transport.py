@@ -178,7 +178,7 @@ class Transport(ABC):
 
 
 class TimedTransport(Transport):
-    """A module with a simulated time whose channels share the host link.
+    """A module with a simulated time; its channels share the host link.
 
     The link carries a line in two fabric cycles. It is granted for several lines at a time, to the
     channel with the earliest simulated time. Time without a grant stays free for later requests

@@ -524,7 +524,7 @@ class Clock:
 
 
 def _reported(call: Callable[[], None]) -> None:
-    """Make a call whose exception no caller takes: report it through ``sys.excepthook``."""
+    """Make a call and report its exception through ``sys.excepthook``."""
     try:
         call()
     except Exception:

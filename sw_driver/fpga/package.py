@@ -31,8 +31,8 @@ def package_files(
 
     ``name`` and ``src`` are those of :func:`~hw.verilog.generate.generate`.
 
-    Raises ``ValueError`` for an unknown design, a design without a possible self test, or an
-    invalid name, and ``ImportError`` if a writer of a register-map form is not installed.
+    Raises ``ValueError`` for an unknown design, an invalid name, or a self test that cannot be
+    made. Raises ``ImportError`` if a writer of a register-map form is not installed.
     """
     text, description = generate(design, machines, name=name, src=src)
     name = str(description["name"])

@@ -264,8 +264,8 @@ class VerilatedTransport(TimedTransport):
         Requests are ``interval_fabric_cycles`` apart, more where the channel has no room. Read data
         is discarded; written data is a pattern. Nothing else may use the link at that time.
 
-        Returns the latency of each read in fabric cycles, from its request to the arrival of its
-        data at the arbiter, and the number of reads that were late for the host.
+        Returns the latency of each read in fabric cycles, from request to data at the arbiter, and
+        the number of reads that were late for the host.
         """
         for address in (addresses.min(initial=0), addresses.max(initial=0)):
             self._check(channel, int(address), LINE_BYTES)
