@@ -147,7 +147,7 @@ class Channel:
         capacity = self.arbiter.read("capacity")
         if capacity != self._transport.capacity_bytes:
             raise IncompatibleDeviceError(
-                f"channel {self.number} says it has {capacity} bytes, its transport "
+                f"channel {self.number} reports {capacity} bytes, its transport "
                 f"{self._transport.capacity_bytes}",
                 channel=self.number,
                 found=capacity,

@@ -72,7 +72,7 @@ def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> di
         if not math.isfinite(value):
             raise InvalidArgumentError(
                 f"{rule.constants[name]} is {exact[name]!r} with {dict(hyperparameters)}: expected "
-                f"what FP32 can hold, for the constant {name} of {rule.name}",
+                f"a value that FP32 can hold, for the constant {name} of {rule.name}",
                 **hyperparameters,
             )
     return constants

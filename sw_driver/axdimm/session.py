@@ -100,8 +100,8 @@ class Session:
         path = timeline_file(timeline)
         if not self.transport.timed:
             raise InvalidArgumentError(
-                f"a timeline to {str(timeline)!r} was asked for, but the {self.transport.name} "
-                "backend has no clock: use 'cycles' or 'rtl'",
+                f"the {self.transport.name} backend has no clock and cannot record a timeline to "
+                f"{str(timeline)!r}: use 'cycles' or 'rtl'",
                 timeline=str(timeline),
             )
         recorder = Timeline(fabric_mhz=self.transport.fabric_mhz, backend=self.transport.name)

@@ -243,8 +243,8 @@ class Clock:
         """
         if os.getpid() != self._pid:  # as is_forked
             raise ClosedError(
-                f"the device was opened by process {self._pid}, of which this one, {os.getpid()}, "
-                "is a fork: open it after the fork",
+                f"the device was opened by process {self._pid}, and this process {os.getpid()} is "
+                "a fork of it: open it after the fork",
                 pid=self._pid,
             )
         if self.is_called:

@@ -203,7 +203,9 @@ class Storage:
         try:
             moved = call(self._file.fileno(), [blocks], offset)
             if moved < blocks.size:
-                raise OSError(None, f"only {moved} were moved, as the disk is full or the file cut")
+                raise OSError(
+                    None, f"only {moved} were moved: the disk is full or the file was cut"
+                )
         except OSError as error:
             raise StorageError(
                 f"{verb} of {blocks.size} bytes at {offset:#x} of {self._path}: {error.strerror}",
@@ -505,7 +507,7 @@ class NvmeStorage:
         if placed.failure is not None:
             raise StorageError(
                 f"the allocation at {placed.address:#x} cannot be used any more: a write to it "
-                f"failed ({placed.failure}), so nobody knows what it holds; free it, and allocate "
+                f"failed ({placed.failure}), so its contents are unknown; free it, and allocate "
                 "another",
                 allocation_address=placed.address,
             )

@@ -337,7 +337,7 @@ class CudaMemory(PieceMemory[GpuPointer]):
             except cuda.OutOfMemoryError:
                 raise OutOfMemoryError(
                     f"no room for {size} bytes on GPU {channel}: {free} of {capacity} bytes are "
-                    "free, and what PyTorch keeps",
+                    "free, besides memory that PyTorch keeps",
                     nbytes=size,
                     gpu=channel,
                     free_bytes=free,

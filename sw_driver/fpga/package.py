@@ -101,7 +101,7 @@ def write_package(
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(
-            f"{str(folder)!r} is there and is no empty folder: give another, or remove it"
+            f"{str(folder)!r} exists and is not an empty folder: give another, or remove it"
         )
     try:
         with replacing(folder.resolve()) as part:

@@ -207,8 +207,8 @@ class DmaNetwork:
         number = self._device(number)
         if number in self._users:
             raise DeviceInUseError(
-                f"device {number} of the network has a DeviceNode, whose memory another one would "
-                "give away again: use that one",
+                f"device {number} of the network already has a DeviceNode: use that one, because "
+                "a second would allocate the same memory",
                 number=number,
             )
         self._users[number] = user
@@ -401,7 +401,7 @@ class DmaNetwork:
             return
         if request is None:
             raise RemoteMemoryError(
-                f"memory-node {answer.source} answered device {device} what it had not asked"
+                f"memory-node {answer.source} answered device {device} without a request"
             )
         piece = request.piece
         if answer.status != Status.OK:

@@ -165,7 +165,7 @@ def plain_path(folder: Path) -> Path:
     except OSError as error:
         raise CacheError(
             error.errno,
-            f"{error.strerror or error}: a link was to be there, for make does not take the path "
+            f"{error.strerror or error}: a link is needed there, as make does not take the path "
             f"{str(folder)!r}; use one without such characters, or name another folder with TMPDIR",
             str(links),
         ) from error
@@ -231,7 +231,7 @@ def cached_build(
         except OSError as error:
             raise CacheError(
                 errno.ENOEXEC,
-                f"what was built is of no use here, {error}: remove all builds with "
+                f"the build cannot be used here, {error}: remove all builds with "
                 "'nearmem cache --clear', or name another folder with NEARMEM_CACHE_DIR",
                 str(folder),
             ) from error

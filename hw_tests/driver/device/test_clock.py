@@ -617,7 +617,7 @@ def test_a_fork_has_no_clock(scene: Scene) -> None:
 
     child = context.Process(target=call)
     child.start()
-    assert f"process {os.getpid()}, of which this one, {child.pid}" in answers.get()
+    assert f"process {os.getpid()}, and this process {child.pid} is a fork" in answers.get()
     child.join(SECONDS)
     assert handle.wait() == "queued"
 

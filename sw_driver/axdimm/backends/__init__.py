@@ -108,8 +108,8 @@ def module_config(options: BackendOptions) -> ModuleConfig:
     config = configure(*[options.preset] if options.preset else [], **settings)
     if config.memory != "ddr4":
         raise ValueError(
-            f"memory is {config.memory!r}, a port for a controller that is not here: it is for "
-            "'nearmem verilog' alone; what is simulated has memory 'ddr4'"
+            f"memory is {config.memory!r}, a port for an external controller, which only 'nearmem "
+            "verilog' supports: simulate with memory 'ddr4'"
         )
     sized = settings.keys() & {"capacity_bytes", "rows"}
     if config.host != "link":
@@ -141,8 +141,8 @@ def _refuse_files(name: str, options: BackendOptions) -> None:
     for kind, path in (("waveform", options.wave), ("trace of DRAM commands", options.dram_trace)):
         if path is not None:
             raise ValueError(
-                f"a {kind} to {str(path)!r} was asked for, but the {name} backend has no signals "
-                "and writes none: use the backend 'rtl'"
+                f"the {name} backend has no signals and cannot write a {kind} to {str(path)!r}: "
+                "use the backend 'rtl'"
             )
 
 
@@ -152,7 +152,7 @@ def _open_golden(options: BackendOptions) -> Transport:
     _refuse_files("golden", options)
     if not options.arithmetic:
         raise ValueError(
-            "the golden backend is nothing but arithmetic: only 'rtl' and 'cycles' do without"
+            "the golden backend only does arithmetic: without it use 'rtl' or 'cycles'"
         )
     return GoldenTransport(**golden_settings(module_config(options)))
 

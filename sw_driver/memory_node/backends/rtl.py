@@ -195,7 +195,7 @@ class RtlPorts:
         with self.domain.clock.within():
             self._call("advance", cycles)
             if self._call("violated"):
-                raise DeviceFault("a DRAM of a memory-node has seen a violation of its timing")
+                raise DeviceFault("a DRAM of a memory-node reports a broken timing rule")
 
     def cycles(self) -> int:
         """See :class:`~sw_driver.memory_node.dma.Ports`."""
