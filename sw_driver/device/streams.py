@@ -197,7 +197,7 @@ class Handle(Operation, Generic[T]):
             self._began = self.domain.now
 
     def reach(self, units: int) -> None:
-        """Raise the progress to ``units``."""
+        """Set the progress to at least ``units``."""
         self._done_units = max(self._done_units, min(units, self._total))
 
     def finish(self, outcome: T | BaseException) -> None:
