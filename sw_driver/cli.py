@@ -1,7 +1,7 @@
 """The command ``nearmem``.
 
-Each subcommand is a module of ``sw_driver.commands``; what its ``run`` takes can be given on the
-command line. Bad input is one line on stderr and status 2, a job that failed is status 1.
+Each subcommand is a module of ``sw_driver.commands``. The parameters of its ``run`` are the options
+on the command line. Bad input gives one line on stderr and status 2, a failed job status 1.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ __all__ = ["application", "interruptible", "main"]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _OF_WRITING = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
-"""Errors of standard output or of a temporary file, if none is named."""
+"""Errors of standard output or of a temporary file, if the error names no file."""
 
 _LEAST_FREE_BYTES = 1 << 20
-"""Bytes that are free where temporary files have room."""
+"""Free bytes below which the folder of temporary files counts as full."""
 
 
 def application(line: Sequence[str] = ()) -> App:
-    """Return the command line; if ``line`` names a command, only that one is imported."""
+    """Return the command-line application; import only the command named by ``line``, if any."""
     named = any(" ".join(line[:words]) in COMMANDS for words in (1, 2))
     app = App(
         name="nearmem",
@@ -69,8 +69,7 @@ def application(line: Sequence[str] = ()) -> App:
 
     @app.command(name="--print-completion")
     def _(shell: Annotated[Literal["bash", "zsh"], Parameter(show=False)], /) -> int:
-        """Print what a shell needs to complete commands: eval "$(nearmem --print-completion
-        bash)"."""
+        """Print a shell's completion script: eval "$(nearmem --print-completion bash)"."""
         print(app.generate_completion(shell=shell))
         return 0
 
@@ -96,7 +95,7 @@ def _is_written(stream: TextIO) -> bool:
 
 
 def _drop_output(stream: TextIO) -> None:
-    """Leave nothing that Python would write to ``stream`` at its end."""
+    """Discard what Python would still write to ``stream`` when it exits."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -104,19 +103,19 @@ def _drop_output(stream: TextIO) -> None:
 
 
 class _Interrupted(KeyboardInterrupt):
-    """A signal that asks the program to end.
+    """Interrupt by a signal that asks the program to end.
 
-    A plain ``KeyboardInterrupt`` that leaves an executed string, as dataclasses have them, makes
+    Dataclasses execute strings. A plain ``KeyboardInterrupt`` that leaves such a string makes
     Python end itself by SIGINT, whatever the signal was.
     """
 
 
 def interruptible(run: Callable[[], int]) -> int:
-    """Return the exit status of ``run``, which Ctrl-C, SIGTERM and SIGHUP end alike.
+    """Return the exit status of ``run``; end it alike on Ctrl-C, SIGTERM and SIGHUP.
 
-    Then one line says so, and the status is 128 and the signal's number; no process that was
-    started and no unfinished file is left. An ignored signal, as SIGHUP under ``nohup``, stays
-    ignored. What else ``run`` raises is explained in a line, too.
+    An interrupt prints one line and returns 128 plus the signal's number. It leaves no child
+    process and no unfinished file. An ignored signal, such as SIGHUP under ``nohup``, stays
+    ignored. Other exceptions of ``run`` are explained in one line, too.
     """
     came: list[int] = []
 
@@ -128,7 +127,7 @@ def interruptible(run: Callable[[], int]) -> int:
         raise _Interrupted
 
     def as_ctrl_c(number: int, frame: FrameType | None) -> None:
-        # A device's call takes signals between two steps, by its own handler of Ctrl-C.
+        # During a device's call, its handler of Ctrl-C takes signals between two steps.
         handler = signal.getsignal(signal.SIGINT)
         (handler if callable(handler) else note)(number, frame)
 
@@ -140,7 +139,7 @@ def interruptible(run: Callable[[], int]) -> int:
         with suppress(OSError, ValueError):
             print("nearmem: interrupted", file=sys.stderr)
         for stream in (sys.stdout, sys.stderr):
-            if not _is_written(stream):  # the terminal is gone, or nobody reads on
+            if not _is_written(stream):  # the terminal or the reader is gone
                 _drop_output(stream)
         return 128 + (came[0] if came else signal.SIGINT)
 
@@ -152,18 +151,18 @@ def interruptible(run: Callable[[], int]) -> int:
         try:
             if handled and threading.current_thread() is threading.main_thread():
                 for number, handler in before.items():
-                    # Others come by the handler of Ctrl-C, so there is one though that is ignored.
+                    # Other signals use the handler of Ctrl-C: install it even if that is ignored.
                     if number == signal.SIGINT or handler == signal.SIG_DFL:
                         installed.append(number)
                         signal.signal(number, note if number == signal.SIGINT else as_ctrl_c)
             status = run()
             return end() if came else status
         except BaseException as error:
-            # What a library does when it is interrupted may end in an error of its own.
+            # A library that is interrupted may raise an error of its own.
             if came or isinstance(error, KeyboardInterrupt):
                 return end()
             return _explained(error)
-    except _Interrupted:  # another signal, before the first was taken
+    except _Interrupted:  # a second signal, while the first was handled
         return end()
     finally:
         for number in installed:
@@ -176,16 +175,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    # Amaranth warns of what it has not come to when a command is interrupted.
+    # Amaranth warns about unused components when a command is interrupted.
     warnings.filterwarnings("ignore", ".* created but never used")
     words = sys.argv[1:] if argv is None else argv
     status = application(words)(words or ["--help"])
-    sys.stdout.flush()  # what cannot be written is an error here, not at the program's end
+    sys.stdout.flush()  # report a failed write here, not when the program exits
     return status or 0  # None of --help
 
 
 def _explained(error: BaseException) -> int:
-    """Print what is wrong and return the exit status, or raise what is not to be expected."""
+    """Print what is wrong and return the exit status; raise unexpected errors again."""
     from sw_driver.simulator.runtime import BuildError
 
     match error:
@@ -216,7 +215,7 @@ def _explained(error: BaseException) -> int:
                 )
                 return 2
             _drop_output(sys.stdout)
-            if number == errno.EPIPE:  # nobody reads on
+            if number == errno.EPIPE:  # the reader is gone
                 return 1
             _complain(Refusal(f"standard output: {error.strerror}"))
             return 2

@@ -25,15 +25,15 @@ __all__ = [
 ]
 
 _unfinished: dict[Path, int] = {}
-"""Files and folders that are not whole yet, each with the process that writes it."""
+"""Unfinished files and folders, with the process that writes each."""
 _given_up: set[Path] = set()
-"""Files and folders that are not kept, since the program was asked to end."""
+"""Unfinished files and folders that are not kept, because the program was asked to end."""
 
 
 class Unfinished:
-    """A file or folder that has a temporary name, beside ``path``, until it is whole.
+    """A file or folder that has a temporary name beside ``path`` until it is complete.
 
-    What is no regular file, such as ``/dev/stdout``, is written itself.
+    A special file, such as ``/dev/stdout``, is written directly.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,24 +45,24 @@ class Unfinished:
 
     @property
     def is_given_up(self) -> bool:
-        """True if the file will not be kept, so that nothing more needs to be written."""
+        """True if the file will not be kept: nothing more needs to be written."""
         return self.part in _given_up
 
     def keep(self) -> None:
-        """Put it in the place of ``path``, unless it was given up."""
+        """Move the file or folder to ``path``, unless it was given up."""
         if self.part in _unfinished and not self.is_given_up:
             os.replace(self.part, self.path)
             del _unfinished[self.part]
 
     def drop(self) -> None:
-        """Remove it, unless it was kept; ``path`` is as it was."""
+        """Remove the file or folder, unless it was kept; ``path`` stays as it was."""
         if self.part in _unfinished:
             remove(self.part)
             del _unfinished[self.part]
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Raise an ``OSError`` that names the part or no file with the name of ``path``."""
+        """Name ``path`` in an ``OSError`` that names the temporary file or no file."""
         try:
             yield
         except OSError as error:
@@ -73,13 +73,13 @@ class Unfinished:
 
 
 def give_up_unfinished() -> None:
-    """Have none kept of those that there are; what is begun later is."""
+    """Mark the present unfinished files to be dropped; later ones are kept."""
     _given_up.update(_unfinished)
 
 
 @atexit.register
 def drop_unfinished() -> None:
-    """Remove all that this process has not finished, as nothing goes on with it."""
+    """Remove the unfinished files of this process."""
     for part, process in list(_unfinished.items()):
         if process == os.getpid():
             with suppress(OSError):
@@ -88,7 +88,7 @@ def drop_unfinished() -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder, if it is there."""
+    """Remove a file or folder, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -97,10 +97,10 @@ def remove(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give the name of a file to be written, which takes the place of ``path`` at the block's end.
+    """Yield the name of a file to write; it replaces ``path`` at the end of the block.
 
-    If the block raises, ``path`` is as it was. What is no regular file, such as ``/dev/stdout``, is
-    written itself. An ``OSError`` that names no file is raised with the name of ``path``.
+    If the block raises, ``path`` stays as it was. A special file, such as ``/dev/stdout``, is
+    written directly. An ``OSError`` without a file name gets the name of ``path``.
     """
     new = Unfinished(path)
     try:
@@ -112,7 +112,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes ``path``, whole or not at all. Raises ``OSError`` with its name."""
+    """Write ``path`` completely or not at all; raise ``OSError`` with its name."""
     with replacing(path) as part:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 

@@ -31,9 +31,9 @@ __all__ = [
 NUMBER_FORMS = "an integer, such as 4096, 1e6 or 4KiB"
 
 LEAST = 1e-9
-"""Least of a number that must not be zero, such as a rate by which is divided."""
+"""Smallest value of a number that must not be zero, such as a divisor."""
 MOST = 1e19
-"""Most of any number: above what 64 bits count."""
+"""Largest value of any number: more than 64 bits can count."""
 
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _NUMBER = re.compile(
@@ -42,19 +42,19 @@ _NUMBER = re.compile(
 
 
 def check_name(
-    what: str, name: str, known: Iterable[str], error: type[Exception] = InvalidArgumentError
+    title: str, name: str, known: Iterable[str], error: type[Exception] = InvalidArgumentError
 ) -> None:
-    """Raises ``error`` if no ``what`` has that name, with those that are near."""
+    """Raise ``error`` if ``name`` is not ``known``, and suggest similar names."""
     known = list(known)
     if name in known:
         return
     near = difflib.get_close_matches(name, known) if isinstance(name, str) else []
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise error(f"{what} is {shown(name)}: {hint}expected one of {', '.join(known)}")
+    raise error(f"{title} is {shown(name)}: {hint}expected one of {', '.join(known)}")
 
 
 def split_entry(entry: str, option: str = "--set", form: str = "KEY=VALUE") -> tuple[str, str]:
-    """Key and value of ``KEY=VALUE``. Raises :class:`InvalidArgumentError` for anything else."""
+    """Split ``KEY=VALUE``; raise :class:`InvalidArgumentError` for anything else."""
     name, equals, text = (part.strip() for part in entry.partition("="))
     if not equals or not text:
         raise InvalidArgumentError(f"{option} is {entry!r}: expected {form}")
@@ -62,7 +62,7 @@ def split_entry(entry: str, option: str = "--set", form: str = "KEY=VALUE") -> t
 
 
 def split_entries(entries: Iterable[str], option: str = "--set") -> dict[str, str]:
-    """Return values by keys of some ``KEY=VALUE``; every key may be given once."""
+    """Return the values of ``KEY=VALUE`` entries by key; a key may be given once."""
     texts: dict[str, str] = {}
     for name, text in (split_entry(entry, option) for entry in entries):
         if name in texts:
@@ -80,7 +80,7 @@ def check_integer(
     most: int | None = None,
     error: type[Exception] = InvalidArgumentError,
 ) -> int:
-    """``value`` as an integer; raises ``error`` unless it is one from ``least`` to ``most``."""
+    """Return ``value`` as an integer; raise ``error`` unless it is from ``least`` to ``most``."""
     if not isinstance(value, bool):
         with suppress(TypeError):
             number = index(value)
@@ -110,8 +110,7 @@ def check_number(
     most: float = MOST,
     error: type[Exception] = InvalidArgumentError,
 ) -> None:
-    """Raises ``error`` unless ``value`` is a number from ``least`` to ``most``, so that what is
-    reckoned with it is finite."""
+    """Raise ``error`` unless ``value`` is a finite number from ``least`` to ``most``."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not least <= float(value) <= most:
         raise error(f"{name} is {shown(value)}: expected a number from {least:g} to {most:g}")
@@ -124,8 +123,11 @@ def check_fields(
     most: int | None = None,
     error: type[Exception] = InvalidArgumentError,
 ) -> None:
-    """Checks what is an ``int`` or a ``float`` by the annotations of a dataclass: integers are from
-    1 to ``most``, numbers ``least`` or more, and both from 0 on if they are named in ``zero``."""
+    """Check the ``int`` and ``float`` fields of a dataclass, by their annotations.
+
+    Integers must be from 1 to ``most``, numbers at least ``least``. Fields named in ``zero`` may
+    also be 0.
+    """
     for field in fields(record):
         value, may_be_zero = getattr(record, field.name), field.name in zero
         if field.type == "int":
@@ -135,19 +137,19 @@ def check_fields(
 
 
 def parse_integer(text: str) -> int | None:
-    """The integer that ``text`` stands for: ``4096``, ``1_000``, ``1e6``, ``1.5MiB``; else None."""
+    """Return the integer in ``text``, such as ``4096``, ``1e6`` or ``1.5MiB``, or None."""
     value = _parse(text)
     return int(value) if value is not None and value == int(value) else None
 
 
 def parse_number(text: str) -> float | None:
-    """The number that ``text`` stands for, as for :func:`parse_integer` but not only whole ones."""
+    """Return the number in ``text``, or None; forms as in :func:`parse_integer`, also fractions."""
     value = _parse(text)
     return None if value is None else float(value)
 
 
 def _parse(text: str) -> Decimal | None:
-    found = _NUMBER.fullmatch(text.strip())
-    if found is None or len(text) > 64:  # more digits than any number of ours has
+    match = _NUMBER.fullmatch(text.strip())
+    if match is None or len(text) > 64:  # longer than any number in use
         return None
-    return Decimal(found[1]) * _UNITS[found[2].lower()]
+    return Decimal(match[1]) * _UNITS[match[2].lower()]

@@ -1,4 +1,4 @@
-"""Report of a command: tables and sentences, which terminals, Markdown and JSON show alike."""
+"""Report of a command: tables and sentences for terminals, Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of cells as they are shown. Headings or cells have the units."""
+    """A table of formatted cells. Headings or cells name the units."""
 
     title: str = ""
     headings: Sequence[str]
-    """One for each column."""
+    """One heading for each column."""
     rows: Sequence[Sequence[str]]
-    """Cells of each row. An empty row is a line between others."""
+    """Cells of each row. An empty row is a line between its neighbours."""
     words: Sequence[int] = (0,)
-    """Places of columns that have words, the others have numbers."""
+    """Indices of columns that hold words; the others hold numbers."""
     caption: str = ""
     is_grid: bool = False
-    """True if all cells are of one kind, with lines around each and without headings."""
+    """True if all cells are of one kind: a line around each cell, no headings."""
 
     @classmethod
     def of(
@@ -44,7 +44,7 @@ class Table:
         columns: Mapping[str, Callable[[_T], str]],
         **options: Any,
     ) -> Table:
-        """Return a table with a row for each record; columns say by heading what it shows."""
+        """Return a table with a row for each record; ``columns`` map a heading to its cell."""
         rows = [[cell(record) for cell in columns.values()] for record in records]
         return cls(title=title, headings=[*columns], rows=rows, **options)
 
@@ -58,7 +58,7 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a command has to say: figures for programs, tables and sentences for people."""
+    """Result of a command: figures for programs, tables and sentences for people."""
 
     title: str = ""
     results: Any
@@ -66,22 +66,22 @@ class Report:
     parts: Sequence[Table | str] = ()
     """Tables and sentences that show the results."""
     notes: Sequence[str] = ()
-    """Sentences that a reader of the tables needs."""
+    """Sentences that a reader needs to understand the tables."""
     assumptions: Sequence[str] = ()
-    """Sentences that hold for all results, or are named by their numbers, from 1."""
+    """Assumptions behind the results. They hold for all, or results name their numbers, from 1."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     """The simulated machine: its name and settings, ready for JSON."""
     workload: Mapping[str, Any] = field(default_factory=dict)
-    """The work that the machine was given, ready for JSON."""
+    """The work that the machine did, ready for JSON."""
     files: Sequence[Path] = ()
-    """Files that were written."""
+    """Files that the command wrote."""
     complaints: Sequence[str] = ()
-    """Sentences about what is wrong, which a quiet command prints, too."""
+    """Sentences about problems, which a quiet command prints, too."""
     is_good: bool = True
-    """False if the command fails, though it has results."""
+    """False if the command fails although it has results."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
+        """Return the report as an object for JSON."""
         return {
             "results": self.results,
             "assumptions": list(self.assumptions),
@@ -92,7 +92,7 @@ class Report:
 
     @property
     def lines(self) -> Iterator[Table | str]:
-        """Tables and paragraphs in the order in which they are shown."""
+        """Tables and paragraphs in the order of display."""
         yield from [self.title] * bool(self.title)
         yield from self.parts
         yield from self.notes
@@ -102,7 +102,7 @@ class Report:
 
     @property
     def markdown(self) -> str:
-        """The report in Markdown: a section with its title, and one for what is assumed."""
+        """The report in Markdown: a section for the results and one for the assumptions."""
         parts = [f"## {self.title}"] * bool(self.title)
         for part in [*self.parts, *self.notes]:
             parts.append(part if isinstance(part, str) else part.markdown)
@@ -114,40 +114,40 @@ class Report:
 
 
 class Watch:
-    """Progress of long work. This one shows nothing."""
+    """Progress display of long work. This one shows nothing."""
 
     def say(self, text: str) -> None:
-        """Say what is done now."""
+        """Show the current step."""
 
     def log(self, line: str) -> None:
-        """Show a line that stays."""
+        """Show a line that stays on the screen."""
 
     def track(self, items: Iterable[_T], text: str = "", total: int | None = None) -> Iterator[_T]:
-        """Yield the items, and show how many there were; ``total`` if they have no length."""
+        """Yield the items and show the count; ``total`` is for items without a length."""
         yield from items
 
 
 SILENT = Watch()
-"""Watch of those that nobody watches."""
+"""A watch that shows nothing."""
 
 
 def count(value: float | None) -> str:
-    """Return a whole number with commas; empty for None."""
+    """Return a whole number with thousands separators; empty for None."""
     return "" if value is None else f"{value:,.0f}"
 
 
 def share(value: float | None, digits: int = 1) -> str:
-    """Return a share in per cent; empty for None."""
+    """Return a share as a percentage; empty for None."""
     return "" if value is None else f"{value:.{digits}%}"
 
 
 def milliseconds(ns: float) -> str:
-    """Return nanoseconds as milliseconds, with the unit."""
+    """Return nanoseconds as text in milliseconds, with the unit."""
     return f"{ns / 1e6:,.3f} ms"
 
 
 def engineering(value: float, unit: str = "") -> str:
-    """Return a number with a prefix of its unit: ``"1.5 GB"``."""
+    """Return a number with an SI prefix on its unit: ``"1.5 GB"``."""
     from matplotlib.ticker import EngFormatter
 
     return EngFormatter(unit, places=1)(value)

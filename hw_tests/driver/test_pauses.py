@@ -183,7 +183,7 @@ def observed(program: Program, backend: str, folder: Path, pauses: random.Random
         patch.setattr(Handle, "__init__", note)
         patch.setattr(Clock, "enter", enter)
         stamps = program(backend, folder)
-    stamps += [(each.what, each.began, each.ended, repr(each.error)) for each in handles]
+    stamps += [(each.label, each.began, each.ended, repr(each.error)) for each in handles]
     stamps += [(each.name, each.read_bytes()) for each in sorted(folder.iterdir())]
     return [each.tobytes() if isinstance(each, np.ndarray) else each for each in stamps]
 

@@ -1,4 +1,4 @@
-"""The AXDIMM module as a program sees it: the runtime's API, and the devices behind it."""
+"""The AXDIMM module: the runtime's API, and the devices behind it."""
 
 from hw.narrow.formats import Formats
 
@@ -10,7 +10,7 @@ from .device import Axdimm, Configuration
 from .runs import KernelRun, RunResult
 
 AdamResult, AdamRun = RunResult, KernelRun
-"""The result of a run of Adam, and the run."""
+"""Aliases of the result and the handle of a run, for Adam."""
 
 __all__ = [
     "AdamResult",

@@ -1,4 +1,4 @@
-"""Allocation of a channel's memory, with its tensors staggered over the banks."""
+"""Allocator of a channel's memory, which staggers tensors over the banks."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ __all__ = [
 ]
 
 BANK_BLOCK_BYTES = 16 * 1024
-"""Bytes of an aligned block that lies in one pair of banks (two rows in two bank groups)."""
+"""Bytes of an aligned block in one pair of banks: two rows in two bank groups."""
 
 BANK_PAIRS = 8
-"""Pairs of banks of a channel, through which consecutive blocks cycle."""
+"""Pairs of banks of a channel; consecutive blocks cycle through them."""
 
 PAIR_STRIDE = 2
-"""Pairs of banks from one staggered tensor to the next.
+"""Distance between staggered tensors, in pairs of banks.
 
-A run loads block k of its four tensors and stores block k-1 of three. With the tensors two pairs
-apart the loads lie in pairs of one parity and the stores in pairs of the other, so that no two of
-the seven meet in a bank.
+A run loads block k of its four tensors and stores block k-1 of three. If the tensors are two pairs
+apart, loads use pairs of one parity and stores pairs of the other. No two of the seven blocks share
+a bank.
 """
 
 
 class ChannelAllocator(Allocator):
-    """Hands out the memory of a channel, in 64-byte lines.
+    """Allocator of a channel's memory, in 64-byte lines.
 
-    Allocations of :data:`BANK_BLOCK_BYTES` or more start on a bank block and, with ``stagger``,
-    each :data:`PAIR_STRIDE` pairs after the one before it, where space allows; when it does not,
-    any place will do, so staggering never causes an allocation to fail. Of the places that are
-    equally good, the one with the lowest address is taken.
+    Allocations of :data:`BANK_BLOCK_BYTES` or more start on a bank block. With ``stagger`` each
+    starts :data:`PAIR_STRIDE` pairs after the one before it, where space allows. Otherwise any
+    place is taken, so staggering never makes an allocation fail. Among equally good places the
+    lowest address is taken.
 
     Parameters
     ----------
     limit_bytes: size of the memory, a positive multiple of 64.
-    stagger: whether large allocations rotate over the pairs of banks.
+    stagger: True to rotate large allocations over the pairs of banks.
     settings: those of :class:`~sw_driver.device.memory.Allocator` for its messages.
     """
 
@@ -66,7 +66,7 @@ class ChannelAllocator(Allocator):
 
 
 def channel_memory(capacity_bytes: int, *, stagger: bool = True) -> ChannelAllocator:
-    """Return the allocator of a channel of ``capacity_bytes``, less the registers' windows."""
+    """Return the allocator of a channel of ``capacity_bytes``, without the register windows."""
     return ChannelAllocator(
         limit_bytes=kernel_window(capacity_bytes),
         stagger=stagger,
@@ -76,7 +76,7 @@ def channel_memory(capacity_bytes: int, *, stagger: bool = True) -> ChannelAlloc
 
 
 def least_capacity_bytes(sizes: Iterable[int]) -> int:
-    """Return the least capacity of a channel that holds tensors of these sizes in bytes."""
+    """Return the smallest channel capacity that holds tensors of these sizes, all in bytes."""
     memory = ChannelAllocator(limit_bytes=1 << 62, stagger=False)
     return _capacity_bytes(max(memory.allocate(nbytes) + nbytes for nbytes in sizes))
 

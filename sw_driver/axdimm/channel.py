@@ -1,4 +1,4 @@
-"""One channel of an opened module: its mode, its runs, and who may use it when."""
+"""One channel of an opened module: its mode, its runs, and the order of its users."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MODE_POLL_FABRIC_CYCLES = 8
 MODE_TIMEOUT_FABRIC_CYCLES = 1_000_000
 RUN_POLL_FABRIC_CYCLES = 256
 RUN_POLL_CHUNK_FABRIC_CYCLES = (50_000, 1_000_000)
-"""Shortest and longest time in fabric cycles between looks at how far a run is."""
+"""Shortest and longest interval between updates of a run's progress, in fabric cycles."""
 
 
 class Mode(StrEnum):
@@ -51,18 +51,20 @@ class Mode(StrEnum):
 
 
 class ModePolicy(StrEnum):
-    """What an access does that finds its channel in the other mode, or its kernel at work."""
+    """Reaction of an access that needs the channel's other mode, or an idle kernel."""
 
     RAISE = "raise"
-    """Raises :class:`~sw_driver.device.errors.WrongModeError` or
+    """Raise :class:`~sw_driver.device.errors.WrongModeError` or
     :class:`~sw_driver.device.errors.BusyError`."""
     WAIT = "wait"
-    """Waits for the kernel's run and switches the mode."""
+    """Wait for the kernel's run and switch the mode."""
 
     @classmethod
     def of(cls, value: str) -> ModePolicy:
-        """The policy called ``value``. Raises
-        :class:`~sw_driver.device.errors.InvalidArgumentError`."""
+        """Return the policy called ``value``.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError`.
+        """
         try:
             return cls(value)
         except ValueError:
@@ -73,7 +75,7 @@ class ModePolicy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedBytes:
-    """Bytes copied since the device was opened, by the way they took."""
+    """Bytes copied since the device was opened, by path and direction."""
 
     link_to_device: int = 0
     link_to_host: int = 0
@@ -84,8 +86,8 @@ class CopiedBytes:
 class Channel:
     """A channel; :class:`~sw_driver.axdimm.device.Axdimm` has one for each of the module's.
 
-    What needs the channel to stay as it is has it for itself, but not while a run is followed: a
-    channel whose kernel runs can be asked for its state.
+    One user at a time holds the channel. A run does not hold it while the kernel computes, so
+    others can then query its state.
     """
 
     def __init__(
@@ -101,11 +103,11 @@ class Channel:
     ) -> None:
         self.number = number
         self.opened = opened
-        """A call of the device that the channel is of, see
+        """Function that enters a call of the device; see
         :class:`~sw_driver.axdimm.session.Session`."""
         self.track = f"channel {number}"
         self.link = link
-        """The host link, by which copies of all channels follow each other."""
+        """The host link. Copies of all channels use it one after the other."""
         self.domain = transport.domain
         self._timeline = timeline
         self._transport = transport
@@ -113,40 +115,39 @@ class Channel:
         self.arbiter = arbiter_registers(self._transport, number)
         self._identify()
         self.rules, self.narrow = kernel_built(self._transport, number)
-        """Names of the kernel's update rules, in the order in which its register selects them, and
-        whether it has narrow formats."""
+        """Names of the kernel's update rules in register order; True for narrow formats."""
         self.kernel = kernel_registers(self._transport, number, self.rules, self.narrow)
         self.allocator = channel_memory(self._transport.capacity_bytes, stagger=stagger)
         self.allocations = allocations
-        """Allocations in the DRAM of all the module's channels."""
+        """Allocations in the DRAM of all channels of the module."""
         self.cache = HostCache(self._transport, number)
-        """What the host's cache keeps of the DRAM for programs that use its mapping."""
+        """Contents of the host's cache, for programs that access the mapped DRAM."""
         self.run: KernelRun | None = None
         self._copied = asdict(CopiedBytes())
         self.occupied_until = 0
-        """Simulated time at which the channel's last copy ended, in fabric cycles."""
+        """End of the channel's last copy, in simulated fabric cycles."""
         status = self.arbiter.read("status")
         self.mode = _mode_in_force(self.arbiter, status)
-        # Another driver, closed during a run, may have left the kernel at work.
+        # Another driver that was closed during a run may have left the kernel running.
         self.unfinished = bool(self.arbiter["status"]["kernel_busy"].extract(status))
-        """Whether the kernel was started, or found running, and has not been seen idle since."""
+        """True if the kernel was started, or found running, and not seen idle since."""
 
     def _identify(self) -> None:
         for name in ("magic", "version"):
-            found = self.arbiter.read_field("id", name)
+            value = self.arbiter.read_field("id", name)
             expected = self.arbiter["id"][name].reset
-            if found != expected:
+            if value != expected:
                 raise IncompatibleDeviceError(
-                    f"channel {self.number} has {name} {found:#x}, this driver expects "
+                    f"channel {self.number} has {name} {value:#x}, this driver expects "
                     f"{expected:#x}",
                     channel=self.number,
-                    found=found,
+                    found=value,
                     expected=expected,
                 )
         capacity = self.arbiter.read("capacity")
         if capacity != self._transport.capacity_bytes:
             raise IncompatibleDeviceError(
-                f"channel {self.number} says it has {capacity} bytes, its transport "
+                f"channel {self.number} reports {capacity} bytes, its transport "
                 f"{self._transport.capacity_bytes}",
                 channel=self.number,
                 found=capacity,
@@ -154,15 +155,15 @@ class Channel:
             )
 
     def is_running(self, now: int) -> bool:
-        """Whether a run that somebody follows is in progress at that fabric cycle."""
+        """Return True if a followed run is in progress at fabric cycle ``now``."""
         return self.run is not None and (not self.run.over or self.run.ended > now)
 
-    # Who may use it.
+    # Exclusive use.
 
     def take(self, user: object) -> Generator[Awaited, None, None]:
-        """Waits until the channel is free; ``user`` has it from then on, until :meth:`leave`.
+        """Wait until the channel is free, and hold it for ``user`` until :meth:`leave`.
 
-        What the user does next follows, in simulated time, what was done here before.
+        In simulated time, the user's next action follows everything done here before.
         """
         while self._user.holder is not None:
             yield self._user
@@ -172,15 +173,16 @@ class Channel:
         self._user.holder = user
 
     def leave(self) -> None:
-        """The channel is free for others."""
+        """Release the channel for others."""
         self._user.release(self.domain)
 
     def take_in_mode(
         self, user: object, mode: Mode | None, policy: ModePolicy
     ) -> Generator[Awaited | None, None, None]:
-        """As :meth:`take`; the kernel is idle, and in ``mode`` if one is given.
+        """Take the channel with an idle kernel, and in ``mode`` if one is given.
 
-        Raises :class:`BusyError` and :class:`WrongModeError`, or waits and switches, by ``policy``.
+        ``policy`` decides whether to raise :class:`BusyError` and :class:`WrongModeError`, or to
+        wait and switch. See :meth:`take`.
         """
         while True:
             yield from self.take(user)
@@ -197,19 +199,19 @@ class Channel:
             except BaseException:
                 self.leave()
                 raise
-            # Not in the meantime, so that others can ask.
+            # Release it while the kernel runs, so that others can query it.
             self.leave()
             yield self.run
 
     def use(
-        self, what: str, call: Callable[[], T], *, mode: Mode | None = None, idle: bool = True
+        self, label: str, call: Callable[[], T], *, mode: Mode | None = None, idle: bool = True
     ) -> T:
-        """Makes a call of the device for the program, which has the channel for itself meanwhile.
+        """Make a call of the device for the program, which holds the channel meanwhile.
 
         With ``idle`` or a ``mode``, raises :class:`BusyError` while the kernel runs and
-        :class:`WrongModeError`.
+        :class:`WrongModeError` in another mode.
         """
-        handle: Handle[T] = Handle(what, self.domain)
+        handle: Handle[T] = Handle(label, self.domain)
 
         def steps() -> Steps:
             if idle or mode is not None:
@@ -227,14 +229,14 @@ class Channel:
         return handle.outcome()
 
     def busy(self) -> bool:
-        """Whether a kernel that nobody follows still runs."""
-        # The arbiter answers in both modes, the kernel in one.
+        """Return True if a kernel that is not followed still runs."""
+        # The arbiter answers in both modes, the kernel only in acceleration mode.
         if self.unfinished:
             self.unfinished = bool(self.arbiter.read_field("status", "kernel_busy"))
         return self.unfinished
 
     def check_idle(self) -> None:
-        """Raises :class:`BusyError` while the kernel runs."""
+        """Raise :class:`BusyError` while the kernel runs."""
         if self.run is not None and self.is_running(self.domain.now):
             raise BusyError(
                 f"channel {self.number} is running {self.run.nparams} parameters: wait first",
@@ -242,20 +244,20 @@ class Channel:
                 nparams=self.run.nparams,
             )
         if self.unfinished and self.busy():
-            what = (
+            origin = (
                 "that was in progress when the device was opened, or started past this driver"
                 if self.run is None
                 else f"of {self.run.nparams} parameters that is not followed any more"
             )
             raise BusyError(
-                f"channel {self.number} is still busy with a run {what}: wait until "
+                f"channel {self.number} is still busy with a run {origin}: wait until "
                 f"PollAxdimm({self.number})",
                 channel=self.number,
                 nparams=None if self.run is None else self.run.nparams,
             )
 
     def check_mode(self, needed: Mode) -> None:
-        """Raises :class:`WrongModeError` in the other mode."""
+        """Raise :class:`WrongModeError` in the other mode."""
         if self.mode is not needed:
             call = "SetArbiterNormal" if needed is Mode.NORMAL else "SetArbiterAcc"
             raise WrongModeError(
@@ -269,7 +271,7 @@ class Channel:
     # Modes.
 
     def set_mode(self, mode: Mode, policy: ModePolicy, user: object) -> Steps:
-        """Switches to ``mode``, by ``policy`` waiting for the kernel's run."""
+        """Switch to ``mode``; ``policy`` decides whether to wait for the kernel's run."""
         yield from self.take_in_mode(user, None, policy)
         try:
             yield from self.switch(mode)
@@ -277,7 +279,7 @@ class Channel:
             self.leave()
 
     def switch(self, mode: Mode) -> Generator[None, None, None]:
-        """Switches to ``mode``. For who has the channel."""
+        """Switch to ``mode``. The caller holds the channel."""
         yield
         began = self.domain.now
         code = self.arbiter["mode"]["mode"].code(mode)
@@ -300,53 +302,53 @@ class Channel:
         self.mode = mode
         self.record(f"to {mode} mode", "mode", began, mode=str(mode))
 
-    # The host's accesses. For who has the channel.
+    # Accesses of the host. The caller holds the channel.
 
     def read(
-        self, address: int, nbytes: int, what: str
+        self, address: int, nbytes: int, label: str
     ) -> Generator[None, None, NDArray[np.uint8]]:
-        """Reads bytes over the link, never what the host's cache alone holds."""
-        with self.using_link(what, nbytes) if self._timeline else nullcontext():
+        """Read bytes from the DRAM over the link, after flushing the host's cache."""
+        with self.using_link(label, nbytes) if self._timeline else nullcontext():
             if self.cache.held:
                 self.cache.flush(address, nbytes)
             return (yield from read_bytes(self._transport, self.number, address, nbytes))
 
     def write(
-        self, address: int, data: NDArray[np.uint8], what: str
+        self, address: int, data: NDArray[np.uint8], label: str
     ) -> Generator[None, None, None]:
-        """Writes bytes over the link, past the host's cache."""
-        with self.using_link(what, data.nbytes) if self._timeline else nullcontext():
+        """Write bytes to the DRAM over the link, after flushing the host's cache."""
+        with self.using_link(label, data.nbytes) if self._timeline else nullcontext():
             if self.cache.held:
                 self.cache.flush(address, data.size)
             yield from write_bytes(self._transport, self.number, address, data)
 
     @contextmanager
-    def using_link(self, what: str, nbytes: int) -> Iterator[None]:
-        """Puts the use of the link on its track."""
+    def using_link(self, label: str, nbytes: int) -> Iterator[None]:
+        """Record the block's use of the link on its track."""
         if self._timeline is None:
             yield
             return
-        self._transport.link_uses(self.number)  # of registers
+        self._transport.link_uses(self.number)  # discard earlier register accesses
         try:
             yield
         finally:
             uses = self._transport.link_uses(self.number)
             arguments = {"channel": self.number, "bytes": nbytes}
-            self._timeline.add_uses(LINK_TRACK, what, uses, "link", **arguments)
+            self._timeline.add_uses(LINK_TRACK, label, uses, "link", **arguments)
 
-    def count(self, way: str, nbytes: int) -> None:
-        """Counts bytes copied."""
-        self._copied[way] += nbytes
+    def count(self, path: str, nbytes: int) -> None:
+        """Add copied bytes to a counter of :class:`CopiedBytes`."""
+        self._copied[path] += nbytes
 
     @property
     def copied(self) -> CopiedBytes:
-        """The bytes copied since the device was opened."""
+        """Bytes copied since the device was opened."""
         return CopiedBytes(**self._copied)
 
     # Runs.
 
     def start(self, settings: dict[str, int], run: KernelRun) -> Generator[None, None, None]:
-        """Starts the kernel. For who has the channel."""
+        """Start the kernel. The caller holds the channel."""
         yield
         self.kernel.write_many(settings)
         self.unfinished = True
@@ -357,9 +359,9 @@ class Channel:
     def follow(
         self, run: KernelRun, timeout_fabric_cycles: int
     ) -> Generator[None, None, RunResult]:
-        """Waits for the kernel. Nobody else has business with the channel meanwhile.
+        """Wait for the kernel and return the run's counters.
 
-        Raises what ended the run otherwise, see :meth:`~sw_driver.device.streams.Handle.wait`.
+        Raises the run's error, see :meth:`~sw_driver.device.streams.Handle.wait`.
         """
         status = yield from self._await_kernel(run, timeout_fabric_cycles)
         fields = self.kernel["status"]
@@ -399,7 +401,7 @@ class Channel:
         if self._timeline is not None:
             self._timeline.add(
                 self.track,
-                run.what,
+                run.label,
                 run.kernel_began,
                 run.kernel_began + result.fabric_cycles,
                 "kernel",
@@ -414,7 +416,7 @@ class Channel:
     ) -> Generator[None, None, int]:
         left = timeout_fabric_cycles
         shortest, longest = RUN_POLL_CHUNK_FABRIC_CYCLES
-        # A beat takes a cycle, so before that it does not end, unless it is refused.
+        # A beat takes a cycle, so the run ends no earlier, unless it is refused.
         early = run.fewest_beats // RUN_POLL_FABRIC_CYCLES * RUN_POLL_FABRIC_CYCLES
         while True:
             passed = timeout_fabric_cycles - left
@@ -451,15 +453,15 @@ class Channel:
             **{name: values[register] for name, register in ACTIVITY_REGISTERS.items()}
         )
 
-    # What others are told.
+    # Timeline and state.
 
     def record(self, name: str, category: str, began: int, **arguments: object) -> None:
-        """Puts what ends now on the channel's track."""
+        """Record an operation that ends now on the channel's track."""
         if self._timeline is not None:
             self._timeline.add(self.track, name, began, self.domain.now, category, **arguments)
 
     def describe(self) -> str:
-        """The driver's view of the channel in words. Asks nobody, so it never blocks."""
+        """Return the driver's view of the channel in words; reads no register."""
         run = "no run"
         if self.run is not None:
             progress = self.run.progress
@@ -470,6 +472,6 @@ class Channel:
 
 
 def _mode_in_force(arbiter: ChannelRegisters, status: int) -> Mode:
-    """The mode that an arbiter's status tells."""
+    """Return the mode in an arbiter's status."""
     field = arbiter["status"]["mode"]
     return next(mode for mode in Mode if field.code(mode) == field.extract(status))

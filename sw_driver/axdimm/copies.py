@@ -1,4 +1,4 @@
-"""Copies between any two memories: piece by piece, in simulated time."""
+"""Copies between any two memories: in pieces, in simulated time."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ __all__ = [
 ]
 
 COPY_CHUNK_BYTES = 1 << 20
-"""Bytes that a copy moves at once: progress is told, and closing takes effect, in between."""
+"""Bytes of a piece of a copy. Between pieces, progress is updated and closing takes effect."""
 
 
 class End:
-    """One end of a copy: memory of the program unless a subclass says otherwise.
+    """One end of a copy: memory of the program, unless a subclass states otherwise.
 
     Parameters
     ----------
-    allocation: what the bytes are in; None for memory that nobody allocated.
-    address: that of the first byte.
+    allocation: allocation of the bytes; None for memory that the driver did not allocate.
+    address: address of the first byte.
     """
 
     channel: Channel | None = None
-    """The channel in whose DRAM the bytes are, if any."""
+    """Channel of the bytes' DRAM, if any."""
     backdoor = False
-    """Whether the copy is done without link, clock and arbiter."""
+    """True if the copy bypasses link, clock and arbiter."""
 
     def __init__(self, allocation: Allocation | None, address: int) -> None:
         self.allocation = allocation
         self.address = address
 
     def legs(self, nbytes: int, *, writing: bool) -> Sequence[Leg]:
-        """The links that the transfer occupies here, and for how long at least."""
+        """Return the links that the transfer occupies here, with their minimum durations."""
         return ()
 
-    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> Steps:
-        """Copies bytes from ``offset`` on to ``destination``."""
+    def read(self, offset: int, destination: NDArray[np.uint8], label: str) -> Steps:
+        """Fill ``destination`` from ``offset`` on."""
         raise NotImplementedError
 
-    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> Steps:
-        """Copies ``source`` to the bytes from ``offset`` on."""
+    def write(self, offset: int, source: NDArray[np.uint8], label: str) -> Steps:
+        """Copy ``source`` to ``offset``."""
         raise NotImplementedError
 
 
 class BufferEnd(End):
-    """Memory of the program, or what ``MallocHost`` has allocated."""
+    """Memory of the program, or an allocation of ``MallocHost``."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class BufferEnd(End):
         super().__init__(allocation, 0)
         self.view = view
 
-    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> Steps:
+    def read(self, offset: int, destination: NDArray[np.uint8], label: str) -> Steps:
         yield from ()
         destination[:] = self.view[offset : offset + destination.size]
 
-    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> Steps:
+    def write(self, offset: int, source: NDArray[np.uint8], label: str) -> Steps:
         yield from ()
         self.view[offset : offset + source.size] = source
 
@@ -94,11 +94,11 @@ class MemoryEnd(End):
     def legs(self, nbytes: int, *, writing: bool) -> Sequence[Leg]:
         return self._memory.legs(self._pointer, nbytes, writing=writing)
 
-    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> Steps:
+    def read(self, offset: int, destination: NDArray[np.uint8], label: str) -> Steps:
         yield from ()
         self._memory.read(self._pointer + offset, destination)
 
-    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> Steps:
+    def write(self, offset: int, source: NDArray[np.uint8], label: str) -> Steps:
         yield from ()
         self._memory.write(self._pointer + offset, source)
 
@@ -122,13 +122,13 @@ class ChannelEnd(End):
     def legs(self, nbytes: int, *, writing: bool) -> Sequence[Leg]:
         if self.backdoor:
             return ()
-        # Copies have the link one after the other (paper section 5.2): if they took turns, all
-        # would end late. How long each really takes is up to the simulated link.
+        # Copies use the link one after the other (paper section 5.2): interleaved, all would end
+        # late. The simulated link decides how long each really takes.
         lines = -(-nbytes // LINE_BYTES)
         cycles = LINK_FABRIC_CYCLES_PER_LINE * lines
         return (Leg(self.channel.link, cycles * self.channel.domain.cycle_ns),)
 
-    def read(self, offset: int, destination: NDArray[np.uint8], what: str) -> Steps:
+    def read(self, offset: int, destination: NDArray[np.uint8], label: str) -> Steps:
         yield from ()
         address = self.address + offset
         number, size = self.channel.number, destination.size
@@ -136,17 +136,17 @@ class ChannelEnd(End):
             destination[:] = self._transport.backdoor_read(number, address, size)
             self.channel.count("backdoor_to_host", size)
         else:
-            destination[:] = yield from self.channel.read(address, size, what)
+            destination[:] = yield from self.channel.read(address, size, label)
             self.channel.count("link_to_host", size)
 
-    def write(self, offset: int, source: NDArray[np.uint8], what: str) -> Steps:
+    def write(self, offset: int, source: NDArray[np.uint8], label: str) -> Steps:
         yield from ()
         address = self.address + offset
         if self.backdoor:
             self._transport.backdoor_write(self.channel.number, address, source)
             self.channel.count("backdoor_to_device", source.size)
         else:
-            yield from self.channel.write(address, source, what)
+            yield from self.channel.write(address, source, label)
             self.channel.count("link_to_device", source.size)
 
 
@@ -159,13 +159,12 @@ def copy(
     timeline: Timeline | None,
     handle: Handle[Any],
 ) -> Steps:
-    """Copies ``nbytes`` from the start of ``source`` to that of ``destination``.
+    """Copy ``nbytes`` from the start of ``source`` to the start of ``destination``.
 
-    The transfer goes straight from one end to the other, as by DMA, at the pace of the slowest of
-    what it occupies. Raises what the ends raise; then the first ``copied_bytes`` (in the
-    exception's ``details``) are copied and the bytes from there on are as they were, except in NVMe
-    storage: an allocation whose write failed cannot be used any more. Of no bytes it is nothing,
-    which needs no mode and no time.
+    The transfer goes directly from one end to the other, as by DMA, at the pace of the slowest leg.
+    Raises the errors of the ends; ``details["copied_bytes"]`` then counts the copied bytes. The
+    bytes behind them stay as they were. NVMe storage differs: an allocation with a failed write is
+    unusable. A copy of 0 bytes needs no mode and takes no time.
     """
     if not nbytes:
         return
@@ -175,7 +174,7 @@ def copy(
     }
     taken: list[ChannelEnd] = []
     try:
-        # All in the order of their numbers, so that two copies cannot wait for each other.
+        # Take channels in the order of their numbers, so that two copies cannot deadlock.
         for _, end in sorted(reached.items()):
             mode = None if end.backdoor else Mode.NORMAL
             yield from end.channel.take_in_mode(handle, mode, policy)
@@ -200,10 +199,10 @@ def _record(
     end: ChannelEnd, handle: Handle[Any], began: int, nbytes: int, timeline: Timeline
 ) -> None:
     if end.backdoor:
-        what = f"{handle.what}, by the backdoor"
-        timeline.instant(end.channel.track, what, began, bytes=nbytes)
+        label = f"{handle.label}, by the backdoor"
+        timeline.instant(end.channel.track, label, began, bytes=nbytes)
         return
-    end.channel.record(handle.what, "copy", began, bytes=nbytes)
+    end.channel.record(handle.label, "copy", began, bytes=nbytes)
 
 
 def _move(
@@ -219,67 +218,67 @@ def _move(
     longest = began = 0
     if durations:
         longest = max(durations.values())
-        # The link's own uses are recorded line by line, as they happen.
-        others = {each: duration for each, duration in durations.items() if each is not link}
+        # The uses of the host link are recorded line by line, as they happen.
+        others = {other: duration for other, duration in durations.items() if other is not link}
         yield
         yield from _until_free(others, domain)
         if link in durations:
-            # How long the one before takes is not known: lines that come late are asked for again.
+            # The earlier copy's end is unknown: late lines are requested again. Wait for its end.
             before, link.last = link.last, handle
             if before is not None:
                 yield before
                 yield from _until_free(others, domain)
         began = domain.now
-        for each, duration in others.items():
-            each.reserve(began, duration)
+        for other, duration in others.items():
+            other.reserve(began, duration)
             if timeline is not None:
                 timeline.add(
-                    each.name, handle.what, began, began + duration, "transfer", bytes=nbytes
+                    other.name, handle.label, began, began + duration, "transfer", bytes=nbytes
                 )
     for offset in range(0, nbytes, COPY_CHUNK_BYTES):
         if offset or durations:
             yield
         size = min(COPY_CHUNK_BYTES, nbytes - offset)
-        yield from _move_piece(destination, source, offset, size, handle.what)
-        # The link may have been faster than what is at the other end, or slower.
+        yield from _move_piece(destination, source, offset, size, handle.label)
+        # The slowest leg sets the pace, even if the link was faster.
         domain.now = max(domain.now, began + longest * (offset + size) // nbytes)
         handle.reach(offset + size)
 
 
 def _until_free(links: Mapping[Link, int], domain: Domain) -> Steps:
-    """Waits until all links are free, each as long as it is needed."""
+    """Wait until all links are free together, each for its duration."""
     while (free := first_free_together(links, domain.now)) > domain.now:
         domain.now = free
         yield
 
 
-def _move_piece(destination: End, source: End, offset: int, size: int, what: str) -> Steps:
+def _move_piece(destination: End, source: End, offset: int, size: int, label: str) -> Steps:
     if isinstance(source, BufferEnd):
-        yield from destination.write(offset, source.view[offset : offset + size], what)
+        yield from destination.write(offset, source.view[offset : offset + size], label)
     elif isinstance(destination, BufferEnd):
-        yield from source.read(offset, destination.view[offset : offset + size], what)
+        yield from source.read(offset, destination.view[offset : offset + size], label)
     else:
         piece = np.empty(size, dtype=np.uint8)
-        yield from source.read(offset, piece, what)
-        yield from destination.write(offset, piece, what)
+        yield from source.read(offset, piece, label)
+        yield from destination.write(offset, piece, label)
 
 
 def _durations(legs: Sequence[Leg], link: Link | None, cycle_ns: float) -> dict[Link, int]:
-    """Fabric cycles for which the transfer occupies each link."""
+    """Return the fabric cycles for which the transfer occupies each link."""
     longest_ns = max((leg.duration_ns for leg in legs), default=0.0)
     durations: dict[Link, float] = {}
     for leg in legs:
         if leg.link is link:
-            # Twice if both ends are in the module.
+            # Both legs, if both ends are in the module.
             durations[leg.link] = durations.get(leg.link, 0.0) + leg.duration_ns
         else:
-            # What could go faster goes at the pace of the slowest.
+            # A faster link is held at the pace of the slowest.
             durations[leg.link] = longest_ns
-    return {each: math.ceil(value / cycle_ns) for each, value in durations.items()}
+    return {link: math.ceil(value / cycle_ns) for link, value in durations.items()}
 
 
 def check_overlap(destination: End, source: End, nbytes: int) -> None:
-    """Raises :class:`~sw_driver.device.errors.RangeError` if the ends share bytes."""
+    """Raise :class:`~sw_driver.device.errors.RangeError` if the ends share bytes."""
     if isinstance(destination, BufferEnd) and isinstance(source, BufferEnd):
         shared = np.may_share_memory(destination.view[:nbytes], source.view[:nbytes])
         addresses = (destination.view.ctypes.data, source.view.ctypes.data)

@@ -1,8 +1,8 @@
-"""The device API of the AXDIMM runtime (paper section 4.2, Table 2).
+"""Device API of the AXDIMM runtime (paper section 4.2, Table 2).
 
-Copies go over the simulated host link unless ``backdoor`` says otherwise. All sizes are bytes.
-Simulated time passes where a program waits: in calls without a stream, in ``wait`` and ``await``;
-what is queued gets on meanwhile. Any thread may call; a call waits for that of another thread.
+Copies go over the simulated host link unless ``backdoor`` is set. All sizes are bytes. Simulated
+time passes only while a program waits: in calls without a stream, in ``wait`` and ``await``. Queued
+operations progress meanwhile. Any thread may call; a call waits for the calls of other threads.
 """
 
 from __future__ import annotations
@@ -47,43 +47,42 @@ __all__ = ["Axdimm", "Configuration"]
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """What a channel says that it was built with."""
+    """Build parameters of a channel, read from its registers."""
 
     capacity_bytes: int
-    """Bytes of the channel's address range, the register windows included."""
+    """Bytes of the channel's address range, including the register windows."""
     lanes: int
-    """Functional units of the channel's kernel."""
+    """Number of functional units in the channel's kernel."""
     block_bytes: int
     read_latency_fabric_cycles: int
     """Latency of host reads in fabric cycles; 0 on an untimed backend."""
     rules: tuple[str, ...]
     """Names of the kernel's update rules."""
     narrow: bool
-    """Whether runs may have :class:`~hw.narrow.formats.Formats` of their own."""
+    """True if runs may use :class:`~hw.narrow.formats.Formats` other than FP32."""
 
 
 class Axdimm(Copies):
-    """An opened AXDIMM module, and the runtime's other memories beside it.
+    """An opened AXDIMM module and the runtime's other memories.
 
     Parameters
     ----------
-    device: a backend's name (``"rtl"``, ``"cycles"``, ``"golden"``; ``"rtl:tiny"`` names a
-        configuration preset as well), or a transport. A transport given is not closed with the
-        driver.
-    backdoor: copies put bytes into the DRAM, or take them, without link, clock and arbiter taking
-        part. Fast, and not what the machine can do. Each copy may choose for itself.
-    stagger: consecutive large allocations start in different banks.
-    modes: what an access does that needs the other mode or finds the kernel at work, see
-        :class:`~sw_driver.axdimm.channel.ModePolicy`. Each call may choose for itself.
-    timeline: where to write, on closing, when what happened in simulated time.
+    device: a backend's name (``"rtl"``, ``"cycles"``, ``"golden"``), with a configuration preset as
+        in ``"rtl:tiny"``; or a transport, which the driver does not close.
+    backdoor: True to copy directly to and from the DRAM, without link, clock and arbiter. It is
+        fast, but real hardware cannot do it. Each copy may override it.
+    stagger: True to start consecutive large allocations in different banks.
+    modes: reaction of an access that needs the other mode or an idle kernel, see
+        :class:`~sw_driver.axdimm.channel.ModePolicy`. Each call may override it.
+    timeline: file for the timeline of simulated events, written on closing.
     options: settings of the backend if ``device`` is a name.
-    clock: a clock that other devices share; by default the module has one of its own, and waiting
-        for it lets no time of others pass.
+    clock: clock shared with other devices. By default the module has its own, and waiting for it
+        does not advance other devices.
 
     Raises
     ------
-    InvalidArgumentError: no backend has this name, or ``modes`` or ``timeline`` is impossible.
-    IncompatibleDeviceError: what answers is not this driver's device.
+    InvalidArgumentError: no backend has this name, or ``modes`` or ``timeline`` is not allowed.
+    IncompatibleDeviceError: the device does not match this driver.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class Axdimm(Copies):
             clock=clock,
         )
 
-    # What is there.
+    # State.
 
     @property
     def channels(self) -> int:
@@ -116,19 +115,21 @@ class Axdimm(Copies):
 
     @property
     def transport(self) -> Transport:
-        """What the driver drives: its name, sizes and clock. What is read or written there, past
-        the driver, is for measurements and tests; it takes its turn with other threads' calls and
-        with what is done on the channel."""
+        """The driven transport, with its name, sizes and clock.
+
+        Direct accesses bypass the driver; they are for measurements and tests. They wait for other
+        threads' calls and for operations on the channel.
+        """
         return self._session.transport
 
     @property
     def host(self) -> HostMemory:
-        """Memory of the host: ``host.array(pointer, dtype)`` is an allocation as a numpy array."""
+        """Host memory; ``host.array(pointer, dtype)`` returns an allocation as a numpy array."""
         return self._session.host
 
     @property
     def gpu(self) -> Any:
-        """Memory of the GPU, or its stand-in in host memory. Looks for a GPU on first use."""
+        """GPU memory, or its stand-in in host memory. The first use looks for a GPU."""
         return self._session.gpu
 
     @property
@@ -138,46 +139,48 @@ class Axdimm(Copies):
 
     @property
     def simulated_ns(self) -> float:
-        """The program's simulated time; 0 on an untimed backend."""
+        """The program's simulated time in ns; 0 on an untimed backend."""
         domain = self._session.domain
         return domain.program_now * domain.cycle_ns if domain.timed else 0.0
 
     def mode(self, channel: int) -> Mode:
-        """The mode in force when the driver last set it, or opened the device."""
+        """Return the channel's mode, as set or found by this driver."""
         return self._session.channel(channel).mode
 
     def memory(self, channel: int) -> MemoryStatistics:
-        """How much memory of the channel is allocated and free."""
+        """Return allocated and free bytes of the channel's memory."""
         return self._session.channel(channel).allocator.statistics()
 
     def configuration(self, channel: int) -> Configuration:
-        """What the channel's registers say about its build. Raises :class:`BusyError`."""
+        """Return the channel's build parameters from its registers; raise :class:`BusyError`."""
         state = self._session.channel(channel)
         values = state.use(
             "reading the configuration", lambda: state.arbiter.read_many(["capacity", "config"])
         )
         fields = state.arbiter["config"].fields
-        built: dict[str, Any] = {each.name: each.extract(values["config"]) for each in fields}
-        built |= {"rules": state.rules, "narrow": bool(built["narrow"])}
-        return Configuration(**built, capacity_bytes=values["capacity"])
+        fields_read: dict[str, Any] = {
+            field.name: field.extract(values["config"]) for field in fields
+        }
+        fields_read |= {"rules": state.rules, "narrow": bool(fields_read["narrow"])}
+        return Configuration(**fields_read, capacity_bytes=values["capacity"])
 
     def rules(self, channel: int) -> tuple[str, ...]:
-        """Names of the update rules that the channel's kernel computes, read when it was opened."""
+        """Return the names of the kernel's update rules, read when the device was opened."""
         return self._session.channel(channel).rules
 
     def narrow(self, channel: int) -> bool:
-        """Whether the channel's kernel has narrow formats, read when it was opened."""
+        """Return True if the kernel has narrow formats, read when the device was opened."""
         return self._session.channel(channel).narrow
 
     def copied_bytes(self, channel: int) -> CopiedBytes:
-        """How many bytes were copied over the link and through the backdoor."""
+        """Return the bytes copied over the link and through the backdoor."""
         return self._session.channel(channel).copied
 
     def describe(self) -> dict[str, Any]:
-        """The driver's view of the device, of what JSON has, as far as time has passed.
+        """Return the driver's view of the device at the present time, as JSON types.
 
-        ``backend``, ``capacity_bytes`` of a channel, ``fabric_mhz``, ``timed``, and in ``channels``
-        each channel's ``mode``, ``running`` (whether its kernel is, as far as the driver knows),
+        It has ``backend``, ``capacity_bytes`` of a channel, ``fabric_mhz``, ``timed`` and
+        ``channels``. Each channel has ``mode``, ``running`` (its kernel, as known to the driver),
         ``rules``, ``fabric_cycles``, ``copied_bytes`` and ``memory``.
         """
         session = self._session
@@ -202,25 +205,25 @@ class Axdimm(Copies):
             "channels": channels,
         }
 
-    # Looking into it.
+    # Debug access.
 
     def registers(self, channel: int) -> NamedRegisters:
-        """A channel's registers by their names. Raises :class:`InvalidArgumentError`."""
+        """Return a channel's registers by name; raise :class:`InvalidArgumentError`."""
         return NamedRegisters(self._session.channel(channel))
 
     def peek(self, channel: int, address: int, nbytes: int) -> bytes:
-        """Bytes of a channel's memory from ``address`` on, allocated or not, over the link.
+        """Return bytes of a channel's memory from ``address`` on, read over the link.
 
-        Needs normal mode and an idle kernel. Raises :class:`InvalidArgumentError` unless
-        there is the channel and all lie below its registers, :class:`BusyError` and
-        :class:`WrongModeError`.
+        They need not be allocated. Needs normal mode and an idle kernel. Raises
+        :class:`InvalidArgumentError` unless the channel exists and the bytes lie below its
+        registers, :class:`BusyError` and :class:`WrongModeError`.
         """
         state = self._memory_at(channel, address, nbytes)
         read = partial(finished, state.read(address, nbytes, "peek"))
         return state.use(f"peek of {nbytes} bytes", read, mode=Mode.NORMAL).tobytes()
 
     def poke(self, channel: int, address: int, data: bytes) -> None:
-        """Writes bytes of a channel's memory, whoever has them allocated; see :meth:`peek`."""
+        """Write bytes of a channel's memory, allocated or not; see :meth:`peek`."""
         source = np.frombuffer(data, dtype=np.uint8)
         state = self._memory_at(channel, address, source.size)
         write = partial(finished, state.write(address, source, "poke"))
@@ -244,7 +247,7 @@ class Axdimm(Copies):
     # Memory.
 
     def RegisterStorage(self, device: str | os.PathLike[str], **settings: Any) -> int:
-        """Registers a file or block device as NVMe storage; returns its number.
+        """Register a file or block device as NVMe storage and return its number.
 
         ``settings`` and exceptions: see :meth:`~sw_driver.device.storage.NvmeStorage.register`.
         """
@@ -254,9 +257,9 @@ class Axdimm(Copies):
             return number
 
     def MallocAxdimm(self, nbytes: int, channel: int) -> AxdimmPointer:
-        """Allocates ``nbytes`` of a channel's memory, on a 64-byte line of its own.
+        """Allocate ``nbytes`` of a channel's memory, aligned to lines of 64 bytes.
 
-        Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
+        Raises :class:`InvalidArgumentError` for a bad size or channel, :class:`OutOfMemoryError`.
         """
         state = self._session.channel(channel)
         size = checked_size("nbytes", nbytes, minimum=1)
@@ -265,55 +268,55 @@ class Axdimm(Copies):
             return state.allocations.add(channel=state.number, address=address, nbytes=size)
 
     def FreeAxdimm(self, ptr: AxdimmPointer) -> None:
-        """Frees an allocation, given its start.
+        """Free an allocation, given its start.
 
         Raises :class:`PointerError`, and :class:`BusyError` if an operation uses the allocation.
-        Garbage collection in the middle of a call frees at that call's end.
+        Garbage collection in the middle of a call frees at the end of that call.
         """
         state = self._session.owner(ptr)
         self._session.release(lambda: state.allocator.free(state.allocations.remove(ptr).address))
 
     def MallocHost(self, nbytes: int, channel: int | None = None) -> HostPointer:
-        """Allocates memory of the host; ``channel`` is 0 or left out.
+        """Allocate host memory; ``channel`` is 0 or omitted.
 
-        Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
+        Raises :class:`InvalidArgumentError` for a bad size or channel, :class:`OutOfMemoryError`.
         """
         with self._session.opened():
             return self._session.host.allocate(nbytes, channel)
 
     def FreeHost(self, ptr: HostPointer) -> None:
-        """Frees memory of the host. Raises what :meth:`FreeAxdimm` raises."""
+        """Free host memory; raise as :meth:`FreeAxdimm`."""
         self._session.release(lambda: self._session.host.free(ptr))
 
     def MallocGpu(self, nbytes: int, channel: int | None = None) -> GpuPointer:
-        """Allocates memory of GPU ``channel``, or of its stand-in.
+        """Allocate memory of GPU ``channel``, or of its stand-in.
 
-        Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
+        Raises :class:`InvalidArgumentError` for a bad size or channel, :class:`OutOfMemoryError`.
         """
         with self._session.opened():
             return self._session.gpu.allocate(nbytes, channel)
 
     def FreeGpu(self, ptr: GpuPointer) -> None:
-        """Frees memory of a GPU. Raises what :meth:`FreeAxdimm` raises."""
+        """Free GPU memory; raise as :meth:`FreeAxdimm`."""
         self._session.release(lambda: self._session.gpu.free(ptr))
 
     def MallocNvme(self, nbytes: int, channel: int | None = None) -> NvmePointer:
-        """Allocates storage on device ``channel``, or striped over all that are registered.
+        """Allocate storage on device ``channel``, or striped over all registered ones.
 
-        Raises :class:`InvalidArgumentError` for a size or channel, :class:`OutOfMemoryError`.
+        Raises :class:`InvalidArgumentError` for a bad size or channel, :class:`OutOfMemoryError`.
         """
         with self._session.opened():
             return self._session.storage.allocate(nbytes, channel)
 
     def FreeNvme(self, ptr: NvmePointer) -> None:
-        """Frees storage. Raises what :meth:`FreeAxdimm` raises."""
+        """Free storage; raise as :meth:`FreeAxdimm`."""
         self._session.release(lambda: self._session.storage.free(ptr))
 
     def map(self, ptr: AxdimmPointer, nbytes: int) -> MappedView:
-        """The module's memory as a program sees it that accesses the mapping itself.
+        """Return the module's memory as a program sees it that accesses the mapping directly.
 
-        Its loads and stores go through the host's cache, which the module cannot tell of changes:
-        they may be stale, as on the real machine (paper section 4.1). The copies never are.
+        Loads and stores go through the host's cache, which does not notice changes by the module.
+        They may be stale, as on the real machine (paper section 4.1); the copies never are.
 
         Raises :class:`PointerError`, :class:`RangeError`.
         """
@@ -325,11 +328,11 @@ class Axdimm(Copies):
     # Streams.
 
     def stream(self, channel: int) -> Stream:
-        """The stream of a channel; always the same one."""
+        """Return the channel's stream, always the same one."""
         return self._session.channel_stream(channel)
 
     def new_stream(self, name: str) -> Stream:
-        """Another stream, for example for copies between GPU and storage."""
+        """Return a new stream, for example for copies between GPU and storage."""
         return self._session.new_stream(str(name))
 
     # Modes.
@@ -337,19 +340,19 @@ class Axdimm(Copies):
     def SetArbiterAcc(
         self, channel: int, *, stream: Stream | None = None, modes: str | None = None
     ) -> Handle[None]:
-        """Gives the channel's DRAM to its kernel; over when the mode is in force.
+        """Give the channel's DRAM to its kernel; the handle ends when the mode is in force.
 
         Raises :class:`BusyError` (or waits, by ``modes``), :class:`InvalidArgumentError`, and
-        :class:`DeviceTimeoutError` when the mode is not in force in time.
+        :class:`DeviceTimeoutError` if the mode is not in force in time.
         """
         return self._set_mode(channel, Mode.ACCELERATION, stream, modes)
 
     def SetArbiterNormal(
         self, channel: int, *, stream: Stream | None = None, modes: str | None = None
     ) -> Handle[None]:
-        """Gives the channel's DRAM to the host; over when the mode is in force.
+        """Give the channel's DRAM to the host; the handle ends when the mode is in force.
 
-        Raises what :meth:`SetArbiterAcc` raises.
+        Raises as :meth:`SetArbiterAcc`.
         """
         return self._set_mode(channel, Mode.NORMAL, stream, modes)
 
@@ -382,34 +385,34 @@ class Axdimm(Copies):
         stream: Stream | None = None,
         modes: str | None = None,
     ) -> KernelRun:
-        """Starts an update rule on ``nparams`` parameters.
+        """Start an update rule on ``nparams`` parameters.
 
-        Returns when the kernel was started, or with ``stream`` at once. The channel has to be in
-        acceleration mode (or is switched, by ``modes``) and stays in it. The tensors start on
-        64-byte lines of the channel and may be parts of their allocations; one that the rule loads
-        and stores is updated in place.
+        Returns when the kernel was started or, with ``stream``, at once. The channel must be in
+        acceleration mode (or is switched, by ``modes``) and stays in it. Tensors start on 64-byte
+        lines of the channel and may be parts of allocations. A tensor that the rule both loads and
+        stores is updated in place.
 
         Parameters
         ----------
-        rule: its name, one of :meth:`rules`.
-        tensors: a pointer for each tensor of the rule, and of ``formats``, by its name.
-        nparams: how many parameters; a multiple of 256 if a tensor is not in FP32.
-        hyperparameters: a number for each hyper-parameter of the rule, by its name; see
+        rule: name of the rule, one of :meth:`rules`.
+        tensors: a pointer for each tensor of the rule and of ``formats``, by name.
+        nparams: number of parameters, a multiple of 256 if a tensor is not in FP32.
+        hyperparameters: a number for each hyper-parameter of the rule, by name; see
             :func:`~sw_driver.axdimm.hyperparameters.checked_hyperparameters`.
-        formats: those of the tensors, see ``docs/formats.md``; others than FP32 need a kernel that
-            has them, see :meth:`narrow`.
-        seed: 64 bits, of the random words that round ``p`` to BF16, and without a meaning if it is
-            in FP32; runs of one step need seeds of their own.
-        timeout_fabric_cycles: when to give the kernel up; the default is ample.
-        stream: where to queue the run.
-        modes: see :class:`~sw_driver.axdimm.channel.ModePolicy`; None is the device's.
+        formats: formats of the tensors, see ``docs/formats.md``. Other formats than FP32 need a
+            kernel with narrow formats, see :meth:`narrow`.
+        seed: 64-bit seed of the random words that round ``p`` to BF16; unused if ``p`` is in FP32.
+            Runs of one step need different seeds.
+        timeout_fabric_cycles: cycles after which the run is given up; the default is ample.
+        stream: stream in which to queue the run.
+        modes: see :class:`~sw_driver.axdimm.channel.ModePolicy`; None for the device's.
 
         Raises
         ------
-        InvalidArgumentError: the kernel has not the rule or the formats, or tensors, their channel,
-            alignment or length, or hyper-parameters are not those that it needs.
-        PointerError, RangeError, BusyError, WrongModeError: before anything was started, too. What
-            goes wrong later is raised by the handle's ``wait``.
+        InvalidArgumentError: the kernel lacks the rule or the formats. Or the tensors, their
+            channel, alignment or length, or the hyper-parameters are wrong.
+        PointerError, RangeError, BusyError, WrongModeError: before anything was started, too. The
+            handle's ``wait`` raises later errors.
         """
         with self._session.opened():
             return launch(
@@ -445,15 +448,15 @@ class Axdimm(Copies):
         stream: Stream | None = None,
         modes: str | None = None,
     ) -> KernelRun:
-        """Starts step ``t`` of Adam on ``nparams`` FP32 parameters; ``p``, ``m``, ``v`` in place.
+        """Start step ``t`` of Adam on ``nparams`` FP32 parameters; update ``p``, ``m``, ``v``.
 
-        It is :meth:`RunOnAxdimmAsync` of the rule ``adam``.
+        This is :meth:`RunOnAxdimmAsync` of the rule ``adam``, and raises as it does.
 
         Parameters
         ----------
         p, m, v, g: parameters, first and second moments, gradients.
         lr, beta1, beta2, eps, weight_decay, t: hyper-parameters.
-        timeout_fabric_cycles, stream, modes: see :meth:`RunOnAxdimmAsync`, as for what is raised.
+        timeout_fabric_cycles, stream, modes: see :meth:`RunOnAxdimmAsync`.
         """
         return self.RunOnAxdimmAsync(
             "adam",
@@ -474,10 +477,10 @@ class Axdimm(Copies):
         )
 
     def WaitAxdimm(self, channel: int, timeout: float | None = None) -> RunResult | None:
-        """Waits for what is queued in the channel's stream and for its last run.
+        """Wait for the operations queued in the channel's stream and for its last run.
 
-        Returns the run's counters, None if this driver started none. Raises what the stream's and
-        the handle's ``wait`` raise; ``timeout`` holds for each of them.
+        Returns the run's counters, or None if this driver started no run. Raises as the ``wait`` of
+        stream and handle; ``timeout`` holds for each of them.
         """
         state = self._session.channel(channel)
         check_timeout(timeout)
@@ -491,10 +494,10 @@ class Axdimm(Copies):
         return None if state.run is None else state.run.wait(timeout)
 
     def PollAxdimm(self, channel: int) -> bool:
-        """Whether the channel's kernel is idle. Asks, but does not wait for it.
+        """Return True if the channel's kernel is idle; does not wait for it.
 
-        To ask takes the simulated time of reading a register. A kernel that was found running when
-        the device was opened, or whose run was given up, is really asked, over the link.
+        The query takes the simulated time of a register read. It reads the device over the link if
+        the kernel was running when the device was opened, or if its run was given up.
         """
         session = self._session
         state = session.channel(channel)
@@ -509,13 +512,13 @@ class Axdimm(Copies):
     # Closing.
 
     def close(self) -> None:
-        """Writes the timeline and releases the device and all memories.
+        """Write the timeline, and release the device and all memories.
 
-        What is queued or in progress, runs included, ends with :class:`ClosedError`, and so do
-        later calls; a call of another thread is over first.
+        Operations queued or in progress, including runs, end with :class:`ClosedError`. So do later
+        calls. Calls of other threads are over first.
 
-        Raises what releasing something raises, when all else has been released, and ``OSError`` if
-        the timeline cannot be written. Closing what is closed does no harm.
+        Errors of a release are raised after everything else was released; ``OSError`` if the
+        timeline cannot be written. A second call does nothing.
         """
         self._session.close()
 

@@ -1,4 +1,4 @@
-"""Figures of the module: the paper's, throughput, and the ceiling of the bandwidth."""
+"""Throughput and bandwidth: the paper's figures, conversions, and the bandwidth ceiling."""
 
 from __future__ import annotations
 
@@ -28,25 +28,27 @@ PAPER_CPU_MPARAMS_PER_S = 140.32
 """Throughput measured on one core of the paper's host, in 10^6 parameters a second (Table 5)."""
 
 PAPER_EFFICIENCY = 0.863
-"""Share of the bandwidth's ceiling that the AXDIMM reaches (paper Table 5)."""
+"""Share of the bandwidth ceiling that the AXDIMM reaches (paper Table 5)."""
 
 BYTES_PER_PARAMETER = rule(PAPER_RULES[0]).bytes_per_parameter
-"""Memory traffic of a parameter's update in the paper: p, g, m, v are loaded, p, m, v are stored,
-in FP32."""
+"""Bytes moved for a parameter's update in the paper, in FP32.
+
+It loads p, g, m and v, and stores p, m and v.
+"""
 
 
 def mparams_per_s(parameters: int, fabric_cycles: int, fabric_mhz: float) -> float:
-    """Throughput in 10^6 parameters a second."""
+    """Return the throughput in 10^6 parameters a second."""
     return parameters / fabric_cycles * fabric_mhz
 
 
 def beats_mparams_per_s(beats: int, fabric_cycles: int, fabric_mhz: float) -> float:
-    """The paper's throughput in 10^6 parameters a second, from the beats of 64 bytes moved."""
+    """Return the paper's throughput in 10^6 parameters a second, from 64-byte beats moved."""
     return mparams_per_s(beats, fabric_cycles, fabric_mhz) * LINE_BYTES / BYTES_PER_PARAMETER
 
 
 def gb_per_s(nbytes: int, fabric_cycles: int, fabric_mhz: float) -> float:
-    """Bandwidth in 10^9 bytes a second."""
+    """Return the bandwidth in 10^9 bytes a second."""
     return nbytes / (fabric_cycles * 1e3 / fabric_mhz)
 
 
@@ -55,9 +57,9 @@ def ceiling_mparams_per_s(
     fabric_mhz: float = PAPER_FABRIC_MHZ,
     bytes_per_parameter: float = BYTES_PER_PARAMETER,
 ) -> float:
-    """What the DRAM's peak bandwidth allows, in 10^6 parameters a second.
+    """Return the throughput at the DRAM's peak bandwidth, in 10^6 parameters a second.
 
-    A channel moves one beat of 64 bytes a fabric cycle: with the paper's 28 bytes a parameter,
-    457.14 for a channel of its module, 914.29 for both.
+    A channel moves one beat of 64 bytes a fabric cycle. With the paper's 28 bytes a parameter, this
+    gives 457.14 for a channel of its module and 914.29 for both.
     """
     return channels * fabric_mhz * LINE_BYTES / bytes_per_parameter

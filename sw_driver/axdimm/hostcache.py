@@ -1,12 +1,12 @@
-"""What the host's cache keeps of a channel's DRAM (paper section 4.1).
+"""The host's cache of a channel's DRAM (paper section 4.1).
 
-AXDIMM's memory is mapped write-back cached, and the module cannot tell the cache that its DRAM
-changed. What a program loads or stores through the mapping therefore stays as it was then, until
-the line is flushed. The runtime's own copies flush every line that they touch, so they are never
-stale.
+AXDIMM's memory is mapped write-back cached. The module cannot tell the cache that its DRAM changed.
+Data that a program loads or stores through the mapping therefore stays in the cache, possibly
+stale, until the line is flushed. The runtime's own copies flush every line that they touch, so
+they are never stale.
 
-A line here leaves when it is flushed and never by itself. A processor may write it back, or forget
-it, sooner; no program can rely on when.
+In this model a line leaves the cache only when it is flushed. A processor may write it back or
+evict it earlier, at a time that no program can rely on.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class HostCache:
         self._dirty: set[int] = set()
 
     def holds(self, address: int, nbytes: int) -> bool:
-        """Whether all of the bytes are cached."""
+        """Return True if all of the bytes are cached."""
         return all(line in self.held for line in _lines(address, nbytes))
 
     def load(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """What is cached of the bytes, however old; the rest is read and kept."""
+        """Return bytes from the cache, however old; read and keep missing lines."""
         lines = _lines(address, nbytes)
         missing = [line for line in lines if line not in self.held]
         if missing:
@@ -42,12 +42,12 @@ class HostCache:
             read = self._transport.read_lines(self._number, missing[0] * LINE_BYTES, span)
             for line in missing:
                 self.held[line] = read.reshape(-1, LINE_BYTES)[line - missing[0]].copy()
-        found = np.concatenate([np.empty(0, np.uint8), *(self.held[line] for line in lines)])
+        data = np.concatenate([np.empty(0, np.uint8), *(self.held[line] for line in lines)])
         start = address % LINE_BYTES
-        return found[start : start + nbytes]
+        return data[start : start + nbytes]
 
     def store(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Changes lines in the cache; those that are not cached are read first."""
+        """Change lines in the cache; lines that are not cached are read first."""
         self.load(address, data.size)
         for line in _lines(address, data.size):
             offset = line * LINE_BYTES - address
@@ -57,10 +57,10 @@ class HostCache:
             self._dirty.add(line)
 
     def flush(self, address: int, nbytes: int) -> None:
-        """Forgets the lines that hold any of the bytes, and writes back what a store changed.
+        """Remove the lines of these bytes, and write back those changed by a store.
 
-        Also over what the kernel wrote there since. In acceleration mode the arbiter refuses what
-        is written back, and it is lost.
+        This also overwrites newer results of the kernel. In acceleration mode the arbiter refuses
+        the write, and the data is lost.
         """
         lines = _lines(address, nbytes)
         for line in sorted(line for line in self.held if line in lines):
@@ -71,5 +71,5 @@ class HostCache:
 
 
 def _lines(address: int, nbytes: int) -> range:
-    """Numbers of the lines that hold the bytes."""
+    """Return the numbers of the lines that hold the bytes."""
     return range(address // LINE_BYTES, -(-(address + nbytes) // LINE_BYTES) if nbytes else 0)

@@ -1,4 +1,4 @@
-"""The hyper-parameters of update rules: their ranges, and the constants that a kernel takes."""
+"""Hyper-parameters of update rules: allowed ranges, and the kernel constants computed from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..device.errors import InvalidArgumentError
 __all__ = ["LAST_STEP", "checked_hyperparameters", "rule_constants"]
 
 LAST_STEP = 2**53
-"""Largest step of an optimizer; beyond it a double does not tell steps apart."""
+"""Largest step of an optimizer; a double cannot represent every larger integer."""
 
 _ANY = (-math.inf, math.inf, "a number that FP32 can hold")
 _NOT_NEGATIVE = (0.0, math.inf, "a number from 0 on that FP32 can hold")
@@ -24,18 +24,17 @@ _RANGES = {
     **dict.fromkeys(("lr", "eps", "weight_decay", "lr_decay", "momentum", "alpha"), _NOT_NEGATIVE),
     **dict.fromkeys(("beta1", "beta2"), (0.0, 1.0, "a number from 0 to below 1")),
 }
-"""Range of hyper-parameters: the least value, what it has to be below, and both in words; of others
-:data:`_ANY`."""
+"""Minimum, exclusive maximum and description of a hyper-parameter's range; default :data:`_ANY`."""
 
 
 def checked_hyperparameters(rule: UpdateRule, given: Mapping[str, Any]) -> dict[str, float]:
-    """A number for each hyper-parameter of ``rule``, in its range.
+    """Return a number for each hyper-parameter of ``rule``, in its range.
 
-    The ranges are PyTorch's: ``lr``, ``eps``, ``weight_decay``, ``lr_decay``, ``momentum`` and
-    ``alpha`` are not negative, ``beta1`` and ``beta2`` are in [0, 1), the step ``t`` is an integer
-    from 1 to :data:`LAST_STEP`; any other is a number. All are finite in FP32.
+    The ranges are PyTorch's. ``lr``, ``eps``, ``weight_decay``, ``lr_decay``, ``momentum`` and
+    ``alpha`` are not negative; ``beta1`` and ``beta2`` are in [0, 1). The step ``t`` is an integer
+    from 1 to :data:`LAST_STEP`. Any other is a number. All are finite in FP32.
 
-    Raises :class:`InvalidArgumentError` for what is out of its range, missing, or not the rule's.
+    Raises :class:`InvalidArgumentError` for a value out of range, or a missing or unknown name.
     """
     if not isinstance(given, Mapping):
         raise InvalidArgumentError(
@@ -54,11 +53,10 @@ def checked_hyperparameters(rule: UpdateRule, given: Mapping[str, Any]) -> dict[
 
 
 def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> dict[str, np.float32]:
-    """The kernel's constants for checked hyper-parameters, by the names of their registers.
+    """Return the kernel's constants for checked hyper-parameters, by register name.
 
-    Each is computed in double precision and rounded once, to the nearest FP32, ties to even.
-
-    Raises :class:`InvalidArgumentError` if one is then not finite.
+    Each is computed in double precision and rounded once to the nearest FP32, ties to even. Raises
+    :class:`InvalidArgumentError` if a rounded constant is not finite.
     """
     try:
         exact = rule.constant_values(hyperparameters)
@@ -74,14 +72,14 @@ def rule_constants(rule: UpdateRule, hyperparameters: Mapping[str, float]) -> di
         if not math.isfinite(value):
             raise InvalidArgumentError(
                 f"{rule.constants[name]} is {exact[name]!r} with {dict(hyperparameters)}: expected "
-                f"what FP32 can hold, for the constant {name} of {rule.name}",
+                f"a value that FP32 can hold, for the constant {name} of {rule.name}",
                 **hyperparameters,
             )
     return constants
 
 
 def _number(name: str, value: object) -> float:
-    """``value`` as a number, which is in the range of the hyper-parameter ``name``."""
+    """Return ``value`` as a number in the range of the hyper-parameter ``name``."""
     least, below, expected = _RANGES.get(name, _ANY)
     try:
         number = float(value)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Starting a run of the kernel: what is checked, and who follows it."""
+"""Start of a run of the kernel, after checks of its settings."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def launch(
     stream: Stream | None,
     modes: str | None,
 ) -> KernelRun:
-    """Checks and starts a run, see :meth:`~sw_driver.axdimm.device.Axdimm.RunOnAxdimmAsync`.
+    """Check and start a run, see :meth:`~sw_driver.axdimm.device.Axdimm.RunOnAxdimmAsync`.
 
-    For the owner of the clock.
+    The caller holds the clock's lock.
     """
     state = session.channel(channel)
     chosen = _rule_of(state, rule)
@@ -75,7 +75,7 @@ def launch(
         )
     policy = session.policy(modes)
     session.check_stream(stream)
-    users = [each.users for each in _check_tensors(state, chosen, formats, tensors, count)]
+    allocations = _check_tensors(state, chosen, formats, tensors, count)
     settings = {
         "count": count,
         **{f"{name}_in": tensors[name].address for name in formats.loads(chosen)},
@@ -112,13 +112,13 @@ def launch(
         yield from start()
         return (yield from state.follow(run, timeout))
 
-    for each in users:
-        each.add(run)
+    for allocation in allocations:
+        allocation.users.add(run)
     if stream is not None:
         stream.submit(run, start_and_follow)
         return run
     try:
-        Handle[None](f"start of {run.what}", session.domain).carry_out(start())
+        Handle[None](f"start of {run.label}", session.domain).carry_out(start())
     except BaseException as error:
         run.finish(error)
         raise
@@ -127,11 +127,14 @@ def launch(
 
 
 def options_for(name: str, rules: Iterable[str], narrow: bool) -> str:
-    """With which options a kernel has the rule ``name``, and ``rules`` as far as it can have both.
-    ``narrow``: whether it has narrow formats, or is to have them if its rules can."""
+    """Return the options that build a kernel with the rule ``name``.
+
+    It keeps the rules in ``rules`` where both are possible together. With ``narrow`` it has narrow
+    formats if its rules allow them.
+    """
     settings: dict[str, Any] = {"rules": (*dict.fromkeys((*rules, name)),)}
     if narrow and name in NARROW_RULES:
-        together = tuple(each for each in NARROW_RULES if each in settings["rules"])
+        together = tuple(known for known in NARROW_RULES if known in settings["rules"])
         settings = {"narrow": True, "rules": together}
     elif narrow:
         settings = {"narrow": False, "rules": (name,)}
@@ -143,10 +146,10 @@ def _rule_of(state: Channel, name: str) -> UpdateRule:
         return RULES[name]
     there = f"the kernel of channel {state.number} has {', '.join(state.rules)}"
     if name in tuple(RULES):
-        what = f"{there}, not {name}: open it with {options_for(name, state.rules, state.narrow)}"
+        text = f"{there}, not {name}: open it with {options_for(name, state.rules, state.narrow)}"
     else:
-        what = f"no update rule {name!r}: known are {', '.join(RULES)}; {there}"
-    raise InvalidArgumentError(what, rule=name, channel=state.number, rules=state.rules)
+        text = f"no update rule {name!r}: known are {', '.join(RULES)}; {there}"
+    raise InvalidArgumentError(text, rule=name, channel=state.number, rules=state.rules)
 
 
 def _check_formats(state: Channel, rule: UpdateRule, formats: Formats) -> None:
@@ -157,12 +160,12 @@ def _check_formats(state: Channel, rule: UpdateRule, formats: Formats) -> None:
         )
     if formats.usual or state.narrow:
         return
-    how = f"open it with {options_for(rule.name, state.rules, narrow=True)}"
+    advice = f"open it with {options_for(rule.name, state.rules, narrow=True)}"
     if rule.name not in NARROW_RULES:
-        how = f"{rule.name} is none of the rules that may have them, {', '.join(NARROW_RULES)}"
+        advice = f"{rule.name} is none of the rules that may have them, {', '.join(NARROW_RULES)}"
     raise InvalidArgumentError(
         f"the kernel of channel {state.number} has no narrow formats, but the run has {formats}: "
-        f"{how}",
+        f"{advice}",
         formats=formats,
         channel=state.number,
     )
@@ -171,7 +174,7 @@ def _check_formats(state: Channel, rule: UpdateRule, formats: Formats) -> None:
 def _named_tensors(
     rule: UpdateRule, formats: Formats, given: Mapping[str, Any]
 ) -> dict[str, AxdimmPointer]:
-    """The run's tensors, with a pointer for each and no other."""
+    """Return the run's tensors: a pointer for each expected name, and no other."""
     if not isinstance(given, Mapping):
         raise InvalidArgumentError(
             f"tensors is {given!r}: expected a mapping from names to pointers", rule=rule.name
@@ -180,7 +183,7 @@ def _named_tensors(
     for name in (*wanted, *given):
         if name not in given or name not in wanted:
             wrong = "is missing" if name not in given else "was given"
-            takes = ", ".join(f"{each} ({what})" for each, what in wanted.items())
+            takes = ", ".join(f"{known} ({title})" for known, title in wanted.items())
             with_them = "" if formats.usual else f" with {formats}"
             raise InvalidArgumentError(
                 f"tensor {name!r} {wrong}: {rule.name}{with_them} takes {takes}",
@@ -197,7 +200,7 @@ def _check_tensors(
     tensors: Mapping[str, AxdimmPointer],
     count: int,
 ) -> list[Allocation]:
-    """The allocations that the tensors are in."""
+    """Check the tensors and return their allocations."""
     nbytes = {name: formats.tensor_bytes(rule, name, count) for name in tensors}
     allocations = []
     for name, pointer in tensors.items():

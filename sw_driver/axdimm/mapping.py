@@ -1,4 +1,4 @@
-"""The module's memory as a program sees it that does not go through the runtime."""
+"""Mapped memory of the module, as a program accesses it without the runtime."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ T = TypeVar("T")
 class MappedView:
     """A piece of the module's memory, mapped with the host's cache enabled (paper section 4.1).
 
-    The instructions of a program on it. Loads and stores go through the host's cache, of which
-    :mod:`sw_driver.axdimm.hostcache` says what is modelled. Offsets are bytes from the start of the
-    view. What is in the cache can be loaded in every mode, however old it is; what is not needs
-    normal mode and an idle kernel.
+    Its methods are the instructions of a program. Loads and stores go through the host's cache, as
+    modelled by :mod:`sw_driver.axdimm.hostcache`. Offsets are bytes from the start of the view.
+    Cached lines can be loaded in every mode, however old they are. Other lines need normal mode
+    and an idle kernel.
 
     Raises
     ------
     RangeError, PointerError, InvalidArgumentError, ClosedError: from every method, before anything
         happens.
-    BusyError, WrongModeError: where the DRAM is needed, but the kernel has it.
+    BusyError, WrongModeError: the access needs the DRAM, but the kernel has it.
     """
 
     def __init__(self, channel: Channel, pointer: AxdimmPointer, nbytes: int) -> None:
@@ -43,7 +43,7 @@ class MappedView:
         return self._nbytes
 
     def load(self, offset: int, nbytes: int) -> NDArray[np.uint8]:
-        """Ordinary loads: what the cache holds, and for the rest what the DRAM holds."""
+        """Return bytes as ordinary loads do: from the cache, missing lines from the DRAM."""
 
         def load(address: int) -> NDArray[np.uint8]:
             self._check_reach(address, nbytes)
@@ -52,7 +52,7 @@ class MappedView:
         return self._access(offset, nbytes, "load", load)
 
     def store(self, offset: int, data: Any) -> None:
-        """Ordinary stores: into the cache, from where they reach the DRAM some time."""
+        """Write bytes as ordinary stores do: into the cache, and later from there to the DRAM."""
         view = byte_view(data, None, writable=False)
 
         def store(address: int) -> None:
@@ -62,7 +62,7 @@ class MappedView:
         self._access(offset, view.size, "store", store)
 
     def stream_store(self, offset: int, data: Any) -> None:
-        """Non-temporal stores: past the cache. They are in the DRAM when the call returns."""
+        """Write bytes past the cache, as non-temporal stores do; on return the DRAM has them."""
         view = byte_view(data, None, writable=False)
 
         def store(address: int) -> None:
@@ -72,17 +72,17 @@ class MappedView:
         self._access(offset, view.size, "non-temporal store", store)
 
     def flush(self, offset: int = 0, nbytes: int | None = None) -> None:
-        """CLFLUSH of the lines: written back if a store changed them, then forgotten.
+        """Write back the lines that a store changed, and drop all of them, as CLFLUSH does.
 
-        While the kernel has the DRAM, what is written back is lost: the arbiter refuses it.
+        While the kernel has the DRAM, the arbiter refuses the write and the data is lost.
         """
         size = self._nbytes - checked_size("offset", offset) if nbytes is None else nbytes
         self._access(offset, size, "flush", lambda at: self._channel.cache.flush(at, size))
 
     def fence(self) -> None:
-        """SFENCE: returns when non-temporal stores are in the DRAM, where they are already."""
+        """Do nothing, in place of SFENCE: non-temporal stores are already in the DRAM."""
 
-    def _access(self, offset: int, nbytes: int, what: str, access: Callable[[int], T]) -> T:
+    def _access(self, offset: int, nbytes: int, name: str, access: Callable[[int], T]) -> T:
         size = checked_size("nbytes", nbytes)
         if checked_size("offset", offset) + size > self._nbytes:
             raise RangeError(
@@ -95,10 +95,10 @@ class MappedView:
 
         def call() -> T:
             channel.allocations.range(self._pointer, self._nbytes)
-            with channel.using_link(f"cached {what} of {size} bytes", size):
+            with channel.using_link(f"cached {name} of {size} bytes", size):
                 return access(self._pointer.address + offset)
 
-        return channel.use(f"cached {what} of {size} bytes", call, idle=False)
+        return channel.use(f"cached {name} of {size} bytes", call, idle=False)
 
     def _check_reach(self, address: int, nbytes: int) -> None:
         if not self._channel.cache.holds(address, nbytes):

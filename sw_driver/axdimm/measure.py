@@ -1,4 +1,4 @@
-"""One step of a rule on all channels: how fast, where the time goes, and whether it is right."""
+"""Measurement of one step of a rule on all channels: speed, DRAM time and correctness."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FIGURES = (
     "host_seconds",
     "error",
 )
-"""Names of the figures of a measured step, with ``error`` for what could not be measured."""
+"""Names of the figures of a measured step; ``error`` says why a step could not be measured."""
 
 
 def measure_step(
@@ -57,23 +57,23 @@ def measure_step(
 ) -> dict[str, Any]:
     """Return figures of a step of the kernel's first rule on ``count`` parameters a channel.
 
-    All channels are at work at once, from START to DONE. The device, of configuration ``config``,
-    is left as it was found.
+    All channels run at once, from START to DONE. The device has configuration ``config`` and is
+    left as it was.
 
-    ``rule``, ``bytes_per_parameter``: what is computed, with how much traffic.
+    ``rule``, ``bytes_per_parameter``: name of the rule, and its traffic.
     ``fabric_cycles``: those of the slowest channel.
     ``mparams_per_s``: of the module, in 10^6 parameters a second of simulated time.
-    ``ceiling_mparams_per_s``: what the DRAM's peak bandwidth allows; ``efficiency`` is the share.
-    ``refresh_limit``: the share that refresh leaves in the long run, 1 without refresh.
+    ``ceiling_mparams_per_s``: rate at the DRAM's peak bandwidth; ``efficiency`` is the share.
+    ``refresh_limit``: share that refreshes leave in the long run, 1 without refreshes.
     ``NAME_tck`` of :data:`~sw_driver.axdimm.runs.DRAM_TIMES`, ``activates``, ``precharges``,
     ``refreshes``, ``row_hits``, ``bus_turns``, ``beats_read``, ``beats_written``: sums over the
     channels.
     ``onchip_bytes``: data that a channel can buffer on the chip.
-    ``bit_exact``: whether the outputs of random tensors came out as those of the golden model, bit
-    for bit; None without ``check``, which also leaves the tensors as they are.
+    ``bit_exact``: True if the outputs of random tensors are bit for bit those of the golden model.
+    It is None without ``check``, which also leaves the tensors as they are.
     ``host_seconds``: host time of the step.
 
-    What needs a clock is None on an untimed backend. Raises what the driver raises.
+    Figures that need a clock are None on an untimed backend. Raises the driver's errors.
     """
     job = RuleJob(device, count, fill=check, formats=formats)
     start = time.perf_counter()
@@ -123,10 +123,10 @@ def refresh_note(figures: Mapping[str, Any]) -> str | None:
 
 
 COUNT = 1 << 22
-"""Parameters of each channel for the kernel's own rate: what refresh leaves in the long run."""
+"""Parameters of each channel; enough to measure the kernel's long-term rate with refreshes."""
 
 _CAPACITY_BYTES = 32 * COUNT
-"""Memory of a channel that holds all tensors."""
+"""Bytes of a channel that hold all tensors."""
 
 
 @cache

@@ -18,36 +18,35 @@ from .session import Session, check_flags
 __all__ = ["Copies", "CopyOptions"]
 
 _MEMORIES = {"Host": "host", "Gpu": "gpu", "Nvme": "storage"}
-"""Attributes of a session that are its memories, by what the functions call them."""
+"""Attributes of a session with its memories, by the names in the functions."""
 
 
 class CopyOptions(TypedDict, total=False):
-    """What every copy may be told beside source and destination."""
+    """Options of every copy."""
 
     stream: Stream | None
-    """Where to queue the copy; without one it is over when the call returns."""
+    """Stream in which to queue the copy; without one the copy is over when the call returns."""
     modes: str | None
-    """What to do in the other mode: a :class:`~sw_driver.axdimm.channel.ModePolicy`; None: the
-    device's."""
+    """Name of a :class:`~sw_driver.axdimm.channel.ModePolicy`; None for the device's."""
     backdoor: bool | None
-    """Whether to go past link, clock and arbiter to the module's DRAM; None: the device's."""
+    """True to bypass link, clock and arbiter to the module's DRAM; None for the device's."""
 
 
 class Copies:
     """The copies of :class:`~sw_driver.axdimm.device.Axdimm`.
 
-    Each copies ``nbytes`` bytes and returns a handle. Memory of the host is what ``MallocHost``
-    returned, or any bytes-like object or contiguous array. What a queued copy reads of it, it reads
-    when its turn has come: leave it alone until the handle is over. In the module's DRAM, bytes of
-    the first and last line that are not copied keep their values.
+    Each copies ``nbytes`` bytes and returns a handle. Host memory is a pointer of ``MallocHost``,
+    or any bytes-like object or contiguous array. A queued copy reads its source when its turn
+    comes: leave the source unchanged until the handle is over. In the module's DRAM, the other
+    bytes of the first and last line keep their values.
 
     Raises
     ------
     PointerError, RangeError, InvalidArgumentError, StreamFailedError: at once, before anything
         happens.
     BusyError, WrongModeError: by ``modes``, before anything is copied.
-    StorageError, GpuError, ClosedError: in the middle; ``details["copied_bytes"]`` says how many
-        bytes were copied before, the others are as they were.
+    StorageError, GpuError, ClosedError: during the copy; ``details["copied_bytes"]`` counts the
+        copied bytes, the others are as they were.
     """
 
     _session: Session
@@ -57,100 +56,108 @@ class Copies:
         dst: HostPointer | Any,
         src: HostPointer | Any,
         nbytes: int,
-        **how: Unpack[CopyOptions],
+        **options: Unpack[CopyOptions],
     ) -> Handle[None]:
-        """Copies within the host's memory."""
-        return self._copy("Host", "Host", dst, src, nbytes, **how)
+        """Copy within the host's memory."""
+        return self._copy("Host", "Host", dst, src, nbytes, **options)
 
     def MemcpyHost2Axdimm(
-        self, dst: AxdimmPointer, src: HostPointer | Any, nbytes: int, **how: Unpack[CopyOptions]
+        self,
+        dst: AxdimmPointer,
+        src: HostPointer | Any,
+        nbytes: int,
+        **options: Unpack[CopyOptions],
     ) -> Handle[None]:
-        """Copies to the module over the host link, with non-temporal stores (paper section 4.1)."""
-        return self._copy("Host", "Axdimm", dst, src, nbytes, **how)
+        """Copy to the module over the host link, with non-temporal stores (paper section 4.1)."""
+        return self._copy("Host", "Axdimm", dst, src, nbytes, **options)
 
     def MemcpyHost2Gpu(
-        self, dst: GpuPointer, src: HostPointer | Any, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: GpuPointer, src: HostPointer | Any, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies to a GPU over its link."""
-        return self._copy("Host", "Gpu", dst, src, nbytes, **how)
+        """Copy to a GPU over its link."""
+        return self._copy("Host", "Gpu", dst, src, nbytes, **options)
 
     def MemcpyHost2Nvme(
-        self, dst: NvmePointer, src: HostPointer | Any, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: NvmePointer, src: HostPointer | Any, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies to storage; the bytes are in the files when the copy has ended."""
-        return self._copy("Host", "Nvme", dst, src, nbytes, **how)
+        """Copy to storage; the bytes are in the files when the copy has ended."""
+        return self._copy("Host", "Nvme", dst, src, nbytes, **options)
 
     def MemcpyAxdimm2Host(
-        self, dst: HostPointer | Any, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
+        self,
+        dst: HostPointer | Any,
+        src: AxdimmPointer,
+        nbytes: int,
+        **options: Unpack[CopyOptions],
     ) -> Handle[None]:
-        """Copies from the module over the host link, never from the host's cache (section 4.1)."""
-        return self._copy("Axdimm", "Host", dst, src, nbytes, **how)
+        """Copy from the module over the host link, past the host's cache (section 4.1)."""
+        return self._copy("Axdimm", "Host", dst, src, nbytes, **options)
 
     def MemcpyAxdimm2Axdimm(
-        self, dst: AxdimmPointer, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: AxdimmPointer, src: AxdimmPointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies twice over the host link: the module's channels cannot reach each other."""
-        return self._copy("Axdimm", "Axdimm", dst, src, nbytes, **how)
+        """Copy twice over the host link, because the module's channels cannot reach each other."""
+        return self._copy("Axdimm", "Axdimm", dst, src, nbytes, **options)
 
     def MemcpyAxdimm2Gpu(
-        self, dst: GpuPointer, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: GpuPointer, src: AxdimmPointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies from the module straight over both links: its pages are pinned (section 4.3)."""
-        return self._copy("Axdimm", "Gpu", dst, src, nbytes, **how)
+        """Copy from the module directly over both links: its pages are pinned (section 4.3)."""
+        return self._copy("Axdimm", "Gpu", dst, src, nbytes, **options)
 
     def MemcpyAxdimm2Nvme(
-        self, dst: NvmePointer, src: AxdimmPointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: NvmePointer, src: AxdimmPointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies from the module over the host link straight to storage."""
-        return self._copy("Axdimm", "Nvme", dst, src, nbytes, **how)
+        """Copy from the module over the host link directly to storage."""
+        return self._copy("Axdimm", "Nvme", dst, src, nbytes, **options)
 
     def MemcpyGpu2Host(
-        self, dst: HostPointer | Any, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: HostPointer | Any, src: GpuPointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies from a GPU over its link."""
-        return self._copy("Gpu", "Host", dst, src, nbytes, **how)
+        """Copy from a GPU over its link."""
+        return self._copy("Gpu", "Host", dst, src, nbytes, **options)
 
     def MemcpyGpu2Axdimm(
-        self, dst: AxdimmPointer, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: AxdimmPointer, src: GpuPointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies to the module straight over both links: its pages are pinned (section 4.3)."""
-        return self._copy("Gpu", "Axdimm", dst, src, nbytes, **how)
+        """Copy to the module directly over both links: its pages are pinned (section 4.3)."""
+        return self._copy("Gpu", "Axdimm", dst, src, nbytes, **options)
 
     def MemcpyGpu2Gpu(
-        self, dst: GpuPointer, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: GpuPointer, src: GpuPointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies within a GPU's memory or from one GPU to another."""
-        return self._copy("Gpu", "Gpu", dst, src, nbytes, **how)
+        """Copy within a GPU's memory or from one GPU to another."""
+        return self._copy("Gpu", "Gpu", dst, src, nbytes, **options)
 
     def MemcpyGpu2Nvme(
-        self, dst: NvmePointer, src: GpuPointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: NvmePointer, src: GpuPointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies from a GPU straight to storage, as by GPUDirect Storage (section 4.4)."""
-        return self._copy("Gpu", "Nvme", dst, src, nbytes, **how)
+        """Copy from a GPU directly to storage, as GPUDirect Storage does (section 4.4)."""
+        return self._copy("Gpu", "Nvme", dst, src, nbytes, **options)
 
     def MemcpyNvme2Host(
-        self, dst: HostPointer | Any, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: HostPointer | Any, src: NvmePointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies from storage to the host's memory."""
-        return self._copy("Nvme", "Host", dst, src, nbytes, **how)
+        """Copy from storage to the host's memory."""
+        return self._copy("Nvme", "Host", dst, src, nbytes, **options)
 
     def MemcpyNvme2Axdimm(
-        self, dst: AxdimmPointer, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: AxdimmPointer, src: NvmePointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies straight from storage over the host link to the module."""
-        return self._copy("Nvme", "Axdimm", dst, src, nbytes, **how)
+        """Copy directly from storage over the host link to the module."""
+        return self._copy("Nvme", "Axdimm", dst, src, nbytes, **options)
 
     def MemcpyNvme2Gpu(
-        self, dst: GpuPointer, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: GpuPointer, src: NvmePointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies straight from storage to a GPU, as by GPUDirect Storage (section 4.4)."""
-        return self._copy("Nvme", "Gpu", dst, src, nbytes, **how)
+        """Copy directly from storage to a GPU, as GPUDirect Storage does (section 4.4)."""
+        return self._copy("Nvme", "Gpu", dst, src, nbytes, **options)
 
     def MemcpyNvme2Nvme(
-        self, dst: NvmePointer, src: NvmePointer, nbytes: int, **how: Unpack[CopyOptions]
+        self, dst: NvmePointer, src: NvmePointer, nbytes: int, **options: Unpack[CopyOptions]
     ) -> Handle[None]:
-        """Copies within storage or from one storage to another."""
-        return self._copy("Nvme", "Nvme", dst, src, nbytes, **how)
+        """Copy within storage or from one storage to another."""
+        return self._copy("Nvme", "Nvme", dst, src, nbytes, **options)
 
     def _copy(
         self,
@@ -200,21 +207,21 @@ class Copies:
             )
         past_link = session.backdoor if backdoor is None else backdoor
 
-        def end(kind: str, what: Any, written: bool) -> End:
-            """One end of the copy; raises what is wrong with its pointer or buffer."""
+        def end(kind: str, place: Any, written: bool) -> End:
+            """Return one end of the copy; raise what is wrong with its pointer or buffer."""
             if kind == "Axdimm":
-                allocation = session.allocations.range(what, size)
+                allocation = session.allocations.range(place, size)
                 channel = session.channels[allocation.channel]
-                return ChannelEnd(channel, what.address, allocation, session.transport, past_link)
-            if kind == "Host" and not isinstance(what, HostPointer):
-                return BufferEnd(byte_view(what, size, writable=written))
+                return ChannelEnd(channel, place.address, allocation, session.transport, past_link)
+            if kind == "Host" and not isinstance(place, HostPointer):
+                return BufferEnd(byte_view(place, size, writable=written))
             memory = getattr(session, _MEMORIES[kind])
-            allocation = memory.allocations.range(what, size)
+            allocation = memory.allocations.range(place, size)
             if kind == "Host":
-                return BufferEnd(memory.array(what, np.uint8, size), allocation)
-            return MemoryEnd(memory, what, allocation)
+                return BufferEnd(memory.array(place, np.uint8, size), allocation)
+            return MemoryEnd(memory, place, allocation)
 
-        # Pointers first: they are misused more often than buffers.
+        # Check pointers first: they are misused more often than buffers.
         if destination_kind == "Host":
             source = end(source_kind, src, False)
             destination = end(destination_kind, dst, True)
@@ -225,9 +232,9 @@ class Copies:
         if stream is not None:
             session.check_stream(stream)
         handle: Handle[None] = Handle(f"{call} of {size} bytes", session.domain, total=size)
-        for each in (destination, source):
-            if each.allocation:
-                each.allocation.users.add(handle)
+        for allocation in (destination.allocation, source.allocation):
+            if allocation:
+                allocation.users.add(handle)
         steps = partial(
             copy,
             destination,

@@ -1,4 +1,4 @@
-"""The registers of an opened channel by their names, for people who look at a device."""
+"""Registers of an opened channel by name, for debugging a device."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["NamedRegisters"]
 
 
 class NamedRegisters:
-    """Reads and writes registers and fields, beside the driver's work on the channel.
+    """Registers and fields of a channel by name, usable beside the driver.
 
     A name is ``[WINDOW.]REGISTER[.FIELD]`` as in the register map, such as ``arbiter.status.mode``
-    or ``count``; the windows are ``arbiter``, which answers always, and ``kernel``, which answers
-    in acceleration mode. Accesses go over the host link and take simulated time. All methods raise
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for a name that is none or means two, and
-    :class:`~sw_driver.device.errors.WrongModeError` for the kernel's in normal mode.
+    or ``count``. The window ``arbiter`` answers always, ``kernel`` only in acceleration mode.
+    Accesses go over the host link and take simulated time. All methods raise
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown or ambiguous name, and
+    :class:`~sw_driver.device.errors.WrongModeError` for the kernel's registers in normal mode.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -29,22 +29,22 @@ class NamedRegisters:
             (window, register.name, *field)
             for window, registers in self._windows.items()
             for register in registers.registers
-            for field in ((), *((each.name,) for each in register.fields))
+            for field in ((), *((known.name,) for known in register.fields))
         ]
 
     @property
     def names(self) -> list[str]:
-        """All names, with their windows, in the order of the register map."""
+        """All names, with their windows, in register-map order."""
         return [".".join(path) for path in self._known]
 
     def read(self, name: str) -> int | str:
-        """A register's 64 bits, or a field; an encoded value that has a name is given by it.
+        """Return a register's 64 bits, or a field; an encoded value is returned as its name.
 
-        Also while the kernel runs. Raises :class:`~sw_driver.device.errors.InvalidArgumentError`
-        for what can only be written.
+        This also works while the kernel runs. Raises
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for a write-only register.
         """
-        window, register, field = self._found(name)
-        if not any(each.sw_readable for each in ([field] if field else register.fields)):
+        window, register, field = self._lookup(name)
+        if not any(part.sw_readable for part in ([field] if field else register.fields)):
             raise InvalidArgumentError(f"{name} can only be written", register=name)
 
         def bits_read() -> int:
@@ -55,22 +55,21 @@ class NamedRegisters:
         if field is None:
             return bits
         code = field.extract(bits)
-        return {number: each for each, number in field.encoding}.get(code, code)
+        return {number: label for label, number in field.encoding}.get(code, code)
 
     def write(self, name: str, value: int) -> None:
-        """Writes a register, or a field of it; its others keep their values.
+        """Write a register, or one field of it; other fields keep their values.
 
-        Raises :class:`~sw_driver.device.errors.BusyError` while the kernel runs and
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for what cannot be written, not with
-        this
-        value, or only by the driver: the mode.
+        Raises :class:`~sw_driver.device.errors.BusyError` while the kernel runs. Raises
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for a read-only register, a value
+        that does not fit, or the mode, which only the driver writes.
         """
-        window, register, field = self._found(name)
+        window, register, field = self._lookup(name)
         if (window, register.name) == ("arbiter", "mode"):
             raise InvalidArgumentError(
                 f"{name} is the driver's: call SetArbiterAcc or SetArbiterNormal", register=name
             )
-        writable = sum(each.mask for each in register.fields if each.sw_writable)
+        writable = sum(part.mask for part in register.fields if part.sw_writable)
         mask, shift = (writable & field.mask, field.lsb) if field else (writable, 0)
         if not mask:
             raise InvalidArgumentError(f"{name} can only be read", register=name)
@@ -94,20 +93,20 @@ class NamedRegisters:
 
         self._channel.use(f"writing {name}", written)
 
-    def _found(self, name: str) -> tuple[str, Register, Field | None]:
-        """The window, the register and, if it is one, the field that ``name`` means."""
+    def _lookup(self, name: str) -> tuple[str, Register, Field | None]:
+        """Return the window, the register and, if named, the field of ``name``."""
         path = tuple(str(name).split("."))
-        found = [each for each in self._known if path in (each, each[1:])]
-        if len(found) == 1:
-            window, register, *field = found[0]
+        matches = [known for known in self._known if path in (known, known[1:])]
+        if len(matches) == 1:
+            window, register, *field = matches[0]
             described = self._windows[window][register]
             return window, described, described[field[0]] if field else None
-        near = [".".join(each) for each in found]
+        near = [".".join(match) for match in matches]
         if not near:
-            names = [*self.names, *(each.partition(".")[2] for each in self.names)]
+            names = [*self.names, *(known.partition(".")[2] for known in self.names)]
             near = list(dict.fromkeys(difflib.get_close_matches(str(name), names)))
         raise InvalidArgumentError(
-            f"{name!r} means {'two registers' if found else 'no register'}: "
+            f"{name!r} means {'two registers' if matches else 'no register'}: "
             + (f"did you mean {' or '.join(near)}?" if near else "see names for those there are"),
             name=name,
         )

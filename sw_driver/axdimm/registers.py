@@ -1,4 +1,4 @@
-"""Access to the registers of a channel by their names."""
+"""Registers of a channel by name."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ COUNTERS = tuple(
     for register in arbiter_map().registers
     if [field.name for field in register.fields] == ["count"]
 )
-"""Names of the arbiter's registers that count."""
+"""Names of the arbiter's counter registers."""
 
 REGISTER_BYTES = 8
-"""Bytes of a register: the first eight of its line, little endian."""
+"""Bytes of a register, the first of its line, little endian."""
 
 
 class ChannelRegisters(RegisterWindow):
-    """The registers of one map in one channel, over the host link, each in a line of its own.
+    """Registers of one map in a channel, over the host link; each has a line of its own.
 
     Parameters
     ----------
-    transport, channel: how the channel is reached, and its number.
+    transport, channel: transport of the module, and the channel's number.
     base: byte address of the window in the channel.
-    registers: the map of the window.
+    registers: map of the window.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ChannelRegisters(RegisterWindow):
         self._channel = channel
 
     def read_many(self, names: Sequence[str]) -> dict[str, int]:
-        """The 64 bits of several registers; neighbours share a call."""
+        """Return the 64 bits of several registers; neighbours share a call."""
         values: dict[str, int] = {}
         for group in self._neighbours(names):
             data = self._transport.read_lines(
@@ -64,7 +64,7 @@ class ChannelRegisters(RegisterWindow):
         return values
 
     def write_many(self, values: Mapping[str, int]) -> None:
-        """Writes registers in the order of ``values``; neighbours share a call."""
+        """Write registers in the order of ``values``; neighbours share a call."""
         for group in self._neighbours(list(values)):
             data = _lines([values[name] for name in group])
             self._transport.write_lines(self._channel, self.address(group[0]), data)
@@ -82,7 +82,7 @@ class ChannelRegisters(RegisterWindow):
     def poll_steps(
         self, name: str, fields: Mapping[str, int], *, interval: int, timeout: int
     ) -> Generator[None, None, int]:
-        """Reads a register, in steps, until ``fields`` have the given values; its 64 bits.
+        """Read a register, in steps, until ``fields`` have the given values; return its 64 bits.
 
         ``interval`` and ``timeout`` are in fabric cycles. Raises
         :class:`~sw_driver.device.transport.DeviceTimeout`.
@@ -103,23 +103,23 @@ class ChannelRegisters(RegisterWindow):
         )
 
     def poll(self, name: str, fields: Mapping[str, int], *, interval: int, timeout: int) -> int:
-        """Is :meth:`poll_steps`, all at once."""
+        """Run :meth:`poll_steps` at once."""
         return finished(self.poll_steps(name, fields, interval=interval, timeout=timeout))
 
 
 def _lines(values: Sequence[int]) -> NDArray[np.uint8]:
-    """Lines with registers of these values."""
+    """Return lines that hold registers of these values."""
     lines = [value.to_bytes(REGISTER_BYTES, "little").ljust(LINE_BYTES, b"\0") for value in values]
     return np.frombuffer(b"".join(lines), np.uint8)
 
 
 def _values(lines: NDArray[np.uint8]) -> list[int]:
-    """The values of the registers in lines."""
+    """Return the values of the registers in lines."""
     return lines.view("<u8")[:: LINE_BYTES // REGISTER_BYTES].tolist()
 
 
 def arbiter_registers(transport: Transport, channel: int) -> ChannelRegisters:
-    """The arbiter's registers, which answer in both modes."""
+    """Return the arbiter's registers, which answer in both modes."""
     return ChannelRegisters(
         transport,
         channel,
@@ -134,10 +134,10 @@ def kernel_registers(
     rules: tuple[str, ...] | None = None,
     narrow: bool = False,
 ) -> ChannelRegisters:
-    """The kernel's registers, which answer in acceleration mode.
+    """Return the kernel's registers, which answer in acceleration mode.
 
-    ``rules`` are those of the kernel, and ``narrow`` whether it has narrow formats; with None the
-    arbiter is asked for both, see :func:`kernel_built`.
+    ``rules`` are the kernel's, ``narrow`` is True if it has narrow formats. If ``rules`` is None,
+    both are read from the arbiter, see :func:`kernel_built`.
     """
     if rules is None:
         rules, narrow = kernel_built(transport, channel)
@@ -150,11 +150,9 @@ def kernel_registers(
 
 
 def kernel_built(transport: Transport, channel: int) -> tuple[tuple[str, ...], bool]:
-    """Names of the kernel's update rules, in the order in which its register selects them, and
-    whether it has narrow formats.
+    """Return the kernel's update rules in register order, and True for narrow formats.
 
-    Raises :class:`~sw_driver.device.errors.IncompatibleDeviceError` for a rule that is not known
-    here.
+    Raises :class:`~sw_driver.device.errors.IncompatibleDeviceError` for an unknown rule.
     """
     arbiter = arbiter_registers(transport, channel)
     count, narrow = arbiter.read_fields("config", "rules", "narrow")
@@ -166,8 +164,8 @@ def kernel_built(transport: Transport, channel: int) -> tuple[tuple[str, ...], b
             expected=MOST_RULES,
         )
     known = {rule.identifier: name for name, rule in RULES.items()}
-    found = arbiter.read_many([f"rule_{number}" for number in range(count)])
-    for register, value in found.items():
+    identifiers = arbiter.read_many([f"rule_{number}" for number in range(count)])
+    for register, value in identifiers.items():
         if value not in known:
             raise IncompatibleDeviceError(
                 f"channel {channel} has in {register} the identifier {value:#010x}, of an update "
@@ -177,4 +175,4 @@ def kernel_built(transport: Transport, channel: int) -> tuple[tuple[str, ...], b
                 found=value,
                 expected=sorted(known),
             )
-    return tuple(known[value] for value in found.values()), bool(narrow)
+    return tuple(known[value] for value in identifiers.values()), bool(narrow)

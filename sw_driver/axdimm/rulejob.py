@@ -1,4 +1,4 @@
-"""One update rule on all channels of a device at once, as the measuring commands run it."""
+"""One update rule on all channels of a device at once, for the measuring commands."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _HYPERPARAMETERS = {
 
 
 def hyperparameters_of(rule: UpdateRule, t: int) -> dict[str, float]:
-    """Usual hyper-parameters of step ``t``; 1 where there is nothing usual."""
+    """Return common hyper-parameters of step ``t``; 1 for those without a common value."""
     return {name: _HYPERPARAMETERS.get(name, 1) for name in rule.hyperparameters} | (
         {"t": t} if "t" in rule.hyperparameters else {}
     )
 
 
 class RuleJob:
-    """``parameters`` random parameters in each channel of ``device``, for its first rule.
+    """Random tensors of ``parameters`` parameters in each channel, for the device's first rule.
 
-    Tensors are written through the backdoor; without ``fill`` they are left as they are, for jobs
-    of which only the time matters. Tensors are in ``formats``, which takes kernels that have them.
-    The channels are left in acceleration mode. Raises what the driver raises, ``OutOfMemoryError``
-    if a channel is too small.
+    Tensors are written through the backdoor. Without ``fill`` they are left as they are, for jobs
+    where only the time matters. Tensors are in ``formats``, which the kernels must support. The
+    channels are left in acceleration mode. Raises the driver's errors, ``OutOfMemoryError`` if a
+    channel is too small.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RuleJob:
         self.rule = rule_of(device.rules(0)[0])
         rng = np.random.default_rng(1)
         self.tensors: list[dict[str, AxdimmPointer]] = []
-        """Where they are in each channel, by name."""
+        """Pointers of the tensors in each channel, by name."""
         self._start: list[dict[str, Any]] = []
         self._results: list[RunResult] = []
         for channel in range(device.channels):
@@ -84,7 +84,7 @@ class RuleJob:
         return self.formats.tensor_bytes(self.rule, name, self.parameters)
 
     def start(self, channel: int, t: int) -> KernelRun:
-        """Queues step ``t`` of one channel in its stream."""
+        """Queue step ``t`` of one channel in its stream."""
         return self.device.RunOnAxdimmAsync(
             self.rule.name,
             self.tensors[channel],
@@ -96,19 +96,19 @@ class RuleJob:
         )
 
     def step(self, t: int) -> list[RunResult]:
-        """Step ``t`` on all channels at once."""
+        """Run step ``t`` on all channels at once."""
         runs = [self.start(channel, t) for channel in range(self.device.channels)]
         self._results = [run.wait() for run in runs]
         return self._results
 
     def mparams_per_s(self, results: list[RunResult]) -> float:
-        """Parameters of all channels in the time of the slowest, in 10^6 a second."""
+        """Return the rate of all channels by the slowest, in 10^6 parameters a second."""
         slowest = max(result.fabric_cycles for result in results)
         updated = len(results) * self.parameters
         return mparams_per_s(updated, slowest, self.device.transport.fabric_mhz)
 
     def bit_exact(self) -> bool:
-        """Whether, after step 1 alone, outputs and sums are what the golden model makes of them.
+        """Return True if outputs and sums equal the golden model's, after step 1 alone.
 
         The job must have been filled.
         """
@@ -116,14 +116,14 @@ class RuleJob:
         constants = golden.constants(**hyperparameters_of(self.rule, 1))
         for pointers, start, result in zip(self.tensors, self._start, self._results, strict=True):
             expected = self._expected(golden, start, constants)
-            found: dict[str, bytes] = {
+            results: dict[str, bytes] = {
                 name: np.float32(value).tobytes() for name, value in result.sums.items()
             }
             for name in self.formats.stores(self.rule):
                 held = np.empty(self._bytes(name), np.uint8)
                 self.device.MemcpyAxdimm2Host(held, pointers[name], held.nbytes, backdoor=True)
-                found[name] = held.tobytes()
-            if found != {name: wanted.tobytes() for name, wanted in expected.items()}:
+                results[name] = held.tobytes()
+            if results != {name: wanted.tobytes() for name, wanted in expected.items()}:
                 return False
         return True
 
@@ -145,7 +145,7 @@ class RuleJob:
         return packed(results)
 
     def release(self) -> None:
-        """Frees the tensors and leaves the channels in normal mode."""
+        """Free the tensors and leave the channels in normal mode."""
         for channel, pointers in enumerate(self.tensors):
             self.device.SetArbiterNormal(channel)
             for pointer in pointers.values():

@@ -1,4 +1,4 @@
-"""A run of the kernel: the handle that the driver returns and what the run counted."""
+"""A run of the kernel: its handle, and its counters."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ PARAMETER_BYTES = 4
 """Bytes of a parameter in FP32."""
 
 BURST_TCK = 4
-"""DRAM clocks that the data of a line of 64 bytes take."""
+"""DRAM clocks of the data of a 64-byte line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DramActivity:
-    """Where the DRAM clocks of a run went, from START to DONE, and what it asked of the DRAM.
+    """DRAM clocks of a run by cause, from START to DONE, and its DRAM commands.
 
     The times add up to four times the run's fabric cycles.
     """
 
     data_tck: int
-    """DRAM clocks in which reads and writes were issued, four for the data of each."""
+    """DRAM clocks of issued reads and writes, four for the data of each."""
     refresh_tck: int
-    """DRAM clocks in which the controller was closed for refreshes, with the precharges before."""
+    """DRAM clocks in which refreshes, and the precharges before them, blocked the controller."""
     row_tck: int
     """DRAM clocks in which the oldest request waited for a precharge, an activate or tRCD."""
     turn_around_tck: int
     """DRAM clocks in which the oldest request waited for read to write, tWTR or tCCD_L."""
     starved_tck: int
-    """DRAM clocks in which the kernel had no request, or did not take the data of its reads."""
+    """DRAM clocks in which the kernel had no request, or did not take read data."""
     idle_tck: int
-    """DRAM clocks in which the kernel asked for nothing yet: it checked its settings."""
+    """DRAM clocks before the kernel's first request, while it checked its settings."""
     activates: int
     precharges: int
     refreshes: int
     bus_turns: int
-    """Column commands of another direction than the one before."""
+    """Column commands in another direction than the one before."""
 
     @classmethod
     def total(cls, parts: Iterable[DramActivity]) -> DramActivity:
-        """The sum over several runs."""
+        """Return the sum over several runs."""
         values = [asdict(part) for part in parts]
         return cls(**{item.name: sum(value[item.name] for value in values) for item in fields(cls)})
 
     @property
     def times_tck(self) -> dict[str, int]:
-        """The DRAM clocks of each kind, by name without the unit."""
+        """DRAM clocks of each kind, by name without the unit."""
         return {name: getattr(self, f"{name}_tck") for name in DRAM_TIMES}
 
     @property
@@ -71,14 +71,14 @@ class DramActivity:
 
     @property
     def row_hits(self) -> int:
-        """Reads and writes that found their row open for an earlier one."""
+        """Reads and writes to a row that was already open."""
         return self.data_tck // BURST_TCK - self.activates
 
 
 DRAM_TIMES = tuple(
     item.name.removesuffix("_tck") for item in fields(DramActivity) if item.name.endswith("_tck")
 )
-"""Names of the kinds of DRAM clocks in a :class:`DramActivity`, without the unit."""
+"""Kinds of DRAM clocks in a :class:`DramActivity`, without the unit."""
 
 ACTIVITY_REGISTERS = {
     **{f"{name}_tck": f"{name}_tck" for name in DRAM_TIMES},
@@ -87,12 +87,12 @@ ACTIVITY_REGISTERS = {
     "refreshes": "run_refreshes",
     "bus_turns": "run_turns",
 }
-"""Registers of the arbiter that hold a run's :class:`DramActivity`, by its fields."""
+"""Arbiter registers of a run's :class:`DramActivity`, by field."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What the kernel counted in a run that ended well."""
+    """Counters of a successful run of the kernel."""
 
     nparams: int
     fabric_cycles: int
@@ -102,24 +102,24 @@ class RunResult:
     beats_written: int
     """Beats of 64 bytes that the kernel wrote."""
     idle_fabric_cycles: int
-    """Fabric cycles of the run in which no beat moved; 0 on an untimed backend."""
+    """Fabric cycles of the run without a beat; 0 on an untimed backend."""
     activity: DramActivity | None = None
-    """What the DRAM did during the run; None on an untimed backend."""
+    """DRAM activity of the run; None on an untimed backend."""
     sums: Mapping[str, float] = field(default_factory=dict)
     """The rule's sums over all parameters, as FP32 values; 0 on a backend without arithmetic."""
     not_finite: int = 0
-    """Gradients that are infinite or NaN; 0 from a kernel without narrow formats, which counts
-    none."""
+    """Gradients that are infinite or NaN; 0 if the kernel has no narrow formats: it counts none."""
     skipped: bool = False
-    """Whether nothing was written because of them."""
+    """True if nothing was written because of such gradients."""
 
 
 class KernelRun(Handle[RunResult]):
-    """A run of the kernel; its progress is in parameters.
+    """A run of the kernel; its progress counts parameters.
 
-    ``wait`` also raises :class:`~sw_driver.device.errors.KernelError`,
-    :class:`~sw_driver.device.errors.DeviceTimeoutError` when the kernel does not end in an ample
-    number of fabric cycles, and a :class:`~sw_driver.device.transport.DeviceFault`.
+    ``wait`` also raises :class:`~sw_driver.device.errors.KernelError`, a
+    :class:`~sw_driver.device.transport.DeviceFault`, and
+    :class:`~sw_driver.device.errors.DeviceTimeoutError` if the kernel does not end in an ample
+    number of fabric cycles.
     """
 
     def __init__(
@@ -140,15 +140,15 @@ class KernelRun(Handle[RunResult]):
             unit="parameters",
         )
         self.rule = rule
-        """The update rule that the run computes."""
+        """Update rule of the run."""
         self.channel = channel
-        """The channel that the run is on."""
+        """Number of the run's channel."""
         self.nparams = nparams
-        """Parameters that the run updates."""
+        """Parameters to update."""
         self.formats = formats
-        """The formats of its tensors."""
+        """Formats of the tensors."""
         self.kernel_began = 0
-        """Simulated time at which the kernel was started, in fabric cycles."""
+        """Start of the kernel, in simulated fabric cycles."""
 
     @property
     def beats(self) -> int:
@@ -161,15 +161,17 @@ class KernelRun(Handle[RunResult]):
 
     @property
     def fewest_beats(self) -> int:
-        """Beats of 64 bytes after which the run may end."""
+        """Beats of 64 bytes after which the run may end at the earliest."""
         if self.formats.skip_not_finite:
             return self.formats.tensor_lines(self.rule, "g", self.nparams)
         return self.beats
 
     def parameters_done(self, beats: int) -> int:
-        """How many parameters are through when so many beats were written, or, if the rule stores
-        nothing, read."""
+        """Return the parameters that are done after ``beats`` written beats.
+
+        If the rule stores nothing, ``beats`` counts read beats.
+        """
         rule, formats = self.rule, self.formats
         tensors = formats.stores(rule) or formats.loads(rule)
-        bits = sum(formats.block_bits(rule, each) for each in tensors)
+        bits = sum(formats.block_bits(rule, name) for name in tensors)
         return beats * LINE_BITS * BLOCK_PARAMETERS // bits

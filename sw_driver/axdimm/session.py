@@ -1,4 +1,4 @@
-"""An opened device, from its opening to its end: channels, streams and the memories beside it."""
+"""State of an opened device: channels, streams, and the other memories."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ M = TypeVar("M", bound="Memory")
 
 _numbers = itertools.count(1)
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
-"""Sessions to close when the program ends, so that timelines are written and threads end."""
+"""Sessions to close when the program exits, so that timelines are written and threads end."""
 
 
 class Session:
-    """What an :class:`~sw_driver.axdimm.device.Axdimm` has while it is open.
+    """State of an open :class:`~sw_driver.axdimm.device.Axdimm`.
 
     Parameters and exceptions are those of :class:`~sw_driver.axdimm.device.Axdimm`.
     """
@@ -100,8 +100,8 @@ class Session:
         path = timeline_file(timeline)
         if not self.transport.timed:
             raise InvalidArgumentError(
-                f"a timeline to {str(timeline)!r} was asked for, but the {self.transport.name} "
-                "backend has no clock: use 'cycles' or 'rtl'",
+                f"the {self.transport.name} backend has no clock and cannot record a timeline to "
+                f"{str(timeline)!r}: use 'cycles' or 'rtl'",
                 timeline=str(timeline),
             )
         recorder = Timeline(fabric_mhz=self.transport.fabric_mhz, backend=self.transport.name)
@@ -112,7 +112,7 @@ class Session:
         self._timeline_file = Unfinished(path)
         return recorder
 
-    # The memories beside the module's.
+    # The memories of host, GPU and storage.
 
     @property
     def host(self) -> HostMemory:
@@ -136,7 +136,7 @@ class Session:
         return self._memory("storage", lambda: NvmeStorage(device=self.number, timing=NvmeTiming()))
 
     def _memory(self, kind: str, opened: Callable[[], M]) -> M:
-        """A memory, opened when it is first asked for."""
+        """Return a memory, and open it at the first use."""
         if kind not in self._memories:
             self.check_open()
             self._memories[kind] = memory = opened()
@@ -144,40 +144,40 @@ class Session:
         return cast(M, self._memories[kind])
 
     def add_tracks(self, memory: Memory) -> None:
-        """What is shared in ``memory`` gets tracks in the timeline."""
+        """Add tracks for the links of ``memory`` to the timeline."""
         if self.timeline is not None:
-            for each in memory.links:
-                self.timeline.track(each.name, memory.name)
+            for link in memory.links:
+                self.timeline.track(link.name, memory.name)
 
     # Streams.
 
     def channel_stream(self, channel: int) -> Stream:
-        """The stream of a channel; always the same one."""
+        """Return the channel's stream, always the same one."""
         state = self.channel(channel)
         if state.number not in self._channel_streams:
             self._channel_streams[state.number] = self.new_stream(f"of channel {state.number}")
         return self._channel_streams[state.number]
 
     def new_stream(self, name: str) -> Stream:
-        """Another stream, called ``name``."""
+        """Return a new stream called ``name``."""
         self.check_open()
         stream = Stream(name, self.domain)
         self.streams.append(stream)
         return stream
 
     def queued_in_order(self, channel: int) -> Stream | None:
-        """The stream of a channel if it was ever asked for."""
+        """Return the channel's stream, or None if it was never used."""
         return self._channel_streams.get(channel)
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """A call of the device, which is open when those of other threads are over."""
+        """Begin a call of the open device, once those of other threads are over."""
         with self.clock:
             self.check_open()
             yield
 
     def release(self, call: Callable[[], None]) -> None:
-        """Has something freed, see :meth:`~sw_driver.device.clock.Clock.release`."""
+        """Free something, see :meth:`~sw_driver.device.clock.Clock.release`."""
 
         def checked() -> None:
             self.check_open()
@@ -185,29 +185,29 @@ class Session:
 
         self.clock.release(checked)
 
-    # Checks. None of them changes anything.
+    # Checks, which change nothing.
 
     def check_open(self) -> None:
-        """Raises :class:`ClosedError` if the device cannot be used any more."""
+        """Raise :class:`ClosedError` if the device was closed."""
         if self.closed:
             raise ClosedError("the device was closed: open it again")
 
     def channel(self, channel: int) -> Channel:
-        """The channel of that number."""
+        """Return the channel of that number."""
         self.check_open()
         return self.channels[checked_channel(channel, len(self.channels))]
 
     def owner(self, pointer: AxdimmPointer) -> Channel:
-        """The channel of ``pointer``, which has to be of this kind and device."""
+        """Return the channel of ``pointer``, which must be of this kind and device."""
         self.check_open()
         return self.channels[self.allocations.check(pointer).channel]
 
     def policy(self, modes: str | None) -> ModePolicy:
-        """What an access does that needs the other mode; None is the device's."""
+        """Return the policy for accesses in the wrong mode; None for the device's."""
         return self.modes if modes is None else ModePolicy.of(modes)
 
     def check_stream(self, stream: Stream | None) -> None:
-        """Raises :class:`InvalidArgumentError` for what is no stream of this device."""
+        """Raise :class:`InvalidArgumentError` unless it is a stream of this device, or None."""
         if stream is not None and stream not in self.streams:
             raise InvalidArgumentError(
                 f"{stream!r} is a {type(stream).__name__}: expected a stream of this device, from "
@@ -217,7 +217,7 @@ class Session:
     # Closing.
 
     def close(self) -> None:
-        """Closes the device, see :meth:`~sw_driver.axdimm.device.Axdimm.close`."""
+        """Close the device, see :meth:`~sw_driver.axdimm.device.Axdimm.close`."""
         if not self.clock.is_forked:
             self.clock.release(self._close)
 
@@ -228,10 +228,10 @@ class Session:
             for stream in self.streams:
                 stream.close()
             self.clock.close(self.domain)
-            # Each is released though another fails; none is a second time.
+            # Each is released once, even if another fails.
             self._resources.close()
         finally:
-            # Also when closing fails, for what was recorded is worth as much.
+            # Also if closing fails: the recorded events are as valuable.
             self._write_timeline()
 
     def _write_timeline(self) -> None:
@@ -242,9 +242,9 @@ class Session:
             file.drop()
 
     def _close_memories(self) -> None:
-        with ExitStack() as each:
+        with ExitStack() as callbacks:
             for memory in self._memories.values():
-                each.callback(memory.close)
+                callbacks.callback(memory.close)
 
 
 def _check_device(device: Any, options: Any) -> None:
@@ -260,7 +260,7 @@ def _check_device(device: Any, options: Any) -> None:
 
 
 def check_flags(**flags: Any) -> None:
-    """Raises :class:`InvalidArgumentError` for what is neither True nor False."""
+    """Raise :class:`InvalidArgumentError` for values that are neither True nor False."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise InvalidArgumentError(f"{name} is {value!r}: expected True or False", option=name)
@@ -271,5 +271,5 @@ def _close_all() -> None:
     for session in list(_open):
         try:
             session.close()
-        except Exception:  # the others are closed all the same
+        except Exception:  # close the other sessions anyway
             traceback.print_exc()

@@ -1,4 +1,4 @@
-"""How long transfers of the devices beside the module take: those of the paper's host."""
+"""Transfer times of the GPU and NVMe devices beside the module: those of the paper's host."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ __all__ = ["GpuTiming", "NvmeTiming"]
 
 @dataclass(frozen=True, kw_only=True)
 class GpuTiming(LinkTiming):
-    """Timing of a V100 on PCIe 3.0 x16 with pinned host memory: see
-    :data:`sw_driver.machine.measured.V100_PCIE`."""
+    """Timing of a V100 on PCIe 3.0 x16 with pinned host memory.
+
+    Source: :data:`sw_driver.machine.measured.V100_PCIE`.
+    """
 
     read_gb_per_s: float = V100_PCIE["read_gb_per_s"].value
     write_gb_per_s: float = V100_PCIE["write_gb_per_s"].value
@@ -22,8 +24,10 @@ class GpuTiming(LinkTiming):
 
 @dataclass(frozen=True, kw_only=True)
 class NvmeTiming(LinkTiming):
-    """Timing of the paper's drive (Table 3: Seagate FireCuda 520, 2 TB) in the paper's host, whose
-    PCIe 3.0 is the bound: see :data:`sw_driver.machine.measured.FIRECUDA_520`."""
+    """Timing of the paper's drive (Table 3: Seagate FireCuda 520, 2 TB) in the paper's host.
+
+    The host's PCIe 3.0 is the limit. Source: :data:`sw_driver.machine.measured.FIRECUDA_520`.
+    """
 
     read_gb_per_s: float = FIRECUDA_520["read_gb_per_s"].value
     write_gb_per_s: float = FIRECUDA_520["write_gb_per_s"].value

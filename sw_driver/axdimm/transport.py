@@ -1,7 +1,7 @@
-"""What the driver needs of a module: 64-byte lines over the host link, and nothing more.
+"""Interface of the driver to a module: 64-byte lines over the host link.
 
-Registers are lines at their addresses. What shares the link with other channels takes its turn:
-see :class:`TimedTransport`.
+Registers are lines at their addresses. Channels share the link in turns, see
+:class:`TimedTransport`.
 """
 
 from __future__ import annotations
@@ -42,51 +42,51 @@ WINDOW_BYTES = 4096
 """Bytes of each of the two register windows at the top of a channel's address range."""
 
 LINK_CHUNK_LINES = 16
-"""Lines after which another channel may have the host link."""
+"""Lines after which another channel may use the host link."""
 LINK_CHUNK_LINES_ALONE = 1024
-"""Lines after which another channel may have the host link if none can ask for it before."""
-TURN = "what is done on channel {channel}"
-"""Name of what one operation at a time has: a channel."""
+"""Lines after which another channel may use the host link if none can request it earlier."""
+TURN = "the operation on channel {channel}"
+"""Name of the resource that one operation at a time holds: a channel."""
 
 alone = one_call(TURN)
-"""Makes a transport's method, of which ``channel`` is an argument, a call of its own."""
+"""Decorator that makes a transport's method with a ``channel`` a call of its own."""
 
 READ_ATTEMPTS = 64
-"""How often the host asks for a line that comes late."""
+"""Attempts of the host to read a line in time."""
 
 
 class Transport(ABC):
     """A module with one or more channels, reached over its host link.
 
-    What is about simulated time is here as of a transport that has none, for those to inherit. See
+    Methods about simulated time have defaults for an untimed transport. See
     :class:`sw_driver.device.transport.Transport` for calls and time. The ``..._steps`` are the same
-    calls as generators, in which other channels have their turn at each ``yield``. A backend marks
-    a call that is not made of such steps as :data:`alone`.
+    calls as generators; other channels may run at each ``yield``. A backend marks a call without
+    such steps as :data:`alone`.
     """
 
     name: str
-    """The backend's name, as in reports."""
+    """The backend's name in reports."""
 
     timed: bool = False
-    """Whether there is a simulated time; a purely functional model has none."""
+    """True if there is a simulated time; a purely functional model has none."""
 
     domain: Domain
     """The module's time, in fabric cycles."""
 
     channels: int
-    """Channels of the module."""
+    """Number of channels."""
 
     capacity_bytes: int
-    """Bytes of one channel's address range, the register windows at its top included."""
+    """Bytes of one channel's address range, including the register windows at its top."""
 
     fabric_mhz: float
-    """Fabric clock of the module."""
+    """Fabric clock of the module, in MHz."""
 
     subnormals: str = "kept"
-    """What becomes of subnormal numbers in its kernels: ``kept`` or ``flushed``."""
+    """Treatment of subnormal numbers in its kernels: ``kept`` or ``flushed``."""
 
     def join(self, clock: Clock) -> None:
-        """Tells the time by a clock that others share, from the beginning on."""
+        """Use a clock that is shared with other devices; only before the first call."""
         self.domain.check_open()
         self.domain = Domain(
             clock, mhz=self.fabric_mhz, question_cycles=self.domain.question_cycles
@@ -94,11 +94,11 @@ class Transport(ABC):
 
     @abstractmethod
     def write_lines(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """Writes whole lines over the host link, from byte ``address`` (a multiple of 64)."""
+        """Write whole lines over the host link, from byte ``address`` (a multiple of 64)."""
 
     @abstractmethod
     def read_lines(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Reads whole lines over the host link; late reads are repeated until they succeed."""
+        """Read whole lines over the host link; late reads are repeated until they succeed."""
 
     @abstractmethod
     def poll(
@@ -111,82 +111,80 @@ class Transport(ABC):
         interval_fabric_cycles: int,
         timeout_fabric_cycles: int,
     ) -> int:
-        """Reads the 64-bit register at ``address`` until ``(it & mask) == value``; returns it.
+        """Read the 64-bit register at ``address`` until ``bits & mask == value``; return the bits.
 
-        Raises :class:`~sw_driver.device.transport.DeviceTimeout` when the state is not reached in
-        time.
+        Raises :class:`~sw_driver.device.transport.DeviceTimeout` if that does not happen in time.
         """
 
     def write_steps(
         self, channel: int, address: int, data: NDArray[np.uint8]
     ) -> Generator[None, None, None]:
-        """The steps of :meth:`write_lines`."""
+        """Yield the steps of :meth:`write_lines`."""
         yield from ()
         self.write_lines(channel, address, data)
 
     def read_steps(
         self, channel: int, address: int, nbytes: int
     ) -> Generator[None, None, NDArray[np.uint8]]:
-        """The steps of :meth:`read_lines`."""
+        """Yield the steps of :meth:`read_lines`, and return its result."""
         yield from ()
         return self.read_lines(channel, address, nbytes)
 
     def poll_steps(
         self, channel: int, address: int, mask: int, value: int, **times: int
     ) -> Generator[None, None, int]:
-        """The steps of :meth:`poll`."""
+        """Yield the steps of :meth:`poll`, and return its result."""
         yield from ()
         return self.poll(channel, address, mask, value, **times)  # type: ignore[call-arg]
 
-    def whole(self, channel: int, what: str, steps: Generator[Any, None, T]) -> T:
+    def whole(self, channel: int, label: str, steps: Generator[Any, None, T]) -> T:
         """Carry out steps on a channel, see :func:`~sw_driver.device.streams.whole_call`."""
-        return whole_call(self.domain, what, steps, TURN.format(channel=channel))
+        return whole_call(self.domain, label, steps, TURN.format(channel=channel))
 
     @abstractmethod
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """Puts bytes into the DRAM without the link, the clock or the arbiter noticing."""
+        """Write bytes directly to the DRAM, bypassing link, clock and arbiter."""
 
     @abstractmethod
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Takes bytes from the DRAM without the link, the clock or the arbiter noticing."""
+        """Read bytes directly from the DRAM, bypassing link, clock and arbiter."""
 
     def fabric_cycles(self, channel: int) -> int:
-        """Fabric cycles that the channel has been simulated for; 0 on an untimed backend."""
+        """Return the channel's simulated fabric cycles; 0 on an untimed backend."""
         self.domain.check_open()
         return 0
 
     def now(self, channel: int) -> int:
-        """The module's time up to which the channel has been used, in fabric cycles."""
+        """Return the module's time until which the channel was used, in fabric cycles."""
         self.domain.check_open()
         return 0
 
     def record_link(self, record: bool) -> None:
-        """Whether uses of the host link are recorded from now on."""
+        """Start or stop recording the uses of the host link."""
         del record
 
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
-        """The channel's uses of the link since it was last asked, and forgets them.
+        """Return the channel's uses of the link since the last call, and discard them.
 
-        Shape (n, 2): begin and end in fabric cycles of :meth:`now`'s time, in order, disjoint from
-        each other and from the other channels'.
+        Shape (n, 2): begin and end in fabric cycles of :meth:`now`'s time. They are in order and
+        disjoint, also from those of other channels.
         """
         return np.empty((0, 2), dtype=np.uint64)
 
     def close(self) -> None:
-        """Releases the device, when calls of other threads are over. Calling it twice does no
-        harm."""
+        """Release the device once calls of other threads are over; a second call does nothing."""
         with self.domain.clock.within():
             self.domain.close()
 
 
 class TimedTransport(Transport):
-    """A module with a simulated time, whose channels take turns at the host link.
+    """A module with a simulated time; its channels share the host link.
 
-    The link carries a line in two fabric cycles. It is granted for some lines at a time, to who is
-    furthest behind in simulated time; what is granted to nobody stays free for those who ask later
-    for an earlier time. A channel's own clock stands still while nobody calls for it.
+    The link carries a line in two fabric cycles. It is granted for several lines at a time, to the
+    channel with the earliest simulated time. Time without a grant stays free for later requests
+    with an earlier time. A channel's clock stands still while no call uses the channel.
 
-    A backend says what its channels do with what is granted.
+    A backend defines how its channels carry out the granted accesses.
     """
 
     timed = True
@@ -194,50 +192,53 @@ class TimedTransport(Transport):
     def __init__(self, channels: int) -> None:
         self.channels = channels
         self.link = Link()
-        """The lines of all channels on the host link."""
+        """Reservations of all channels on the host link."""
         self._wakes: list[int | None] = [None] * channels
         self._records = False
         self._recorded: list[list[tuple[int, int]]] = [[] for _ in range(channels)]
 
-    # What a backend does. Times are the module's, in fabric cycles.
+    # The backend's part. Times are the module's, in fabric cycles.
 
     @abstractmethod
     def put(self, channel: int, start: int, line: int, data: NDArray[np.uint8]) -> None:
-        """Lets time pass until ``start``, and then writes the lines from ``line`` on, one after the
-        other as the link carries them."""
+        """Advance to ``start`` and write lines from ``line`` on, as the link carries them."""
 
     @abstractmethod
     def ask(self, channel: int, start: int, line: int, target: NDArray[np.uint8]) -> None:
-        """As :meth:`put`, but asks for lines, which are in ``target`` after :meth:`answers`."""
+        """Advance to ``start`` and request lines; after :meth:`answers`, ``target`` has them."""
 
     @abstractmethod
     def answers(self, channel: int) -> list[tuple[int, int]]:
-        """Lets time pass until all that was asked for was answered; returns what came late, first
-        line and number of each stretch."""
+        """Advance until all requests are answered; return the late stretches.
+
+        A stretch is its first line and number of lines.
+        """
 
     @abstractmethod
     def rest(self, channel: int, until: int) -> None:
-        """Lets the channel's time pass until then, without requests."""
+        """Advance the channel to ``until``, without requests."""
 
     @abstractmethod
     def stand_still(self, channel: int, until: int) -> None:
-        """Time passes until then, but not in the channel, whose clock stands still."""
+        """Skip to ``until`` with the channel's clock stopped."""
 
     def wake(self, channel: int, at: int | None) -> None:
-        """The channel, a register of which is polled, is asked again at that time, and until then
-        its time passes; None: it is polled no more."""
+        """Note when the polled channel is read next; None once polling has ended.
+
+        The channel's clock runs until then.
+        """
         self._wakes[channel] = at
 
     @abstractmethod
     def forget(self, channel: int) -> None:
-        """What was asked for by a call that did not come to its end is not waited for."""
+        """Discard the requests of a call that was interrupted."""
 
     def catch_up(self, channel: int) -> Generator[None, None, None]:
-        """Does what was put off of :meth:`rest`, in steps."""
+        """Carry out a deferred :meth:`rest`, in steps."""
         yield from ()
 
     def pause(self, channel: int, interval_fabric_cycles: int, left_fabric_cycles: int) -> int:
-        """Fabric cycles until a register need be read again that is polled for as many more."""
+        """Return the fabric cycles until a polled register must be read again."""
         return interval_fabric_cycles
 
     # Calls.
@@ -279,9 +280,9 @@ class TimedTransport(Transport):
         first = address // LINE_BYTES
         self._begin(channel)
         yield from self.catch_up(channel)
-        wanted = [(first, nbytes // LINE_BYTES)]
+        missing = [(first, nbytes // LINE_BYTES)]
         for _ in range(READ_ATTEMPTS):
-            for line, lines in wanted:
+            for line, lines in missing:
                 while lines:
                     start, granted = yield from self._grant(channel, lines)
                     place = slice(
@@ -289,9 +290,9 @@ class TimedTransport(Transport):
                     )
                     self.ask(channel, start, line, data[place])
                     line, lines = line + granted, lines - granted
-            wanted = self.answers(channel)
+            missing = self.answers(channel)
             self.domain.now = self.now(channel)
-            if not wanted:
+            if not missing:
                 return data
         raise DeviceFault(
             f"channel {channel}: host reads stayed late while reading {nbytes} bytes at "
@@ -311,8 +312,8 @@ class TimedTransport(Transport):
         """See :class:`Transport`."""
         check_bytes(self, channel, address, LINE_BYTES)
         line = np.zeros(LINE_BYTES, np.uint8)
-        found = 0
-        wake = self._wakes[channel]  # of a poll that goes on after this one
+        bits = 0
+        wake = self._wakes[channel]  # of an outer poll
         self._begin(channel)
         end = self.now(channel) + timeout_fabric_cycles
         try:
@@ -323,12 +324,12 @@ class TimedTransport(Transport):
                 late = self.answers(channel)
                 self.domain.now = now = self.now(channel)
                 if not late:
-                    found = int.from_bytes(line[:8].tobytes(), "little")
-                    if found & mask == value:
-                        return found
+                    bits = int.from_bytes(line[:8].tobytes(), "little")
+                    if bits & mask == value:
+                        return bits
                 if now >= end:
                     raise DeviceTimeout(
-                        f"channel {channel}: register at {address:#x} read {found:#x} after "
+                        f"channel {channel}: register at {address:#x} read {bits:#x} after "
                         f"{timeout_fabric_cycles} fabric cycles, awaited {value:#x} in the bits "
                         f"{mask:#x}"
                     )
@@ -350,16 +351,16 @@ class TimedTransport(Transport):
         return np.array(uses, dtype=np.uint64).reshape(-1, 2)
 
     def _begin(self, channel: int) -> None:
-        """A call begins: the channel's time is ``domain.now`` from now on, unless it is later."""
+        """Begin a call: advance the channel to ``domain.now``, unless it is later."""
         self.forget(channel)
         if self.now(channel) < self.domain.now:
             pass_time = self.stand_still if self._wakes[channel] is None else self.rest
             pass_time(channel, self.domain.now)
 
     def _grant(self, channel: int, lines: int) -> Generator[None, None, tuple[int, int]]:
-        """Waits for the channel's turn at the link: when it has it, and for how many of ``lines``.
+        """Wait for the link; return the start of the grant and how many of ``lines`` it covers.
 
-        As long as nobody else can ask, it has the link for many.
+        The grant is long while no other channel can request the link.
         """
         self.domain.now = self.now(channel)
         yield
@@ -376,7 +377,7 @@ class TimedTransport(Transport):
 def check_bytes(
     transport: Transport, channel: int, address: int, nbytes: int, *, lines: bool = True
 ) -> None:
-    """Raises ``ValueError`` unless these are bytes, with ``lines`` whole ones, of a channel."""
+    """Raise ``ValueError`` unless a channel has these bytes; ``lines`` requires whole lines."""
     if not 0 <= channel < transport.channels:
         raise ValueError(f"channel must be from 0 to {transport.channels - 1}, got {channel}")
     if address < 0 or nbytes < 0 or address + nbytes > transport.capacity_bytes:
@@ -391,19 +392,19 @@ def check_bytes(
 
 
 def arbiter_window(capacity_bytes: int) -> int:
-    """Byte address of the arbiter's registers: the last 4 KB of the channel."""
+    """Return the byte address of the arbiter's registers: the last 4 KB of the channel."""
     return capacity_bytes - WINDOW_BYTES
 
 
 def kernel_window(capacity_bytes: int) -> int:
-    """Byte address of the kernel's registers (acceleration mode): below the arbiter's."""
+    """Return the byte address of the kernel's registers, below the arbiter's, 4 KB each."""
     return capacity_bytes - 2 * WINDOW_BYTES
 
 
 def read_bytes(
     transport: Transport, channel: int, address: int, nbytes: int
 ) -> Generator[None, None, NDArray[np.uint8]]:
-    """Reads the lines that hold the bytes, in one call."""
+    """Read the lines that hold the bytes, in one call; return the bytes."""
     if not nbytes:
         return np.empty(0, dtype=np.uint8)
     start = address % LINE_BYTES
@@ -415,9 +416,10 @@ def read_bytes(
 def write_bytes(
     transport: Transport, channel: int, address: int, data: NDArray[np.uint8]
 ) -> Generator[None, None, None]:
-    """Writes the whole lines in one call; then a first and last part, each read before.
+    """Write the whole lines in one call, then a partial first and last line by read and write.
 
-    In the order of non-temporal stores through write-combining buffers: parts wait for the fence.
+    This is the order of non-temporal stores through write-combining buffers, which keep partial
+    lines until the fence.
     """
     end = address + data.size
     first = -(-address // LINE_BYTES) * LINE_BYTES

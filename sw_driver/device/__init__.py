@@ -1,12 +1,11 @@
-"""What all devices have in common: one time, and one of each thing.
+"""Parts that all devices share: simulated time, operations, links, registers and memory.
 
-A device has a :class:`~sw_driver.device.clock.Domain`, in whose cycles its transport tells the
-time. What it does is a generator that yields where others may come first and keeps ``domain.now``;
-a :class:`~sw_driver.device.streams.Handle` stands for it, and
-:func:`~sw_driver.device.streams.perform` carries it out or queues it in a
+A device tells time in the cycles of its :class:`~sw_driver.device.clock.Domain`. An operation is a
+generator. It keeps ``domain.now`` and yields where others may run first. A
+:class:`~sw_driver.device.streams.Handle` stands for the operation.
+:func:`~sw_driver.device.streams.perform` carries it out, or queues it in a
 :class:`~sw_driver.device.streams.Stream`, within one call of the clock (``with domain.clock``).
-What several operations share is a :class:`~sw_driver.device.link.Link`, and what one has for itself
-an :class:`~sw_driver.device.clock.Exclusive`. Registers have their names from a
-:class:`~sw_driver.device.registers.RegisterWindow`, memory its pointers and its free list from
-:mod:`~sw_driver.device.memory`.
+Operations share a :class:`~sw_driver.device.link.Link`; only one at a time holds an
+:class:`~sw_driver.device.clock.Exclusive`. A :class:`~sw_driver.device.registers.RegisterWindow`
+names registers. :mod:`~sw_driver.device.memory` has the pointers and free lists of memories.
 """

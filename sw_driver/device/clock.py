@@ -1,9 +1,8 @@
-"""Simulated time: what is to be done in it, and in which order.
+"""Simulated time: which operation takes the next step, and when.
 
-Time passes where a program waits, and nowhere else. What is to be done is done in steps: of the
-operations that can go on, the one that is furthest behind in simulated time takes the next step;
-of several at the same time, the one that was asked for first. No thread and no clock of the host
-decides anything, so the same calls give the same times.
+Time passes only while a program waits. Operations are carried out in steps. The ready operation
+with the earliest simulated time takes the next step; at equal times, the one that was queued first.
+No host thread or host clock decides anything, so the same calls give the same times.
 """
 
 from __future__ import annotations
@@ -37,37 +36,40 @@ T = TypeVar("T")
 
 NEVER = 1 << 62
 LOOK_S = 0.1
-"""Seconds between looks for an interrupt while another thread's call is waited for."""
+"""Seconds between checks for an interrupt while another thread's call is in progress."""
 
 _WITHIN = nullcontext()
 
 _CATCH_UP_CYCLES = 1024
-"""Cycles that pass at most in a step of a device that does nothing."""
+"""Cycles that an idle device advances in one step, at most."""
 
 
 class Awaited(Protocol):
-    """What an operation may wait for."""
+    """A condition that an operation may wait for."""
 
-    what: str
-    """What it is, in words."""
+    label: str
+    """Name in messages."""
     time: int
-    """When it was over, in ticks of the clock."""
+    """Time at which it ended, in ticks of the clock."""
 
     @property
     def over(self) -> bool:
-        """Whether nobody need wait for it any more."""
+        """True if nothing needs to wait for it any more."""
         ...
 
 
 Steps = Generator[Awaited | None, None, Any]
-"""An operation. At a ``yield`` those come first that are behind; who yields something goes on when
-that is over, at its time or later, and who yields :data:`OTHERS_FIRST` after all of its time.
-``domain.now`` is the time of the step, and where it leaves it that of the next one; what yields
-again and again without a later time never lets a question to the device come to its end."""
+"""Steps of an operation. At a ``yield``, operations with an earlier time run first.
+
+After yielding an :class:`Awaited`, the operation goes on once that is over, at its time or later.
+After yielding :data:`OTHERS_FIRST`, it goes on after all others of the same time. ``domain.now`` is
+the time of the step; the value that a step leaves there is the time of the next. A read of the
+device never ends if an operation keeps yielding without advancing the time.
+"""
 
 
 def finished(steps: Generator[Any, None, T]) -> T:
-    """What an operation returns that has all its turns at once."""
+    """Run all steps at once and return the operation's result."""
     while True:
         try:
             next(steps)
@@ -76,39 +78,39 @@ def finished(steps: Generator[Any, None, T]) -> T:
 
 
 class Exclusive:
-    """What one operation has at a time; whoever waits for it gets it in the order of time."""
+    """A resource that one operation holds at a time; waiting operations get it in order of time."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, label: str) -> None:
+        self.label = label
         self.time = 0
         self.holder: object | None = None
 
     @property
     def over(self) -> bool:
-        """Whether it is free."""
+        """True if the resource is free."""
         return self.holder is None
 
     def release(self, domain: Domain) -> None:
-        """It is free from the domain's time on."""
+        """Free the resource from the domain's time on."""
         self.holder = None
         self.time = max(self.time, domain.ticks(domain.now))
 
 
 OTHERS_FIRST = Exclusive("others")
-"""What an operation yields that asks hardware without a simulated time again and again."""
+"""Yielded by an operation that polls hardware without a simulated time."""
 
 
 class Domain:
-    """A clock domain: the cycles in which a device, or a network of them, tells the time.
+    """A clock domain: the cycles of a device or a network of devices.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no clock.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if ``clock`` is not a clock.
 
     Parameters
     ----------
-    clock: the clock that the device shares with others; None: it has one of its own.
-    mhz: the frequency of its cycles.
-    question_cycles: what it takes to ask the device something, a read of a register; 0 without a
-        time.
+    clock: clock shared with other devices; None for a clock of its own.
+    mhz: frequency of its cycles.
+    question_cycles: cycles of a query to the device, such as a register read; 0 if the device has
+        no simulated time.
     """
 
     def __init__(
@@ -125,16 +127,16 @@ class Domain:
         self.question_cycles = question_cycles
         self.timed = question_cycles > 0
         self.now = 0
-        """Time, in cycles, of the operation that takes a step at present."""
+        """Time of the current step, in cycles."""
         self.closed = False
-        """State of the device: True once it was closed."""
+        """True once the device was closed."""
         self._turns: dict[str, Exclusive] = {}
-        # Ticks of a clock of its own are cycles, those of a shared one picoseconds.
+        # Ticks are cycles on a private clock and picoseconds on a shared one.
         shared = clock is not None and self.timed
         self._cycle_ticks = 10**6 / Fraction(mhz) if shared else None
 
     def close(self) -> None:
-        """Have every later call of the device refused, by :meth:`check_open`."""
+        """Make :meth:`check_open` refuse later calls of the device."""
         self.closed = True
 
     def check_open(self) -> None:
@@ -142,16 +144,16 @@ class Domain:
         if self.closed:
             raise ClosedError("the device was closed: open it again")
 
-    def turn(self, what: str) -> Exclusive:
-        """Return what one operation has at a time, by its name; always the same one."""
-        return self._turns.setdefault(what, Exclusive(what))
+    def turn(self, name: str) -> Exclusive:
+        """Return the resource called ``name``, the same one at each call."""
+        return self._turns.setdefault(name, Exclusive(name))
 
     def ticks(self, cycles: int) -> int:
-        """A time in ticks of the clock."""
+        """Convert cycles to ticks of the clock."""
         return cycles if self._cycle_ticks is None else int(cycles * self._cycle_ticks)
 
     def cycles(self, ticks: int) -> int:
-        """The first cycle from that tick on; :meth:`ticks` of a cycle are those of that cycle."""
+        """Return the first cycle at or after a tick; the inverse of :meth:`ticks`."""
         return ticks if self._cycle_ticks is None else -int(-ticks // self._cycle_ticks)
 
     @property
@@ -162,50 +164,50 @@ class Domain:
     def catch_up(
         self, cycles: Callable[[], int], advance: Callable[[int], object]
     ) -> Generator[None, None, None]:
-        """Lets the time of a device that does nothing pass until this one's, in steps."""
+        """Advance an idle device to the domain's time, in steps."""
         while self.timed and (behind := self.now - cycles()) > 0:
             advance(min(behind, _CATCH_UP_CYCLES))
             yield
 
     @property
     def horizon(self) -> int:
-        """The cycle before which no other operation does anything, while one takes a step."""
+        """Cycle until which the operation that takes a step runs alone."""
         horizon = self.clock.horizon
         return horizon if horizon == NEVER else self.cycles(horizon)
 
 
 class Operation:
-    """Something that is done in steps, see :data:`Steps`."""
+    """An operation that is carried out in :data:`Steps`."""
 
-    def __init__(self, what: str, domain: Domain) -> None:
-        self.what = what
-        """The operation in words."""
+    def __init__(self, label: str, domain: Domain) -> None:
+        self.label = label
+        """The operation's name in messages."""
         self.domain = domain
         self.steps: Steps | None = None
         self.time = 0
-        """The tick before which it asks for nothing; that of its end once it is over."""
+        """Tick of the next step at the earliest; once over, the tick of the end."""
         self.number = 0
-        """Its place in the order of calls."""
+        """Place in the order of calls."""
         self.waits_for: Awaited | None = None
         self.over = False
 
     def finish(self, outcome: Any) -> None:
-        """Is called at the end, with the result or what was raised."""
+        """End the operation with its result or the exception that it raised."""
         self.over = True
 
 
 class Clock:
-    """The simulated time of one device, in its cycles, or of several, in picoseconds.
+    """Simulated time of one device, in its cycles, or of several devices, in picoseconds.
 
-    A program makes one for devices that are to share their time. Any thread may call a device: a
-    whole call, what it waits for included, is one at a time (``with clock``).
+    Devices share their time if they get the same clock. Any thread may call a device. Only one call
+    runs at a time, including its waits (``with clock``).
     """
 
     def __init__(self) -> None:
         self.now = 0
-        """The program's time, in ticks: what it asks for next begins no earlier."""
+        """The program's time, in ticks: its next operation begins no earlier."""
         self.horizon = NEVER
-        """Tick before which nobody but the operation that takes a step does anything."""
+        """Tick until which the operation that takes a step runs alone."""
         self._active: list[Operation] = []
         self.numbers = itertools.count()
         """Places in the order of calls."""
@@ -213,10 +215,10 @@ class Clock:
         self._lock = threading.RLock()
         self._owner: int | None = None
         self._handler: Any = None
-        """What an interrupt (Ctrl-C) is for, during a call of the main thread."""
+        """Handler of Ctrl-C to restore at the end of a call of the main thread."""
         self._interrupt: tuple[int, Any] | None = None
         self._calling_back: dict[int, int] = {}
-        """Threads that call back, and for what tick."""
+        """Threads that run callbacks, with the tick of each callback."""
         self._pid = os.getpid()
 
     # One call at a time.
@@ -229,20 +231,20 @@ class Clock:
         self.leave()
 
     def within(self) -> AbstractContextManager[object]:
-        """Return a call, or nothing to enter if the thread :attr:`is_within` one."""
+        """Return a context that holds the lock, or does nothing if the thread :attr:`is_within`."""
         return _WITHIN if self.is_within else self
 
     def enter(self, timeout_s: float | None = None) -> bool:
-        """Begins a call, when those of other threads are over; False if that lasts too long.
+        """Begin a call once no other thread is in one; return False after ``timeout_s``.
 
-        Raises :class:`~sw_driver.device.errors.ClosedError` in a fork, whose devices are not
-        there, and :class:`~sw_driver.device.errors.DeadlockError` within another call of the same
+        Raises :class:`~sw_driver.device.errors.ClosedError` in a forked process, which lacks the
+        devices, and :class:`~sw_driver.device.errors.DeadlockError` within another call of the same
         thread.
         """
         if os.getpid() != self._pid:  # as is_forked
             raise ClosedError(
-                f"the device was opened by process {self._pid}, of which this one, {os.getpid()}, "
-                "is a fork: open it after the fork",
+                f"the device was opened by process {self._pid}, and this process {os.getpid()} is "
+                "a fork of it: open it after the fork",
                 pid=self._pid,
             )
         if self.is_called:
@@ -250,9 +252,9 @@ class Clock:
                 "a device was called in the middle of a call of the same thread, as by a signal's "
                 "handler or a transport: call it when that is over"
             )
-        # From here on an interrupt is kept until between two steps, or the end.
+        # From here on an interrupt is deferred until a step or the call ends.
         self._keep_interrupts()
-        # Of a thread's own it is no obstacle: garbage collection may close a device at any moment.
+        # The lock is reentrant: garbage collection may close a device at any moment.
         if not self._lock.acquire(blocking=False):
             end = None if timeout_s is None else time.monotonic() + timeout_s
             look_s = LOOK_S if timeout_s is None else min(LOOK_S, timeout_s)
@@ -266,8 +268,8 @@ class Clock:
         return True
 
     def leave(self) -> None:
-        """Ends a call, and calls back those who wait for what has ended meanwhile."""
-        if self._owner == threading.get_ident():  # not if it was interrupted as it went on
+        """End a call, and run the callbacks of operations that have ended meanwhile."""
+        if self._owner == threading.get_ident():  # not if interrupted while re-entering
             self._owner = None
             self._lock.release()
         if self._handler is not None:
@@ -276,7 +278,7 @@ class Clock:
             return
         thread = threading.get_ident()
         try:
-            with suppress(IndexError):  # when all are called, by whichever thread
+            with suppress(IndexError):  # all were called, perhaps by another thread
                 while True:
                     self._calling_back[thread], call = self._callbacks.popleft()
                     _reported(call)
@@ -295,7 +297,7 @@ class Clock:
         self._interrupt = (number, frame)
 
     def _take_interrupts(self) -> None:
-        """An interrupt that was kept comes now, and others at any time."""
+        """Restore the handler of Ctrl-C, and deliver the deferred interrupt."""
         if self._handler is None or threading.current_thread() is not threading.main_thread():
             return
         handler, self._handler = self._handler, None
@@ -305,7 +307,7 @@ class Clock:
             handler(*interrupt)
 
     def _let_others_call(self) -> None:
-        """Between two steps: callbacks, and calls of other threads."""
+        """Run callbacks and calls of other threads between two steps."""
         try:
             self.leave()
         finally:
@@ -317,7 +319,7 @@ class Clock:
 
     @property
     def is_called(self) -> bool:
-        """Whether the calling thread is in the middle of a call."""
+        """True if the calling thread is in the middle of a call."""
         return self._owner == threading.get_ident()
 
     @property
@@ -327,18 +329,22 @@ class Clock:
 
     @property
     def present(self) -> int:
-        """The tick at which the caller is: the program's, or that which is called back for."""
+        """The caller's time, in ticks: the program's, or that of the running callback."""
         return max(self.now, self._calling_back.get(threading.get_ident(), 0))
 
     def postpone(self, call: Callable[[], None], at: int = 0) -> None:
-        """Has ``call`` made when the present step is over, without the lock, by whoever waits, or
-        at the end of the next call: for callbacks, and garbage collection, which comes at any
-        time. What it queues begins at the tick ``at`` or later."""
+        """Make ``call`` after the current step, outside the lock, or after the next call.
+
+        The thread that waits then makes it. This is for callbacks and for garbage collection, which
+        may run at any time. Operations that it queues begin at the tick ``at`` or later.
+        """
         self._callbacks.append((at, call))
 
     def release(self, call: Callable[[], None]) -> None:
-        """Makes ``call``, which frees or closes something, as a call of its own: at once, or after
-        the one that the thread is in the middle of, as garbage collection may find it."""
+        """Make ``call``, which frees or closes something, as a call of its own.
+
+        It runs at once or, if garbage collection interrupted a call of this thread, afterwards.
+        """
         if self.is_called:
             self.postpone(lambda: self.release(call))
         else:
@@ -347,18 +353,18 @@ class Clock:
 
     @property
     def is_forked(self) -> bool:
-        """Whether the process is a fork of that of the clock, which has none of its devices."""
+        """True in a fork of the clock's process, which has none of its devices."""
         return os.getpid() != self._pid
 
-    # The rest is for the owner of the lock.
+    # The methods below need the lock.
 
     def begin(self, operation: Operation, not_before: int) -> None:
-        """The operation, which has a number and steps, is to be carried out from a tick on."""
+        """Begin an operation, which has a number and steps, at ``not_before`` or later."""
         operation.time = max(operation.time, not_before)
         self._active.append(operation)
 
     def begin_now(self, operation: Operation, steps: Steps) -> None:
-        """The operation is to be carried out from now on."""
+        """Begin an operation at the caller's present time."""
         operation.steps = steps
         operation.number = next(self.numbers)
         now = self.present if self._calling_back else self.now
@@ -366,25 +372,27 @@ class Clock:
         self._active.append(operation)
 
     def close(self, domain: Domain) -> None:
-        """Ends what was begun in a domain and is not over, with
-        :class:`~sw_driver.device.errors.ClosedError`."""
-        for each in [each for each in self._active if each.domain is domain]:
-            self.abandon(each, ClosedError(f"the device was closed during {each.what}"))
+        """End the unfinished operations of a domain.
+
+        They raise :class:`~sw_driver.device.errors.ClosedError`.
+        """
+        for operation in [active for active in self._active if active.domain is domain]:
+            self.abandon(operation, ClosedError(f"the device was closed during {operation.label}"))
 
     def abandon(self, operation: Operation, error: BaseException) -> None:
-        """Ends an operation, begun or not, that is not over, with ``error``."""
+        """End an unfinished operation, begun or not, with ``error``."""
         outcome: BaseException = error
         if operation.steps is not None:
             operation.domain.now = operation.domain.cycles(operation.time)
             try:
                 operation.steps.throw(error)
-            except BaseException as raised:  # the same, or what came of it
+            except BaseException as raised:  # the same error, or one that it caused
                 outcome = raised
             operation.steps.close()
         self._end(operation, outcome)
 
     def perform(self, operation: Operation, steps: Steps) -> None:
-        """Carries out an operation of the program's, which goes on at its end.
+        """Carry out an operation of the program and advance the program's time to its end.
 
         If the program is interrupted meanwhile, the operation is abandoned.
         """
@@ -407,11 +415,11 @@ class Clock:
             self.now = max(self.now, operation.time)
 
     def run(self, awaited: Awaited, timeout_s: float | None = None) -> bool:
-        """Lets time pass until ``awaited`` is over; False after that many seconds of the host.
+        """Let time pass until ``awaited`` is over; return False after ``timeout_s`` of host time.
 
-        Callbacks are called meanwhile, without the lock, and an interrupt is taken between two
-        steps. Raises :class:`~sw_driver.device.errors.DeadlockError` if it cannot happen any more,
-        or is awaited by a callback.
+        Callbacks run meanwhile, outside the lock. Interrupts are taken between two steps. Raises
+        :class:`~sw_driver.device.errors.DeadlockError` if ``awaited`` can never be over, or if a
+        callback awaits it.
         """
         if awaited.over:
             return True
@@ -427,13 +435,13 @@ class Clock:
                 self._interrupted()
             if self._callbacks:
                 self._let_others_call()
-            # Not before the first step, or who asks in vain again and again would never see it.
+            # Check after a step: otherwise a caller that polls would never make progress.
             if deadline is not None and time.monotonic() >= deadline:
                 return awaited.over
         return True
 
     def ask(self, domain: Domain) -> None:
-        """Lets the time pass that a question to the device takes; without a time, makes a step."""
+        """Advance the time by a query to the device; make one step if it has no simulated time."""
         self.now = domain.ticks(domain.cycles(self.now) + domain.question_cycles)
         while (operation := self._next(self.now)) is not None:
             if domain.question_cycles and operation.time >= self.now:
@@ -447,7 +455,7 @@ class Clock:
                 break
 
     def _interrupted(self) -> None:
-        """An interrupt comes between two steps, in the main thread."""
+        """Take an interrupt between two steps, in the main thread."""
         if threading.current_thread() is threading.main_thread():
             self._take_interrupts()
             self._keep_interrupts()
@@ -455,27 +463,27 @@ class Clock:
     def _check_waits(self, awaited: Awaited) -> None:
         if self._is_calling_back:
             raise DeadlockError(
-                f"a callback waits for {awaited.what}: it may queue operations, not wait for them"
+                f"a callback waits for {awaited.label}: it may queue operations, not wait for them"
             )
 
     def _next(self, limit: int) -> Operation | None:
-        """The operation that takes the next step; sets the horizon, ``limit`` at the latest."""
+        """Return the operation of the next step; set the horizon, at most ``limit``."""
         best: Operation | None = None
         horizon = limit
-        for each in self._active:
-            awaited = each.waits_for
+        for operation in self._active:
+            awaited = operation.waits_for
             if awaited is not None:
                 if not awaited.over:
                     continue
-                each.waits_for = None
-                each.time = max(each.time, awaited.time)
+                operation.waits_for = None
+                operation.time = max(operation.time, awaited.time)
             if best is None:
-                best = each
-            elif (each.time, each.number) < (best.time, best.number):
+                best = operation
+            elif (operation.time, operation.number) < (best.time, best.number):
                 horizon = min(horizon, best.time)
-                best = each
+                best = operation
             else:
-                horizon = min(horizon, each.time)
+                horizon = min(horizon, operation.time)
         self.horizon = horizon
         return best
 
@@ -487,7 +495,7 @@ class Clock:
             operation.waits_for = next(operation.steps)
         except StopIteration as end:
             outcome = end.value
-        except BaseException as error:  # goes to whoever waits
+        except BaseException as error:  # is raised in the caller that waits
             outcome = error
         else:
             operation.time = max(operation.time, domain.ticks(domain.now))
@@ -506,17 +514,17 @@ class Clock:
 
     def _deadlock(self, awaited: Awaited) -> DeadlockError:
         waiting = [
-            f"{each.what} waits for {each.waits_for.what}"
-            for each in self._active
-            if each.waits_for is not None
+            f"{operation.label} waits for {operation.waits_for.label}"
+            for operation in self._active
+            if operation.waits_for is not None
         ]
         return DeadlockError(
-            f"{awaited.what} cannot happen any more: {'; '.join(waiting) or 'nothing is queued'}"
+            f"{awaited.label} cannot happen any more: {'; '.join(waiting) or 'nothing is queued'}"
         )
 
 
 def _reported(call: Callable[[], None]) -> None:
-    """Makes a call that nobody asked for here: what it raises is reported."""
+    """Make a call and report its exception through ``sys.excepthook``."""
     try:
         call()
     except Exception:

@@ -1,4 +1,4 @@
-"""What several operations share, and when: links, and how long transfers over them take."""
+"""Links that operations share, and the simulated time of transfers over them."""
 
 from __future__ import annotations
 
@@ -12,44 +12,46 @@ from .clock import Awaited
 __all__ = ["LINK_FABRIC_CYCLES_PER_LINE", "Leg", "Link", "LinkTiming", "first_free_together"]
 
 LINK_FABRIC_CYCLES_PER_LINE = 2
-"""What a line of 64 bytes takes of the AXDIMM's host link: DDR4-800 at 64 bits moves 32 bytes a
-cycle of 200 MHz."""
+"""Fabric cycles of a 64-byte line on the AXDIMM's host link.
+
+DDR4-800 at 64 bits moves 32 bytes in a cycle of 200 MHz.
+"""
 
 REMEMBERED_USES = 256
 _NEVER = 1 << 62
 
 
 class Link:
-    """A list of reserved stretches of time, of which no two overlap: the host link, that of a GPU,
-    an NVMe device.
+    """Reservations of a link, such as the host link, a GPU's link or an NVMe device.
 
-    Who asks may ask for an earlier time than another has used already; what lies so far back that
-    it is not remembered is taken to have been in use. Times are integers, cycles of the device that
-    the link belongs to.
+    Reservations never overlap. A caller may ask for a time before earlier reservations. Time before
+    the oldest remembered reservation counts as in use. Times are whole cycles of the link's device.
 
     Parameters
     ----------
-    name: name of its track in a timeline.
+    name: name of the link's track in a timeline.
     """
 
     def __init__(self, name: str = "host link") -> None:
         self.name = name
         self.last: Awaited | None = None
-        """The last of the operations that have the link one after the other."""
-        # Disjoint uses in the order of time: starts and ends go together.
+        """The last operation that uses the link in queue order."""
+        # Disjoint reservations in order of time: equal indices belong together.
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._remembered_from = 0
 
     def reserve(self, not_before: int, duration: int) -> int:
-        """Reserves the first free stretch of that length and returns its start."""
+        """Reserve the first free stretch of ``duration`` and return its start."""
         start = self.first_free(not_before, duration)
         self._take(start, start + duration)
         return start
 
     def grant(self, not_before: int, duration: int, count: int) -> tuple[int, int]:
-        """Reserves up to ``count`` stretches of ``duration`` in a row, as many as the first free
-        place has room for; returns where they start, and how many they are."""
+        """Reserve up to ``count`` consecutive stretches of ``duration``.
+
+        The first gap that holds one stretch decides how many. Returns their start and number.
+        """
         start = self.first_free(not_before, duration)
         index = bisect_right(self._starts, start)
         free_until = self._starts[index] if index < len(self._starts) else _NEVER
@@ -58,7 +60,7 @@ class Link:
         return start, granted
 
     def first_free(self, not_before: int, duration: int) -> int:
-        """The start of the first free stretch of that length."""
+        """Return the start of the first free stretch of ``duration``."""
         start = max(not_before, self._remembered_from)
         index = bisect_right(self._ends, start)
         while index < len(self._starts) and self._starts[index] < start + duration:
@@ -82,11 +84,11 @@ class Link:
 
 
 def first_free_together(durations: Mapping[Link, int], not_before: int) -> int:
-    """The first time from which a stretch of each link is free."""
+    """Return the first time at which every link is free for its duration."""
     start = not_before
     while True:
         free = max(
-            (each.first_free(start, duration) for each, duration in durations.items()),
+            (link.first_free(start, duration) for link, duration in durations.items()),
             default=start,
         )
         if free == start:
@@ -96,7 +98,7 @@ def first_free_together(durations: Mapping[Link, int], not_before: int) -> int:
 
 @dataclass(frozen=True)
 class Leg:
-    """What a transfer occupies, and for how long; all legs of a transfer begin at once."""
+    """A link that a transfer occupies, and for how long; all legs of a transfer begin together."""
 
     link: Link
     duration_ns: float
@@ -104,9 +106,9 @@ class Leg:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkTiming:
-    """A transfer takes the latency, and then its bytes at the rate.
+    """Latency and rates of transfers: a transfer takes the latency plus its bytes over the rate.
 
-    Raises ``ValueError`` for a rate that is not above 0, a latency below 0, or either not finite.
+    Raises ``ValueError`` unless rates are above 0, the latency is at least 0, and all are finite.
     """
 
     read_gb_per_s: float
@@ -114,7 +116,7 @@ class LinkTiming:
     write_gb_per_s: float
     """Rate to the device, in 10^9 bytes a second."""
     latency_us: float
-    """Microseconds from the call to the first byte, once a transfer."""
+    """Time from the call to the first byte, in microseconds, once for each transfer."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -126,6 +128,6 @@ class LinkTiming:
                 raise ValueError(f"{field.name} is {value!r}: expected a finite number {least}")
 
     def duration_ns(self, nbytes: int, *, writing: bool) -> float:
-        """Nanoseconds of a transfer of ``nbytes`` from or, ``writing``, to the device."""
+        """Return the time of a transfer in ns, to the device if ``writing``, else from it."""
         rate_gb_per_s = self.write_gb_per_s if writing else self.read_gb_per_s
         return 1e3 * self.latency_us + nbytes / rate_gb_per_s

@@ -1,4 +1,4 @@
-"""Memories: pointers, what is allocated, and what copies need of a memory."""
+"""Memories: pointers, allocation tables, allocators, and the interface that copies use."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Pointer:
-    """A place in an allocation; ``pointer + offset`` is the place ``offset`` bytes on.
+    """A place in an allocation; ``pointer + offset`` is ``offset`` bytes further.
 
-    As in C, a pointer may be moved out of its allocation; using it there is refused.
+    As in C, a pointer may leave its allocation; using it there is refused.
     """
 
     channel: int
-    """Number of the channel, GPU or storage that the pointer is into: see the kinds of pointers."""
+    """Number of the channel, GPU or storage; the subclasses state which."""
     address: int
-    """Byte address in the memory it points into."""
+    """Byte address in the memory."""
     nbytes: int
     """Bytes from here to the end of the allocation."""
     allocation: int
-    """Number of the allocation, never used twice."""
+    """Number of the allocation, never reused."""
     device: int
     """Number of the opened device that made the pointer."""
 
@@ -82,35 +82,35 @@ class GpuPointer(Pointer):
 
 
 class NvmePointer(Pointer):
-    """A pointer into registered storage: device ``channel``, or -1 for striped over several.
+    """A pointer into registered storage ``channel``; -1 if striped over several storages.
 
-    ``address`` counts within the allocation's memory: for a striped one, as if it were one piece.
+    ``address`` counts within the memory of the allocation, as if striped memory were contiguous.
     """
 
 
 P = TypeVar("P", bound=Pointer)
 
 _numbers = itertools.count(1)
-"""Numbers of allocations over all tables: no pointer into one memory is one into another."""
+"""Numbers of allocations, unique over all tables."""
 
 
 class Users:
-    """The operations, queued or in progress, that need a piece of memory."""
+    """Operations, queued or in progress, that use a piece of memory."""
 
     def __init__(self) -> None:
         self._operations: list[Operation] = []
         self._most = 8
 
     def add(self, operation: Operation) -> None:
-        """From now until its end, in the program's time, the operation needs the memory."""
+        """Add an operation, which uses the memory until its end in the program's time."""
         if len(self._operations) >= self._most:
             self._operations = self._under_way()
             self._most = 2 * len(self._operations) + 8
         self._operations.append(operation)
 
     def check(self, memory: str, **details: object) -> None:
-        """Raises :class:`BusyError` if an operation needs the memory, with the ``details``."""
-        users = tuple(each.what for each in self._under_way())
+        """Raise :class:`BusyError`, with ``details``, if an operation uses the memory."""
+        users = tuple(operation.label for operation in self._under_way())
         if users:
             raise BusyError(
                 f"{memory} is in use by {', '.join(dict.fromkeys(users))}: wait for the end first",
@@ -119,23 +119,23 @@ class Users:
             )
 
     def _under_way(self) -> list[Operation]:
-        """Those that are not over, or ahead of the program's time."""
+        """Return the operations that are not over in the program's time."""
         return [
-            each
-            for each in self._operations
-            if not each.over or each.time > each.domain.clock.present
+            operation
+            for operation in self._operations
+            if not operation.over or operation.time > operation.domain.clock.present
         ]
 
 
 @dataclass(kw_only=True)
 class Allocation:
-    """A piece of memory that is in use."""
+    """An allocated piece of memory."""
 
     number: int
     channel: int
     address: int
     nbytes: int
-    """Bytes that were asked for."""
+    """Requested size in bytes."""
     users: Users = field(default_factory=Users)
 
 
@@ -144,9 +144,9 @@ class AllocationTable(Generic[P]):
 
     Parameters
     ----------
-    pointer_class: class of the pointers into this memory; others are refused.
-    device: number of the opened device, which its pointers carry.
-    source: the function that makes such pointers, for messages.
+    pointer_class: class of pointers into this memory; others are refused.
+    device: number of the opened device, stored in the pointers.
+    source: name of the function that makes the pointers, for messages.
     """
 
     def __init__(self, pointer_class: type[P], *, device: int, source: str) -> None:
@@ -159,7 +159,7 @@ class AllocationTable(Generic[P]):
         return len(self._allocations)
 
     def add(self, *, channel: int, address: int, nbytes: int) -> P:
-        """Notes an allocation and returns the pointer to it."""
+        """Add an allocation and return a pointer to it."""
         number = next(_numbers)
         self._allocations[number] = Allocation(
             number=number, channel=channel, address=address, nbytes=nbytes
@@ -169,7 +169,7 @@ class AllocationTable(Generic[P]):
         )
 
     def check(self, pointer: Any) -> Allocation:
-        """The allocation that ``pointer`` points into, or just out of.
+        """Return the allocation of ``pointer``, which may lie just outside of it.
 
         Raises :class:`PointerError`.
         """
@@ -194,7 +194,7 @@ class AllocationTable(Generic[P]):
         return allocation
 
     def check_kind(self, pointer: Any) -> None:
-        """Raises :class:`PointerError` for what is no pointer of this kind and device."""
+        """Raise :class:`PointerError` unless it is a pointer of this class and device."""
         if type(pointer) is not self._pointer_class:
             raise PointerError(
                 f"{pointer!r} is a {type(pointer).__name__}: expected what {self._source} returned"
@@ -209,8 +209,10 @@ class AllocationTable(Generic[P]):
             )
 
     def range(self, pointer: Any, nbytes: int) -> Allocation:
-        """The allocation as of :meth:`check`; raises :class:`RangeError` if ``nbytes`` from the
-        pointer on are not all in it."""
+        """Return the allocation of ``nbytes`` bytes at ``pointer``.
+
+        Raises as :meth:`check`, and :class:`RangeError` for bytes outside of the allocation.
+        """
         allocation = self.check(pointer)
         offset = pointer.address - allocation.address
         if offset < 0 or offset + nbytes > allocation.nbytes:
@@ -224,9 +226,9 @@ class AllocationTable(Generic[P]):
         return allocation
 
     def remove(self, pointer: Any) -> Allocation:
-        """Forgets the allocation that starts at ``pointer`` and returns it.
+        """Remove the allocation that starts at ``pointer`` and return it.
 
-        Raises :class:`PointerError`, and :class:`BusyError` while an operation needs it.
+        Raises :class:`PointerError`, and :class:`BusyError` while an operation uses it.
         """
         allocation = self.check(pointer)
         if pointer.address != allocation.address:
@@ -246,7 +248,7 @@ class AllocationTable(Generic[P]):
 
 
 def checked_size(name: str, value: Any, minimum: int = 0) -> int:
-    """``value`` as an integer of at least ``minimum``. Raises :class:`InvalidArgumentError`."""
+    """Return ``value`` as an integer; raise :class:`InvalidArgumentError` below ``minimum``."""
     size = _integer(value)
     if size < minimum:
         raise InvalidArgumentError(
@@ -257,22 +259,24 @@ def checked_size(name: str, value: Any, minimum: int = 0) -> int:
     return size
 
 
-def checked_channel(channel: Any, channels: int, of: str = "") -> int:
-    """``channel`` as an integer below ``channels``. Raises :class:`InvalidArgumentError`.
+def checked_channel(channel: Any, channels: int, suffix: str = "") -> int:
+    """Return ``channel`` as an integer; raise :class:`InvalidArgumentError` if it is none.
 
-    ``of`` says in the message whose channels they are.
+    ``channels`` is their number. ``suffix`` follows the expected values in the message.
     """
     number = _integer(channel)
     if not 0 <= number < channels:
         expected = "0" if channels == 1 else f"an integer from 0 to {channels - 1}"
         raise InvalidArgumentError(
-            f"channel is {channel!r}: expected {expected}{of}", channel=channel, channels=channels
+            f"channel is {channel!r}: expected {expected}{suffix}",
+            channel=channel,
+            channels=channels,
         )
     return number
 
 
 def _integer(value: Any) -> int:
-    """``value`` as an integer, -1 for what is none."""
+    """Return ``value`` as an integer, or -1 if it is none."""
     try:
         return -1 if isinstance(value, bool) else index(value)
     except TypeError:
@@ -281,38 +285,38 @@ def _integer(value: Any) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryStatistics:
-    """How much of a memory, or of one channel of it, is allocated and free."""
+    """Allocated and free bytes of a memory, or of one channel of it."""
 
     total_bytes: int
-    """Bytes that can be allocated when nothing is."""
+    """Bytes that can be allocated in total."""
     free_bytes: int
     """Bytes not allocated."""
     largest_free_bytes: int
-    """Bytes of the largest allocation that may succeed."""
+    """Size of the largest free range, in bytes."""
     allocations: int
-    """Allocations that have a share here and have not been freed."""
+    """Number of allocations with a share here."""
     peak_allocated_bytes: int
-    """The most bytes that were ever allocated at once."""
+    """Most bytes ever allocated at once."""
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes allocated, each allocation rounded up to granules."""
+        """Allocated bytes, with each allocation rounded up to granules."""
         return self.total_bytes - self.free_bytes
 
 
 class Allocator:
-    """Hands out ranges of ``[0, limit_bytes)``, the first that fits, counted from address 0.
+    """First-fit allocator of ranges in ``[0, limit_bytes)``.
 
-    Sizes are rounded up to granules, so that no two allocations share one. Freed ranges are united
-    with free neighbours at once. The same calls give the same addresses. A call takes time in
-    proportion to the number of free ranges.
+    Sizes are rounded up to granules, so allocations never share a granule. Freed ranges merge with
+    free neighbours at once. The same calls give the same addresses. A call takes time in proportion
+    to the number of free ranges.
 
     Parameters
     ----------
     limit_bytes: size of the memory, a positive multiple of the granule.
-    granule_bytes: what addresses and sizes are multiples of, for example the sector of a disk.
-    setting: name of the argument that bounds the memory, for messages; none without one.
-    least: the least value of that argument with which the memory has as many bytes.
+    granule_bytes: unit of addresses and sizes, for example a disk's sector.
+    setting: name of the argument that limits the memory, for messages; None if there is none.
+    least: function from a size in bytes to the smallest value of that argument that gives it.
     """
 
     def __init__(
@@ -326,14 +330,14 @@ class Allocator:
         self._limit_bytes = limit_bytes
         self._granule_bytes = granule_bytes
         self._setting, self._least = setting, least
-        # (start, end) in ascending order; no two touch.
+        # Disjoint (start, end) in ascending order; touching ranges are merged.
         self._free = [(0, limit_bytes)]
         self._sizes: dict[int, int] = {}
         self._allocated_bytes = 0
         self._peak_allocated_bytes = 0
 
     def statistics(self) -> MemoryStatistics:
-        """Takes the statistics."""
+        """Return the present statistics."""
         return MemoryStatistics(
             total_bytes=self._limit_bytes,
             free_bytes=self._limit_bytes - self._allocated_bytes,
@@ -343,9 +347,9 @@ class Allocator:
         )
 
     def allocate(self, nbytes: int) -> int:
-        """Allocates ``nbytes``, at least 1, and returns the address, a multiple of the granule.
+        """Allocate at least 1 byte and return the address, a multiple of the granule.
 
-        Raises :class:`OutOfMemoryError` when no free range is large enough.
+        Raises :class:`OutOfMemoryError` if no free range is large enough.
         """
         size = -(-nbytes // self._granule_bytes) * self._granule_bytes
         address = self._take(size)
@@ -370,7 +374,7 @@ class Allocator:
         return address
 
     def free(self, address: int) -> None:
-        """Frees the allocation at ``address``; ``KeyError`` if there is none."""
+        """Free the allocation at ``address``; raise ``KeyError`` if there is none."""
         size = self._sizes.pop(address)
         self._allocated_bytes -= size
         start, end = address, address + size
@@ -383,58 +387,58 @@ class Allocator:
         self._free.insert(index, (start, end))
 
     def _take(self, size: int) -> int | None:
-        """Takes ``size`` bytes, whole granules; None if no free range is large enough."""
+        """Take ``size`` bytes, whole granules; return None if no free range is large enough."""
         return self._take_at(size)
 
     def _take_at(self, size: int, *, period: int = 1, phase: int = 0) -> int | None:
-        """Takes ``size`` bytes at the lowest free address that is ``phase`` modulo ``period``."""
+        """Take ``size`` bytes at the lowest free address that is ``phase`` modulo ``period``."""
         for place, (start, end) in enumerate(self._free):
             address = start + (phase - start) % period
             if address + size <= end:
                 rest = [(start, address), (address + size, end)]
-                self._free[place : place + 1] = [each for each in rest if each[0] < each[1]]
+                self._free[place : place + 1] = [part for part in rest if part[0] < part[1]]
                 return address
         return None
 
 
 class Memory(Protocol):
-    """A memory that copies go to and come from. Calls must not overlap."""
+    """A memory that copies read and write. Calls must not overlap."""
 
     name: str
     """Name of the memory, as in reports and messages."""
 
     @property
     def links(self) -> Sequence[Link]:
-        """The links that transfers occupy: the memory's tracks in a timeline."""
+        """Links that transfers occupy; each is a track in a timeline."""
         ...
 
     allocations: AllocationTable[Any]
-    """The table of what is allocated in the memory."""
+    """Allocations in the memory."""
 
     def allocate(self, nbytes: int, channel: int | None) -> Pointer:
-        """Allocates memory.
+        """Allocate memory.
 
-        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a size or channel,
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a bad size or channel, and
         :class:`~sw_driver.device.errors.OutOfMemoryError`.
         """
         ...
 
     def free(self, pointer: Any) -> None:
-        """Frees an allocation; raises what :meth:`AllocationTable.remove` raises."""
+        """Free an allocation; raise as :meth:`AllocationTable.remove`."""
         ...
 
     def read(self, pointer: Any, destination: NDArray[np.uint8]) -> None:
-        """Copies the bytes from ``pointer`` on to ``destination``, as many as it holds."""
+        """Fill ``destination`` with the bytes from ``pointer`` on."""
         ...
 
     def write(self, pointer: Any, source: NDArray[np.uint8]) -> None:
-        """Copies ``source`` to the bytes from ``pointer`` on."""
+        """Copy ``source`` to ``pointer``."""
         ...
 
     def legs(self, pointer: Any, nbytes: int, *, writing: bool) -> list[Leg]:
-        """The legs that moving ``nbytes`` from or, ``writing``, to ``pointer`` occupies."""
+        """Return the legs of moving ``nbytes`` to ``pointer`` if ``writing``, else from it."""
         ...
 
     def close(self) -> None:
-        """Releases what the memory holds of the system. Calling it twice does no harm."""
+        """Release the memory's system resources; a second call does nothing."""
         ...

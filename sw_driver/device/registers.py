@@ -1,4 +1,4 @@
-"""Registers by their names."""
+"""Registers by name."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["RegisterWindow", "name_of"]
 
 
 def name_of(field: Field, code: int) -> str:
-    """The name of an encoded value of a field, or that it has none."""
-    return {each: name for name, each in field.encoding}.get(code, f"unknown ({code})")
+    """Return the name of an encoded value of a field, or text for an unknown one."""
+    return {value: name for name, value in field.encoding}.get(code, f"unknown ({code})")
 
 
 class RegisterWindow:
-    """The registers of a map, somewhere in a device. ``KeyError`` for names that the map lacks.
+    """Registers of a map within a device; unknown names raise ``KeyError``.
 
     Parameters
     ----------
-    registers: the map.
-    read, write: access to a register of 64 bits by its byte address.
+    registers: the register map.
+    read, write: functions that access a 64-bit register by its byte address.
     base: byte address of the window.
     """
 
@@ -37,38 +37,38 @@ class RegisterWindow:
         self._base = base
 
     def __getitem__(self, name: str) -> Register:
-        """The description of the register ``name``."""
+        """Return the description of the register ``name``."""
         return self._registers[name]
 
     @property
     def registers(self) -> tuple[Register, ...]:
-        """The descriptions of all registers, in the order of their addresses."""
+        """Descriptions of all registers in address order."""
         return self._registers.registers
 
     def address(self, name: str) -> int:
-        """Byte address of the register ``name`` in the device."""
+        """Return the byte address of the register ``name`` in the device."""
         return self._base + self._registers[name].offset_bytes
 
     def read(self, name: str) -> int:
-        """The register's 64 bits."""
+        """Return the register's 64 bits."""
         return self._read(self.address(name))
 
     def read_fields(self, name: str, *fields: str) -> tuple[int, ...]:
-        """Fields of a register, all of one moment; of all that it has without names."""
+        """Return fields from one read of a register; all of its fields if none are named."""
         register = self._registers[name]
         bits = self.read(name)
         chosen = [register[field] for field in fields] if fields else register.fields
         return tuple(field.extract(bits) for field in chosen)
 
     def read_field(self, name: str, field: str | None = None) -> int:
-        """One field of a register; without its name, the first."""
+        """Return one field of a register; the first if none is named."""
         register = self._registers[name]
         return (register.fields[0] if field is None else register[field]).extract(self.read(name))
 
     def read_name(self, name: str) -> str:
-        """What the value of a register's first field is called."""
+        """Return the name of the value in a register's first field."""
         return name_of(self._registers[name].fields[0], self.read_field(name))
 
     def write(self, name: str, value: int) -> None:
-        """Writes the register's 64 bits."""
+        """Write the register's 64 bits."""
         self._write(self.address(name), value)

@@ -46,14 +46,13 @@ __all__ = [
 ]
 
 STRIPE_BYTES = 128 * 1024
-"""Bytes of a stripe unit, which lies in one piece on a storage."""
+"""Size of a stripe unit in bytes; a unit is contiguous on one storage."""
 
 
 def stripes(start: int, end: int, members: int) -> Iterator[tuple[int, int, int]]:
-    """The pieces of an allocation's bytes from ``start`` to ``end``, in their order.
+    """Yield the pieces of bytes ``start`` to ``end`` of an allocation striped over ``members``.
 
-    Of each the number of its storage of ``members``, where it begins in the share that the
-    allocation has there, and its size.
+    A piece is the index of its storage, its offset in the allocation's share there, and its size.
     """
     while start < end:
         unit, within = divmod(start, STRIPE_BYTES)
@@ -63,53 +62,53 @@ def stripes(start: int, end: int, members: int) -> Iterator[tuple[int, int, int]
 
 
 def share_bytes(end: int, member: int, members: int) -> int:
-    """How many of the first ``end`` bytes are on storage ``member`` of ``members``."""
+    """Return how many of the first ``end`` bytes are on storage ``member`` of ``members``."""
     rounds, rest = divmod(end, STRIPE_BYTES * members)
     return rounds * STRIPE_BYTES + min(max(rest - member * STRIPE_BYTES, 0), STRIPE_BYTES)
 
 
 BLOCK_BYTES = 4096
-"""Bytes of a block: what is read or written is a multiple of it, at a multiple of it.
+"""Size of a block in bytes; reads and writes are aligned to blocks.
 
-It is a page and at least the logical block of all usual drives, as ``O_DIRECT`` asks for.
+It is a page, and at least the logical block of common drives, which ``O_DIRECT`` requires.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class StorageStatistics(MemoryStatistics):
-    """What is allocated on a registered storage, and what has been done with it."""
+    """Allocation and transfer statistics of a registered storage."""
 
     path: str
     """Absolute path of the file or block device."""
     direct: bool
-    """Whether transfers go past the page cache."""
+    """True if transfers bypass the page cache."""
     bytes_read: int
-    """Bytes moved by reads that succeeded, without what alignment adds."""
+    """Bytes of successful reads, without padding to blocks."""
     bytes_written: int
-    """Bytes moved by writes that succeeded, without what alignment adds."""
+    """Bytes of successful writes, without padding to blocks."""
 
 
 class Storage:
-    """A regular file or block device, locked: bytes at any offset of it, and its time.
+    """A locked regular file or block device, accessed at any byte offset, and its timing.
 
-    It is opened with ``O_DIRECT`` where the file system allows that, otherwise with ``O_DSYNC``, so
-    that either way a write that failed is reported by the call that wrote. The lock (``flock``; of
-    a block device also ``O_EXCL``, which refuses mounted ones) holds until :meth:`close` or the end
-    of the process and of those forked from it.
+    It is opened with ``O_DIRECT`` where the file system allows that, otherwise with ``O_DSYNC``.
+    Either way the call that writes reports a failed write. The lock is ``flock``; for a block
+    device also ``O_EXCL``, which refuses mounted ones. It holds until :meth:`close`, or until the
+    process and its forks end.
 
     Calls must not overlap.
 
     Parameters
     ----------
     path: path of the file or block device.
-    capacity_bytes: to be used of it, whole blocks of :data:`BLOCK_BYTES`. A file that does not
-        exist is created, a shorter one is extended. None: all there is.
-    timing, link: what its transfers take and occupy in simulated time.
+    capacity_bytes: size to use, in whole blocks of :data:`BLOCK_BYTES`; None for all. A missing
+        file is created, a shorter one is extended.
+    timing, link: simulated time of transfers, and the link that they occupy.
 
     Raises
     ------
-    StorageError: it is missing, of another kind, too small or not accessible.
-    DeviceInUseError: it is locked, mounted or otherwise in use.
+    StorageError: the file is missing, too small, not accessible or of another kind.
+    DeviceInUseError: the file is locked, mounted or otherwise in use.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Storage:
                 self._file, self._direct = _opened(self._path, create=capacity_bytes is not None)
                 undo.callback(self._file.close)
                 descriptor = self._file.fileno()
-                # Of a block device fstat does not tell it. Nothing uses the position.
+                # fstat does not report the size of a block device. The file position is not used.
                 size = os.lseek(descriptor, 0, os.SEEK_END)
                 least = BLOCK_BYTES if capacity_bytes is None else capacity_bytes
                 if size < least and capacity_bytes and stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -152,7 +151,7 @@ class Storage:
         self._bytes_written = 0
 
     def statistics(self) -> StorageStatistics:
-        """Takes the statistics."""
+        """Return the present statistics."""
         return StorageStatistics(
             **vars(self.allocator.statistics()),
             path=self._path,
@@ -162,7 +161,7 @@ class Storage:
         )
 
     def read(self, offset: int, destination: NDArray[np.uint8]) -> None:
-        """Fills ``destination``, which is not empty, with the bytes from ``offset`` on.
+        """Fill ``destination``, at least 1 byte, from ``offset`` on.
 
         Raises :class:`~sw_driver.device.errors.StorageError`,
         :class:`~sw_driver.device.errors.ClosedError`.
@@ -173,10 +172,10 @@ class Storage:
         destination[:] = blocks[offset - first : offset - first + destination.size]
 
     def write(self, offset: int, source: NDArray[np.uint8]) -> None:
-        """Writes ``source``, which is not empty, to ``offset`` and on.
+        """Write ``source``, at least 1 byte, to ``offset``.
 
-        Blocks covered in part are read first and written as a whole. Raises what :meth:`read`
-        raises; the blocks are undefined then.
+        Partly covered blocks are read first and written as a whole. Raises as :meth:`read`; the
+        blocks are undefined then.
         """
         first, blocks = _blocks(offset, source.size)
         begin, end = offset - first, offset - first + source.size
@@ -190,9 +189,9 @@ class Storage:
         self._bytes_written += source.size
 
     def close(self) -> None:
-        """Unlocks and closes the file. Again, it does nothing."""
+        """Unlock and close the file; a second call does nothing."""
         if not self._file.closed:
-            # A forked process has the lock, too, and may go on for longer.
+            # A forked process shares the lock and may live longer.
             fcntl.flock(self._file, fcntl.LOCK_UN)
             self._file.close()
 
@@ -204,7 +203,9 @@ class Storage:
         try:
             moved = call(self._file.fileno(), [blocks], offset)
             if moved < blocks.size:
-                raise OSError(None, f"only {moved} were moved, as the disk is full or the file cut")
+                raise OSError(
+                    None, f"only {moved} were moved: the disk is full or the file was cut"
+                )
         except OSError as error:
             raise StorageError(
                 f"{verb} of {blocks.size} bytes at {offset:#x} of {self._path}: {error.strerror}",
@@ -215,13 +216,13 @@ class Storage:
 
 
 def _blocks(offset: int, nbytes: int) -> tuple[int, NDArray[np.uint8]]:
-    """Where the first block of the range starts, and a buffer for all its blocks."""
+    """Return the offset of a range's first block, and a buffer for all its blocks."""
     first = offset // BLOCK_BYTES * BLOCK_BYTES
     return first, zeroed_pages(-(-(offset + nbytes - first) // BLOCK_BYTES) * BLOCK_BYTES)
 
 
 def _opened(path: str, *, create: bool) -> tuple[FileIO, bool]:
-    """The open and locked file, and whether transfers go past the page cache."""
+    """Return the open and locked file, and True if transfers bypass the page cache."""
     flags = os.O_CREAT
     if not create or os.path.exists(path):
         mode = os.stat(path).st_mode
@@ -244,7 +245,7 @@ def _locked(path: str, flags: int) -> FileIO:
     file: Any = os.fdopen(descriptor, "r+b", buffering=0)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Some file systems accept O_DIRECT and then refuse to read.
+        # Some file systems accept O_DIRECT and then refuse reads.
         os.preadv(descriptor, [zeroed_pages(BLOCK_BYTES)], 0)  # type: ignore[list-item]
     except BaseException:
         file.close()
@@ -273,24 +274,24 @@ def _refusal(path: Any, error: Exception) -> StorageError | DeviceInUseError:
 
 
 STRIPED = -1
-"""The ``channel`` of pointers to memory that is striped over several storages."""
+"""``channel`` of pointers to striped memory."""
 
 
 @dataclass
 class _Placed:
-    """Where an allocation is, and whether it can be used."""
+    """Placement of an allocation, and the error that made it unusable, if any."""
 
     address: int
-    """Byte address of the pointer to the allocation's start."""
+    """Byte address of the allocation's start, as in its pointer."""
     shares: Sequence[tuple[Storage, int]]
-    """The storages that the allocation is on, and where its share begins on each."""
+    """Storages of the allocation, with the address of its share on each."""
     failure: str | None = None
-    """What a write to the allocation has failed with, if one has."""
+    """Error of a failed write to the allocation, if any."""
 
     def pieces(
         self, start: int, data: NDArray[np.uint8]
     ) -> Iterator[tuple[Storage, int, NDArray[np.uint8]]]:
-        """Storage, offset there and part of ``data``, which is the bytes from ``start`` on."""
+        """Yield storage, offset there and part of ``data``, which belongs at byte ``start``."""
         done = 0
         for member, offset, nbytes in stripes(start, start + data.size, len(self.shares)):
             storage, address = self.shares[member]
@@ -301,20 +302,20 @@ class _Placed:
 class NvmeStorage:
     """The registered storages as one memory, see :class:`~sw_driver.device.memory.Memory`.
 
-    An allocation is on one storage or striped over all that are registered at that time, in units
-    of 128 KiB (:mod:`sw_driver.device.storage`); on each storage it has whole blocks of 4096
-    bytes for itself. Its contents are undefined until they are written, and unlike a file's do not
-    survive: nothing says after :meth:`close` what was where.
+    An allocation is on one storage, or striped over all that are registered at that time in units
+    of 128 KiB (:mod:`sw_driver.device.storage`). On each storage it occupies whole blocks of 4096
+    bytes. Its contents are undefined until written, and are lost at :meth:`close`: no directory is
+    stored.
 
     Calls must not overlap.
 
-    A read that fails leaves its destination as it was. After a write that fails, nobody knows what
-    the allocation holds: it cannot be used any more, only freed. All others are as they were.
+    A failed read leaves its destination as it was. After a failed write, the contents of the
+    allocation are unknown: it can only be freed. Other allocations stay as they were.
 
     Parameters
     ----------
-    device: number of the opened device, which its pointers carry.
-    timing: simulated time of the transfers of each storage, unless it is told otherwise.
+    device: number of the opened device, stored in the pointers.
+    timing: default simulated time of each storage's transfers.
     """
 
     name = "nvme"
@@ -324,14 +325,14 @@ class NvmeStorage:
         self.allocations = AllocationTable(NvmePointer, device=device, source="MallocNvme")
         self._storages: list[Storage] = []
         self._placed: dict[int, _Placed] = {}
-        # Striped allocations are on no storage alone, so these addresses are theirs only.
+        # Striped allocations get addresses from a range of their own.
         self._next_striped_address = 0
         self._closed = False
 
     @property
     def links(self) -> Sequence[Link]:
         """One link for each storage, named ``nvme0`` and so on."""
-        return [each.link for each in self._storages]
+        return [storage.link for storage in self._storages]
 
     def register(
         self,
@@ -340,26 +341,25 @@ class NvmeStorage:
         capacity_bytes: int | None = None,
         timing: LinkTiming | None = None,
     ) -> int:
-        """Makes a regular file or block device a storage, and returns its number.
+        """Register a regular file or block device as storage and return its number.
 
-        What it contains is overwritten as memory on it is used. It is locked for this process until
-        :meth:`close` or the end of the process, and of those forked from it, however they end.
+        Its contents are overwritten as the memory is used. It stays locked until :meth:`close`, or
+        until the process and its forks end.
 
         Parameters
         ----------
         path: path of the file or block device.
-        capacity_bytes: how much of it to use, rounded down to 4096. A file that does not exist is
-            created and one that is shorter extended, without taking room on the disk before it is
-            written. By default all there is.
-        timing: of its transfers; by default that of the memory.
+        capacity_bytes: size to use, rounded down to blocks of 4096 bytes; None for all. A missing
+            file is created and a shorter one extended; disk space is taken when it is written.
+        timing: simulated time of its transfers; None for the memory's default.
 
         Raises
         ------
         StorageError
-            It is missing, a directory, FIFO, socket or character device, cannot be opened for
-            reading and writing or extended, or has less than 4096 bytes.
+            The path is missing, or a directory, FIFO, socket or character device. Or it cannot be
+            opened for reading and writing, or be extended, or has less than 4096 bytes.
         DeviceInUseError
-            It is registered already, under whatever name, or is locked or mounted.
+            It is already registered, under whatever name, or is locked or mounted.
         InvalidArgumentError
             ``capacity_bytes`` is not an integer of at least 4096.
         ClosedError
@@ -381,28 +381,28 @@ class NvmeStorage:
         return number
 
     def statistics(self) -> list[StorageStatistics]:
-        """Statistics of each storage. Also after :meth:`close`."""
-        return [each.statistics() for each in self._storages]
+        """Return the statistics of each storage, also after :meth:`close`."""
+        return [storage.statistics() for storage in self._storages]
 
     def allocate(self, nbytes: int, channel: int | None = None) -> NvmePointer:
-        """Allocates ``nbytes`` bytes.
+        """Allocate ``nbytes`` bytes.
 
         Parameters
         ----------
-        nbytes: at least 1.
-        channel: number of a storage; None for all that are registered, with an equal share on each.
+        nbytes: size in bytes, at least 1.
+        channel: number of a storage; None to stripe over all of them with equal shares.
 
         Raises
         ------
         InvalidArgumentError
-            ``nbytes`` is no size, ``channel`` no number of a storage, or none is registered.
+            ``nbytes`` is no size, ``channel`` is no number of a storage, or none is registered.
         OutOfMemoryError, ClosedError
-            As their names say.
+            A storage has no room, or the memory was closed.
         """
         self._check_open()
         nbytes = checked_size("nbytes", nbytes, minimum=1)
         numbers = self._numbers(channel)
-        # The share of the first is the largest; the others get as much, so all stay alike.
+        # The first share is the largest; all storages get as much, so their addresses stay equal.
         share = share_bytes(nbytes, 0, len(numbers))
         shares: list[tuple[Storage, int]] = []
         for number in numbers:
@@ -410,8 +410,8 @@ class NvmeStorage:
             try:
                 shares.append((storage, storage.allocator.allocate(share)))
             except OutOfMemoryError as error:
-                for each, address in shares:
-                    each.allocator.free(address)
+                for full_storage, address in shares:
+                    full_storage.allocator.free(address)
                 raise OutOfMemoryError(
                     f"no room for {nbytes} bytes: on storage {number}, {error}",
                     **error.details | {"nbytes": nbytes, "storage": number},
@@ -426,47 +426,47 @@ class NvmeStorage:
         return pointer
 
     def free(self, pointer: Any) -> None:
-        """Frees an allocation.
+        """Free an allocation.
 
-        Raises what :meth:`~sw_driver.device.memory.AllocationTable.remove`
-        raises, and :class:`~sw_driver.device.errors.ClosedError`.
+        Raises as :meth:`~sw_driver.device.memory.AllocationTable.remove`, and
+        :class:`~sw_driver.device.errors.ClosedError`.
         """
         self._check_open()
         for storage, address in self._placed.pop(self.allocations.remove(pointer).number).shares:
             storage.allocator.free(address)
 
     def read(self, pointer: Pointer, destination: NDArray[np.uint8]) -> None:
-        """Fills ``destination`` from ``pointer`` on, or leaves it as it is and raises.
+        """Fill ``destination`` from ``pointer`` on, or raise and leave it as it was.
 
         Raises
         ------
         StorageError
-            A write to the allocation has failed, or the system refused, or did not move all.
+            A write to the allocation failed, or this read failed or was short.
         PointerError, RangeError, ClosedError
-            As their names say.
+            The pointer, the range or the closed memory is refused.
         """
         placed, start = self._find(pointer, destination.size)
-        found = np.empty_like(destination)
-        for storage, offset, piece in placed.pieces(start, found):
+        data = np.empty_like(destination)
+        for storage, offset, piece in placed.pieces(start, data):
             storage.read(offset, piece)
-        destination[:] = found
+        destination[:] = data
 
     def write(self, pointer: Pointer, source: NDArray[np.uint8]) -> None:
-        """Writes ``source`` from ``pointer`` on; when it returns the storage has accepted all.
+        """Write ``source`` to ``pointer``; on return the storage has accepted all bytes.
 
-        Raises what :meth:`read` raises. After a :class:`~sw_driver.device.errors.StorageError` the
+        Raises as :meth:`read`. After a :class:`~sw_driver.device.errors.StorageError` the
         allocation can only be freed.
         """
         placed, start = self._find(pointer, source.size)
         try:
             for storage, offset, piece in placed.pieces(start, source):
                 storage.write(offset, piece)
-        except BaseException as error:  # whatever it is, what is there is not known
+        except BaseException as error:  # after any of them the contents are unknown
             placed.failure = f"{type(error).__name__}: {error}"
             raise
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
-        """A leg for each storage that has some of the bytes, for as long as its share takes."""
+        """Return a leg for each storage with some of the bytes, as long as its share takes."""
         placed, start = self._find(pointer, nbytes)
         members = len(placed.shares)
         legs = []
@@ -478,10 +478,10 @@ class NvmeStorage:
         return legs
 
     def close(self) -> None:
-        """Closes all storages, which unlocks them."""
+        """Close and unlock all storages."""
         self._closed = True
-        for each in self._storages:
-            each.close()
+        for storage in self._storages:
+            storage.close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -501,13 +501,13 @@ class NvmeStorage:
         return [checked_channel(channel, count, ", the number of a storage, or None for all")]
 
     def _find(self, pointer: Pointer, nbytes: int) -> tuple[_Placed, int]:
-        """The allocation, which can be used, and where the range starts in it."""
+        """Return a usable allocation, and the start of the range in it."""
         self._check_open()
         placed = self._placed[self.allocations.range(pointer, nbytes).number]
         if placed.failure is not None:
             raise StorageError(
                 f"the allocation at {placed.address:#x} cannot be used any more: a write to it "
-                f"failed ({placed.failure}), so nobody knows what it holds; free it, and allocate "
+                f"failed ({placed.failure}), so its contents are unknown; free it, and allocate "
                 "another",
                 allocation_address=placed.address,
             )

@@ -1,6 +1,6 @@
-"""Handles and streams: what every operation returns, and queues of operations.
+"""Handles and streams: the result of every operation, and queues of operations.
 
-Nothing here runs by itself; see :mod:`sw_driver.device.clock` for when it does.
+Nothing here runs by itself; :mod:`sw_driver.device.clock` explains when operations make progress.
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ D = TypeVar("D", bound=_Timed)
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far an operation got."""
+    """Progress of an operation."""
 
     done: int
     total: int
     unit: str
-    """Unit of the progress: ``bytes`` or ``parameters``."""
+    """Unit of ``done`` and ``total``: ``bytes`` or ``parameters``."""
 
     @property
     def fraction(self) -> float:
-        """Share of the operation that is done, from 0 to 1."""
+        """Completed share of the operation, from 0 to 1."""
         return self.done / self.total if self.total else 1.0
 
 
 class Handle(Operation, Generic[T]):
-    """An operation that is queued, in progress or over. Any thread may wait or ask.
+    """An operation that is queued, in progress or over. Any thread may use it.
 
-    Time passes, and the operation gets on, while somebody waits. It can be awaited in asyncio:
-    ``result = await handle`` lets the other tasks go on once, and then waits like :meth:`wait`.
+    Simulated time passes, and the operation progresses, only while a caller waits. In asyncio,
+    ``result = await handle`` lets other tasks run once and then waits like :meth:`wait`.
 
     Parameters
     ----------
-    what: the operation in words.
+    label: the operation's name in messages.
     domain: the device's time.
-    total, unit: of the progress.
+    total, unit: total and unit of the progress.
     """
 
     def __init__(
         self,
-        what: str,
+        label: str,
         domain: Domain,
         *,
         total: int = 0,
         unit: str = "bytes",
     ) -> None:
-        super().__init__(what, domain)
+        super().__init__(label, domain)
         self.stream: Stream | None = None
-        """The stream that the operation is queued in, if it is in one."""
+        """The stream in which the operation is queued, if any."""
         self._trace: TracebackType | None = None
         self._total = total
         self._unit = unit
@@ -78,17 +78,17 @@ class Handle(Operation, Generic[T]):
         self._done_units = 0
         self._began: int | None = None
         self.result: T | None = None
-        """What ``wait`` would return; None before the end and after a failure."""
+        """Result of :meth:`wait`; None before the end and after a failure."""
         self.error: BaseException | None = None
-        """What the operation has failed with, if it has."""
+        """Exception that ended the operation, if any."""
 
-    # For those who wait.
+    # For callers that wait.
 
     @property
     def done(self) -> bool:
-        """Whether the operation has ended, well or not.
+        """True once the operation has ended, successfully or not.
 
-        To ask takes the simulated time of reading a register, so that a loop that asks ends.
+        A query takes the simulated time of a register read, so a polling loop ends.
         """
         clock = self.domain.clock
         if not self.over or self.time > clock.now:
@@ -98,17 +98,17 @@ class Handle(Operation, Generic[T]):
 
     @property
     def started(self) -> bool:
-        """Whether the operation has been in progress, as far as time has passed."""
+        """True once the operation has begun; does not advance the time."""
         return self._began is not None
 
     @property
     def failed(self) -> bool:
-        """Whether the operation has ended with an error, as far as time has passed."""
+        """True if the operation has ended with an error; does not advance the time."""
         return self.error is not None
 
     @property
     def began(self) -> int:
-        """Simulated time of the beginning, in the device's cycles; 0 before, and if untimed."""
+        """Simulated time of the begin, in the device's cycles; 0 before, and if untimed."""
         return self._began or 0 if self.domain.timed else 0
 
     @property
@@ -118,17 +118,16 @@ class Handle(Operation, Generic[T]):
 
     @property
     def progress(self) -> Progress:
-        """How far the operation got, as far as time has passed."""
+        """Progress up to the present time."""
         return Progress(done=self._done_units, total=self._total, unit=self._unit)
 
     def wait(self, timeout: float | None = None) -> T:
-        """Lets time pass until the end and returns the result; the program's simulated time is then
-        that of the end.
+        """Let time pass until the end, and return the result.
 
-        Raises what ended the operation otherwise;
-        :class:`~sw_driver.device.errors.WaitTimeoutError` if it is not over after ``timeout``
-        seconds of host time, when it can be waited for again; and
-        :class:`~sw_driver.device.errors.DeadlockError` if it cannot end any more.
+        The program's simulated time is then at least that of the end. Raises the operation's error;
+        :class:`~sw_driver.device.errors.WaitTimeoutError` after ``timeout`` seconds of host time,
+        after which another wait is possible; and
+        :class:`~sw_driver.device.errors.DeadlockError` if the operation can never end.
         """
         check_timeout(timeout)
         began = time.monotonic()
@@ -145,7 +144,7 @@ class Handle(Operation, Generic[T]):
         if not in_time:
             progress = self.progress
             raise WaitTimeoutError(
-                f"{self.what} is not over after {timeout} s ({progress.done} of {progress.total} "
+                f"{self.label} is not over after {timeout} s ({progress.done} of {progress.total} "
                 f"{progress.unit} done); it goes on when it is waited for",
                 timeout_s=timeout,
                 done=progress.done,
@@ -155,9 +154,9 @@ class Handle(Operation, Generic[T]):
         return self.outcome()
 
     def outcome(self) -> T:
-        """The result of what is over, or its error is raised."""
+        """Return the result of an operation that is over, or raise its error."""
         if self.error is not None:
-            # Or it would grow with each who waits.
+            # The stored traceback: otherwise it would grow with each wait.
             raise self.error.with_traceback(self._trace)
         return self.result  # type: ignore[return-value]
 
@@ -166,9 +165,9 @@ class Handle(Operation, Generic[T]):
         return self.wait()
 
     def add_done_callback(self, callback: Callable[[], None]) -> None:
-        """Has ``callback`` called at the end, in the thread that waits then; at once if it is over.
+        """Call ``callback`` at the end, in the thread that waits; at once if it is over.
 
-        It may queue operations, but not wait.
+        The callback may queue operations, but not wait.
         """
         with self.domain.clock:
             if not self.over:
@@ -177,32 +176,32 @@ class Handle(Operation, Generic[T]):
         callback()
 
     def remove_done_callback(self, callback: Callable[[], None]) -> None:
-        """``callback`` is not called any more, unless it is just being."""
+        """Remove a callback, unless it is running."""
         with self.domain.clock, suppress(ValueError):
             self._callbacks.remove(callback)
 
-    # For the devices, who hold the clock.
+    # For devices, which hold the clock's lock.
 
     def carry_out(self, steps: Steps) -> None:
-        """Carries the operation out for the program, which goes on at its end.
+        """Carry out the operation now, and advance the program's time to its end.
 
-        Raises what it fails with.
+        Raises the operation's error.
         """
         self.domain.clock.perform(self, _begun(self, steps))
         if self.error is not None:
             raise self.error
 
     def start(self) -> None:
-        """The operation begins, at its domain's time."""
+        """Mark the operation as begun, at its domain's time."""
         if self._began is None:
             self._began = self.domain.now
 
     def reach(self, units: int) -> None:
-        """So many units are done."""
+        """Set the progress to at least ``units``."""
         self._done_units = max(self._done_units, min(units, self._total))
 
     def finish(self, outcome: T | BaseException) -> None:
-        """Ends the operation; only the first call does."""
+        """End the operation; later calls do nothing."""
         if self.over:
             return
         if self._began is None:
@@ -228,18 +227,19 @@ class Handle(Operation, Generic[T]):
             state = f"{progress.done} of {progress.total} {progress.unit}"
         else:
             state = "queued"
-        return f"<{type(self).__name__} of {self.what}: {state}>"
+        return f"<{type(self).__name__} of {self.label}: {state}>"
 
 
 class Stream:
     """A queue of operations, carried out one after the other.
 
-    An operation begins, in simulated time, when the one before it has ended and not before it was
-    queued. When one fails, those behind it are not carried out: their handles raise
+    In simulated time, an operation begins once the one before it has ended, and not before it was
+    queued. After a failure, the operations behind it are not carried out: their handles raise
     :class:`~sw_driver.device.errors.StreamFailedError`, as does queueing more, until
     :meth:`recover`.
 
-    Streams cannot deadlock: one can only wait for what was queued before. Any thread may use it.
+    Streams cannot deadlock: a stream only waits for operations queued earlier. Any thread may use
+    it.
     """
 
     def __init__(self, name: str, domain: Domain) -> None:
@@ -248,37 +248,36 @@ class Stream:
         self._queue: deque[Handle[Any]] = deque()
         self._failure: tuple[Handle[Any], BaseException] | None = None
         self._free_at = 0
-        """Tick at which the last operation ended."""
+        """Tick of the end of the last operation."""
         self._closed = False
 
     @property
     def queued(self) -> int:
-        """How many operations are queued or in progress, as far as time has passed."""
+        """Number of operations queued or in progress; does not advance the time."""
         return len(self._queue)
 
     @property
     def pending(self) -> list[Handle[Any]]:
-        """The operations queued or in progress, in their order."""
+        """Operations queued or in progress, in order."""
         return list(self._queue)
 
     @property
     def failure(self) -> BaseException | None:
-        """What the first failed operation raised; None while the stream is sound."""
+        """Error of the first failed operation; None while the stream is sound."""
         failure = self._failure
         return None if failure is None else failure[1]
 
     def recover(self) -> BaseException | None:
-        """Forgets the failure, so that operations queued from now on are carried out."""
+        """Clear the failure and return it; operations queued from now on are carried out."""
         with self._domain.clock:
             failure, self._failure = self._failure, None
         return None if failure is None else failure[1]
 
     def wait(self, timeout: float | None = None) -> None:
-        """Lets time pass until all that is queued now is over; the program's simulated time is then
-        that of the end.
+        """Let time pass until all operations queued so far are over.
 
-        Raises the failure of the first operation that failed, see :meth:`recover`, and what
-        :meth:`Handle.wait` raises.
+        The program's simulated time is then at least that of the end. Raises the error of the first
+        failed operation, see :meth:`recover`, and as :meth:`Handle.wait`.
         """
         check_timeout(timeout)
         pending = self.pending
@@ -293,10 +292,10 @@ class Stream:
             raise failure
 
     def wait_for(self, handle: Handle[Any]) -> Handle[None]:
-        """Operations queued from now on begin after ``handle`` has ended; it may be another's.
+        """Delay later operations of the stream until ``handle`` ends, also one of another stream.
 
         If it fails, so does the stream. Raises
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no handle of a device on
+        :class:`~sw_driver.device.errors.InvalidArgumentError` unless ``handle`` is of a device on
         the same clock.
         """
         if not isinstance(handle, Handle) or handle.domain.clock is not self._domain.clock:
@@ -304,7 +303,8 @@ class Stream:
                 f"{handle!r} is a {type(handle).__name__}: expected a handle that an operation of "
                 "this device returned, or of one on the same clock"
             )
-        waiting: Handle[None] = Handle(f"stream {self.name}'s wait for {handle.what}", self._domain)
+        label = f"stream {self.name}'s wait for {handle.label}"
+        waiting: Handle[None] = Handle(label, self._domain)
 
         def steps() -> Steps:
             yield handle
@@ -314,10 +314,10 @@ class Stream:
             self.submit(waiting, steps)
         return waiting
 
-    # For the devices, who hold the clock.
+    # For devices, which hold the clock's lock.
 
     def submit(self, handle: Handle[Any], steps: Callable[[], Steps]) -> None:
-        """Queues an operation, whose result or exception ends ``handle``.
+        """Queue an operation that ends ``handle`` with its result or exception.
 
         If this raises, the handle has ended.
         """
@@ -333,18 +333,18 @@ class Stream:
             raise
         handle.stream = self
         handle.number = next(clock.numbers)
-        handle.time = clock.present  # it begins no earlier
+        handle.time = clock.present  # the earliest begin
         self._queue.append(handle)
         if len(self._queue) == 1:
             self._begin()
 
     def _begin(self) -> None:
-        """The first of the queue is next."""
+        """Begin the first operation of the queue."""
         first = self._queue[0]
         self._domain.clock.begin(first, self._free_at)
 
     def ended(self, handle: Handle[Any]) -> None:
-        """The operation at the head is over, or one behind it was refused."""
+        """Go on after the end of the operation at the head of the queue; ignore refused ones."""
         if not self._queue or handle is not self._queue[0]:
             return
         self._queue.popleft()
@@ -355,34 +355,34 @@ class Stream:
             self._begin()
 
     def _fail(self, first: Handle[Any], error: BaseException) -> None:
-        """Those behind the operation that failed are not carried out."""
+        """End the operations behind the one that failed."""
         self._failure = (first, error)
         doomed, self._queue = self._queue, deque()
-        for each in doomed:
-            each.time, each.steps = self._free_at, None
-            each.finish(self._refusal(each, "was not carried out"))
+        for handle in doomed:
+            handle.time, handle.steps = self._free_at, None
+            handle.finish(self._refusal(handle, "was not carried out"))
 
     def _refusal(self, handle: Handle[Any], fate: str) -> StreamFailedError:
         assert self._failure is not None
         first, error = self._failure
         refusal = StreamFailedError(
-            f"stream {self.name} failed with {first.what} ({error}): {handle.what} {fate}",
+            f"stream {self.name} failed with {first.label} ({error}): {handle.label} {fate}",
             stream=self.name,
-            failed=first.what,
+            failed=first.label,
         )
         refusal.__cause__ = error
         return refusal
 
     def close(self) -> None:
-        """Discards what is queued, which ends with :class:`ClosedError`; takes nothing more."""
+        """End all queued operations with :class:`ClosedError`, and refuse more."""
         self._closed = True
         doomed, self._queue = self._queue, deque()
-        for each in doomed:
-            if each.started:
-                what = f"the device was closed during {each.what}"
+        for handle in doomed:
+            if handle.started:
+                message = f"the device was closed during {handle.label}"
             else:
-                what = f"the device was closed before {each.what} began"
-            self._domain.clock.abandon(each, ClosedError(what))
+                message = f"the device was closed before {handle.label} began"
+            self._domain.clock.abandon(handle, ClosedError(message))
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else f"{self.queued} operations"
@@ -390,7 +390,7 @@ class Stream:
 
 
 def perform(handle: Handle[T], steps: Callable[[], Steps], stream: Stream | None) -> Handle[T]:
-    """Queues an operation, or carries it out now without a stream. For the owner of the clock."""
+    """Queue an operation in ``stream``, or carry it out now. The caller holds the clock's lock."""
     if stream is not None:
         stream.submit(handle, steps)
     else:
@@ -398,18 +398,18 @@ def perform(handle: Handle[T], steps: Callable[[], Steps], stream: Stream | None
     return handle
 
 
-def whole_call(domain: Domain, what: str, steps: Generator[Any, None, T], turn: str) -> T:
-    """Carry out ``steps``, called ``what``, as a call of its own; return their result.
+def whole_call(domain: Domain, label: str, steps: Generator[Any, None, T], turn: str) -> T:
+    """Carry out ``steps`` as a call of its own and return their result.
 
-    The call begins when the calls of other threads are over, and has ``turn``, see
-    :meth:`~sw_driver.device.clock.Domain.turn`, for itself. Steps that a call of the same thread
-    asks for belong to that call, and are carried out at once. Raises
+    The call begins when the calls of other threads are over. It alone holds the resource ``turn``,
+    see :meth:`~sw_driver.device.clock.Domain.turn`. Within another call of the same thread, the
+    steps belong to that call and are carried out at once. Raises
     :class:`~sw_driver.device.errors.ClosedError` if the device was closed.
     """
     if domain.clock.is_within:
         domain.check_open()
         return finished(steps)
-    handle: Handle[T] = Handle(what, domain)
+    handle: Handle[T] = Handle(label, domain)
     with domain.clock:
         handle.carry_out(_alone(domain, steps, domain.turn(turn)))
     return handle.outcome()
@@ -457,13 +457,13 @@ def _alone(domain: Domain, steps: Generator[Any, None, T], turn: Exclusive) -> S
 
 
 def _begun(handle: Handle[Any], steps: Steps) -> Steps:
-    """Notes when the operation begins."""
+    """Mark the operation as begun and carry out its steps."""
     handle.start()
     return (yield from steps)
 
 
 def check_timeout(timeout: Any) -> None:
-    """Raises :class:`InvalidArgumentError` for what is no number of seconds from 0 on, nor None."""
+    """Raise :class:`InvalidArgumentError` unless ``timeout`` is None or at least 0 seconds."""
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (is_number and timeout >= 0):
         raise InvalidArgumentError(

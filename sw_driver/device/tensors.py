@@ -1,4 +1,4 @@
-"""Memory of the host and of GPUs: arrays and tensors of bytes."""
+"""Host and GPU memory: arrays and tensors of bytes."""
 
 from __future__ import annotations
 
@@ -40,36 +40,35 @@ __all__ = [
 
 
 def byte_view(buffer: Any, nbytes: int | None, *, writable: bool) -> NDArray[np.uint8]:
-    """The first ``nbytes`` bytes of a bytes-like object or C-contiguous array, without a copy.
+    """Return the first ``nbytes`` bytes of a C-contiguous buffer or array, without a copy.
 
-    None means all of them.
-
-    Raises :class:`InvalidArgumentError` if it is none, too small, or read-only where ``writable``.
+    None means all bytes. Raises :class:`InvalidArgumentError` if ``buffer`` has no bytes, too few
+    of them, or is read-only although ``writable``.
     """
-    what = "destination" if writable else "source"
+    role = "destination" if writable else "source"
     try:
         view = memoryview(buffer)
     except (TypeError, ValueError, BufferError):
         raise InvalidArgumentError(
-            f"the {what} is a {type(buffer).__name__}: expected bytes, a bytearray or a numpy array"
+            f"the {role} is a {type(buffer).__name__}: expected bytes, a bytearray or a numpy array"
         ) from None
     if view.format == "O":
-        raise InvalidArgumentError(f"the {what} is an array of objects: expected numbers")
+        raise InvalidArgumentError(f"the {role} is an array of objects: expected numbers")
     nbytes = view.nbytes if nbytes is None else nbytes
     if not view.c_contiguous:
         raise InvalidArgumentError(
-            f"the {what} of {view.nbytes} bytes is not contiguous: pass a contiguous copy",
+            f"the {role} of {view.nbytes} bytes is not contiguous: pass a contiguous copy",
             buffer_bytes=view.nbytes,
         )
     if view.nbytes < nbytes:
         raise InvalidArgumentError(
-            f"the {what} holds {view.nbytes} bytes, {nbytes} are to be copied",
+            f"the {role} holds {view.nbytes} bytes, {nbytes} are to be copied",
             buffer_bytes=view.nbytes,
             nbytes=nbytes,
         )
     if writable and view.readonly:
         raise InvalidArgumentError(
-            f"the {what} of {view.nbytes} bytes is read-only", buffer_bytes=view.nbytes
+            f"the {role} of {view.nbytes} bytes is read-only", buffer_bytes=view.nbytes
         )
     if nbytes == 0:
         return np.empty(0, dtype=np.uint8)
@@ -79,11 +78,11 @@ def byte_view(buffer: Any, nbytes: int | None, *, writable: bool) -> NDArray[np.
 
 
 def zeroed_pages(nbytes: int) -> NDArray[np.uint8]:
-    """Zeroed memory of at least 1 byte that starts on a page and costs memory as it is touched.
+    """Return at least 1 byte of zeroed, page-aligned memory; pages cost memory once touched.
 
-    Raises ``OSError`` or ``OverflowError`` if the system gives none.
+    Raises ``OSError`` or ``OverflowError`` if the system has none.
     """
-    # Private, so that a process that forks does not share it with its child.
+    # A private mapping is not shared with a forked child.
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return np.frombuffer(memory, dtype=np.uint8)
 
@@ -92,21 +91,21 @@ P = TypeVar("P", bound=Pointer)
 
 
 class PieceMemory(ABC, Generic[P]):
-    """A memory whose allocations are arrays or tensors of bytes. Calls must not overlap.
+    """A memory that stores each allocation as an array or tensor of bytes. Calls must not overlap.
 
-    Arrays and tensors of an allocation stay valid after it is freed, since Python keeps the piece
-    for them; pointers do not.
+    Views of an allocation stay valid after it is freed, because Python keeps the piece for them.
+    Its pointers become invalid.
 
     Parameters
     ----------
-    name: as in reports and messages.
+    name: name in reports and messages.
     allocations: the memory's table, empty.
     """
 
     links: Sequence[Link] = ()
     channels = 1
     description = ""
-    """What the memory is, in words."""
+    """Description in messages."""
 
     def __init__(self, name: str, allocations: AllocationTable[P]) -> None:
         self.name = name
@@ -121,15 +120,15 @@ class PieceMemory(ABC, Generic[P]):
 
     @property
     def allocated_bytes(self) -> int:
-        """Bytes of the allocations not yet freed, as asked for."""
+        """Bytes of the allocations not yet freed, as requested."""
         return sum(map(len, list(self._pieces.values())))
 
     def allocate(self, nbytes: int, channel: int | None = None) -> P:
-        """Allocates memory of ``channel``; None is channel 0.
+        """Allocate memory of ``channel``; None means channel 0.
 
-        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a size or channel,
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a bad size or channel,
         :class:`~sw_driver.device.errors.OutOfMemoryError`,
-        :class:`~sw_driver.device.errors.ClosedError`, and of a GPU
+        :class:`~sw_driver.device.errors.ClosedError`, and for a GPU
         :class:`~sw_driver.device.errors.GpuError`.
         """
         size = checked_size("nbytes", nbytes, minimum=1)
@@ -143,22 +142,22 @@ class PieceMemory(ABC, Generic[P]):
         return pointer
 
     def free(self, pointer: Any) -> None:
-        """Frees an allocation; its piece goes back when no array or tensor needs it.
+        """Free an allocation; its memory is released once no array or tensor uses it.
 
-        Raises what :meth:`~sw_driver.device.memory.AllocationTable.remove` raises, and
+        Raises as :meth:`~sw_driver.device.memory.AllocationTable.remove`, and
         :class:`~sw_driver.device.errors.ClosedError`.
         """
         self._refuse_closed()
         del self._pieces[self.allocations.remove(pointer).number]
 
     def close(self) -> None:
-        """Gives up all allocations. Calling it twice does no harm."""
+        """Release all allocations; a second call does nothing."""
         self._closed = True
         self._pieces.clear()
 
     @abstractmethod
     def _obtain(self, size: int, channel: int) -> tuple[Any, int]:
-        """A piece of memory and its address."""
+        """Return a piece of memory and its address."""
 
     def _bytes(self, pointer: P, nbytes: int) -> Any:
         self._refuse_closed()
@@ -167,7 +166,7 @@ class PieceMemory(ABC, Generic[P]):
         return self._pieces[allocation.number][start : start + nbytes]
 
     def _elements(self, pointer: P, itemsize: int, count: int | None) -> Any:
-        """The bytes of ``count`` elements from ``pointer`` on, by default all there is room for."""
+        """Return the bytes of ``count`` elements from ``pointer`` on; None for all that fit."""
         if count is None:
             allocation = self.allocations.check(pointer)
             rest = allocation.address + allocation.nbytes - pointer.address
@@ -182,20 +181,20 @@ class PieceMemory(ABC, Generic[P]):
 class MappedMemory(PieceMemory[P]):
     """A memory in anonymous pages of the process.
 
-    Allocations start on a page, read zero at first, and cost memory as they are touched.
+    Allocations start on a page, read zero at first, and cost memory once touched.
     """
 
     def array(
         self, pointer: P, dtype: DTypeLike = np.uint8, count: int | None = None
     ) -> NDArray[Any]:
-        """A numpy array in the allocation: ``count`` elements from ``pointer`` on.
+        """Return a numpy array of ``count`` elements from ``pointer`` on; it shares the memory.
 
-        Without ``count``, as many as there is room for. Filling the array fills the memory.
+        Without ``count``, it has all elements that fit into the allocation.
 
         Raises :class:`~sw_driver.device.errors.PointerError`,
         :class:`~sw_driver.device.errors.RangeError`, and
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for a count that is none and a dtype
-        of no fixed size.
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for a bad count or a dtype without a
+        fixed size.
         """
         kind = np.dtype(dtype)
         if kind.hasobject or not kind.itemsize:
@@ -206,11 +205,11 @@ class MappedMemory(PieceMemory[P]):
         return self._elements(pointer, kind.itemsize, count).view(kind)
 
     def read(self, pointer: P, destination: NDArray[np.uint8]) -> None:
-        """Copies the bytes from ``pointer`` on to ``destination``, as many as it holds."""
+        """Fill ``destination`` with the bytes from ``pointer`` on."""
         np.copyto(destination, self._bytes(pointer, destination.nbytes))
 
     def write(self, pointer: P, source: NDArray[np.uint8]) -> None:
-        """Copies ``source`` to the bytes from ``pointer`` on."""
+        """Copy ``source`` to ``pointer``."""
         np.copyto(self._bytes(pointer, source.nbytes), source)
 
     def _obtain(self, size: int, channel: int) -> tuple[Any, int]:
@@ -227,47 +226,46 @@ class MappedMemory(PieceMemory[P]):
 
 
 class HostMemory(MappedMemory[HostPointer]):
-    """The paper's pinned host memory, which devices reach without the processor (section 4.3).
+    """The paper's pinned host memory, which devices access without the processor (section 4.3).
 
-    Here it is ordinary memory of the process. Its transfers take no simulated time of their own.
-    That of a copy to or from the AXDIMM is all in the host link, whose rate is that of the paper's
-    host memory, 6.4 GB/s (DDR4 at 800 MT/s, Table 3). A GPU or two NVMe devices alone would be
-    faster than that memory, so for copies between them and the host the simulated time is a lower
-    bound.
+    Here it is ordinary memory of the process, without simulated time of its own. The time of a copy
+    to or from the AXDIMM is all in the host link. Its rate is that of the paper's host memory, 6.4
+    GB/s (DDR4 at 800 MT/s, Table 3). A GPU or two NVMe devices are faster than that memory, so
+    their simulated copies to and from the host are a lower bound.
 
     Parameters
     ----------
-    device: number of the opened device, for its pointers.
+    device: number of the opened device, stored in the pointers.
     """
 
     def __init__(self, device: int) -> None:
         super().__init__("host", AllocationTable(HostPointer, device=device, source="MallocHost"))
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
-        """No legs: host memory adds no simulated time to a copy, see the class."""
+        """Return no legs: host memory adds no simulated time to a copy, see the class."""
         return []
 
 
 STAND_IN_BYTES = 16 << 30
-"""Capacity of the stand-in, as of the smaller V100; the host gives memory as it is touched."""
+"""Capacity of the stand-in in bytes, that of the smaller V100; pages cost memory once touched."""
 
 
 class CudaMemory(PieceMemory[GpuPointer]):
-    """The memory of the machine's NVIDIA GPUs; a channel is a GPU's index.
+    """Memory of the machine's NVIDIA GPUs; a channel is a GPU's index.
 
-    A copy comes after all that the program has queued on that GPU, and has ended when the call
-    returns. Memory comes from PyTorch's allocator and goes back to it, which keeps it for later
-    allocations. It does not start out as zero.
+    A copy runs after the program's queued work on that GPU, and has ended when the call returns.
+    PyTorch's allocator provides the memory and keeps freed memory for later. New memory is not
+    zeroed.
 
     Parameters
     ----------
-    torch: the module; its CUDA must be available.
-    device: number of the opened device, for the pointers.
-    timing: simulated time of transfers, whatever GPU there really is.
+    torch: the module, with CUDA available.
+    device: number of the opened device, stored in the pointers.
+    timing: simulated time of transfers, independent of the real GPU.
     """
 
     reason: str | None = None
-    """Why the memory is a stand-in: None, for it is not one."""
+    """Reason for a stand-in; None here, because this is real GPU memory."""
 
     def __init__(self, torch: Any, device: int, timing: LinkTiming) -> None:
         super().__init__("gpu", AllocationTable(GpuPointer, device=device, source="MallocGpu"))
@@ -277,25 +275,23 @@ class CudaMemory(PieceMemory[GpuPointer]):
         self.description = ", ".join(names)
         self.channels = len(names)
         self.links = [Link(f"GPU {gpu}") for gpu in range(len(names))]
-        # Here already it shows whether a GPU can really be used.
+        # Fail here if a GPU cannot really be used.
         torch.cuda.synchronize(0)
 
     def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
-        """A torch tensor in the allocation: ``count`` elements from ``pointer`` on.
+        """Return a torch tensor of ``count`` elements from ``pointer`` on; it shares the memory.
 
-        Without ``count``, as many as there is room for. ``dtype`` is torch's. What a program does
-        to the tensor it does to the memory.
+        Without ``count``, it has all elements that fit into the allocation. ``dtype`` is torch's.
 
         Raises :class:`~sw_driver.device.errors.PointerError`,
         :class:`~sw_driver.device.errors.RangeError`, and
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for a count that is none, and if
-        ``pointer`` is not at a multiple of the element's size.
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for a bad count or a ``pointer`` that
+        is no multiple of the element's size.
         """
         return _viewed(pointer, self._elements(pointer, dtype.itemsize, count), dtype)
 
     def array(self, pointer: GpuPointer, *_: object) -> NDArray[Any]:
-        """Refused, with :class:`~sw_driver.device.errors.GpuError`: only the stand-in has
-        arrays."""
+        """Raise :class:`~sw_driver.device.errors.GpuError`: only the stand-in has arrays."""
         raise GpuError(
             f"address {pointer.address:#x} is in the memory of a GPU, which the host cannot "
             "address: use tensor(), or copy it",
@@ -303,9 +299,9 @@ class CudaMemory(PieceMemory[GpuPointer]):
         )
 
     def read(self, pointer: GpuPointer, destination: NDArray[np.uint8]) -> None:
-        """Copies the bytes from ``pointer`` on to ``destination``, as many as it holds.
+        """Fill ``destination`` with the bytes from ``pointer`` on.
 
-        Raises :class:`~sw_driver.device.errors.GpuError`; the GPU's bytes are then as they were.
+        Raises :class:`~sw_driver.device.errors.GpuError`; the GPU's bytes stay as they were.
         """
         part = self._bytes(pointer, destination.nbytes)
         with self._reported("read", pointer.channel, destination.nbytes):
@@ -313,19 +309,20 @@ class CudaMemory(PieceMemory[GpuPointer]):
             np.copyto(destination, part.cpu().numpy())
 
     def write(self, pointer: GpuPointer, source: NDArray[np.uint8]) -> None:
-        """Copies ``source`` to the bytes from ``pointer`` on.
+        """Copy ``source`` to ``pointer``.
 
-        Raises :class:`~sw_driver.device.errors.GpuError`; the bytes that were to be written are
-        then undefined, all others as they were.
+        Raises :class:`~sw_driver.device.errors.GpuError`; the destination bytes are then undefined,
+        all others as they were.
         """
         part = self._bytes(pointer, source.nbytes)
         with self._reported("write", pointer.channel, source.nbytes):
             self._torch.cuda.synchronize(pointer.channel)
-            part.copy_(self._torch.from_numpy(source.copy()))  # of read-only memory it would warn
+            # A copy, because torch warns about read-only memory.
+            part.copy_(self._torch.from_numpy(source.copy()))
             self._torch.cuda.synchronize(pointer.channel)
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
-        """One leg: transfers of a GPU in either direction take turns."""
+        """Return one leg: a GPU's transfers share its link in both directions."""
         duration = self.timing.duration_ns(nbytes, writing=writing)
         return [Leg(self.links[pointer.channel], duration)]
 
@@ -340,7 +337,7 @@ class CudaMemory(PieceMemory[GpuPointer]):
             except cuda.OutOfMemoryError:
                 raise OutOfMemoryError(
                     f"no room for {size} bytes on GPU {channel}: {free} of {capacity} bytes are "
-                    "free, and what PyTorch keeps",
+                    "free, besides memory that PyTorch keeps",
                     nbytes=size,
                     gpu=channel,
                     free_bytes=free,
@@ -349,28 +346,28 @@ class CudaMemory(PieceMemory[GpuPointer]):
         return tensor, tensor.data_ptr()
 
     @contextmanager
-    def _reported(self, what: str, gpu: int, nbytes: int) -> Iterator[None]:
+    def _reported(self, verb: str, gpu: int, nbytes: int) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
-            said = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             raise GpuError(
-                f"{what} of {nbytes} bytes on GPU {gpu} ({self.description}) failed: {said}",
+                f"{verb} of {nbytes} bytes on GPU {gpu} ({self.description}) failed: {reason}",
                 gpu=gpu,
                 nbytes=nbytes,
             ) from error
 
 
 class GpuStandIn(MappedMemory[GpuPointer]):
-    """Host memory in the place of a GPU's, with the simulated time of the paper's. One GPU, 0.
+    """Host memory in place of a GPU's, with the simulated time of the paper's GPU. One GPU, 0.
 
     Parameters
     ----------
-    device: number of the opened device, for its pointers.
+    device: number of the opened device, stored in the pointers.
     reason: why there is no GPU.
     torch: the module, if it can be used without a GPU.
-    timing: simulated time of its transfers.
-    capacity_bytes: of all allocations together.
+    timing: simulated time of transfers.
+    capacity_bytes: limit of all allocations together.
     """
 
     def __init__(
@@ -393,9 +390,9 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         self.links = [Link("GPU 0 stand-in")]
 
     def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
-        """A torch tensor in host memory, else as of :meth:`CudaMemory.tensor`.
+        """Return a torch tensor in host memory; see :meth:`CudaMemory.tensor`.
 
-        Raises, besides, :class:`~sw_driver.device.errors.GpuError` where PyTorch cannot be used.
+        Also raises :class:`~sw_driver.device.errors.GpuError` if PyTorch cannot be used.
         """
         if self._torch is None:
             raise GpuError(
@@ -405,7 +402,7 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         return _viewed(pointer, data, dtype)
 
     def legs(self, pointer: Pointer, nbytes: int, *, writing: bool) -> list[Leg]:
-        """One leg: transfers in either direction take turns."""
+        """Return one leg: transfers share the link in both directions."""
         return [Leg(self.links[0], self.timing.duration_ns(nbytes, writing=writing))]
 
     def _obtain(self, size: int, channel: int) -> tuple[Any, int]:
@@ -423,15 +420,14 @@ class GpuStandIn(MappedMemory[GpuPointer]):
 
 
 def open_gpu(device: int, timing: LinkTiming) -> CudaMemory | GpuStandIn:
-    """Opens the GPUs of the machine or, where there are none that PyTorch can use, the stand-in.
+    """Open the machine's GPUs, or the stand-in if PyTorch cannot use any.
 
-    ``reason`` of what it returns is None for CUDA.
-
-    Imports PyTorch, which takes seconds: call it when a program first asks for GPU memory.
+    ``reason`` of the returned memory is None for CUDA. Importing PyTorch takes seconds: call this
+    when a program first needs GPU memory.
 
     Parameters
     ----------
-    device: number of the opened device, for the pointers.
+    device: number of the opened device, stored in the pointers.
     timing: simulated time of transfers.
     """
     torch, reason = import_torch()
@@ -440,25 +436,24 @@ def open_gpu(device: int, timing: LinkTiming) -> CudaMemory | GpuStandIn:
             if torch.cuda.is_available():
                 return CudaMemory(torch, device, timing)
             reason = f"PyTorch {torch.__version__} finds no CUDA GPU"
-        except Exception as error:  # a broken driver raises what it likes
+        except Exception as error:  # a broken driver may raise anything
             reason = f"PyTorch cannot use the GPU ({_said(error)})"
     return GpuStandIn(device, reason=reason, torch=torch, timing=timing)
 
 
 @cache
 def import_torch() -> tuple[Any, str]:
-    """PyTorch and its version, or None and why it cannot be used.
+    """Return PyTorch and its version, or None and why it cannot be used.
 
-    It is looked for once in a process: after an import that failed, the next one fails too, but
-    says another reason.
+    The import is tried once in a process: a second try after a failure would state another reason.
     """
     try:
         if find_spec("torch") is None:
             return None, "PyTorch is not installed (pip install -e '.[torch]')"
         torch = import_module("torch")
-        # A folder of that name would be imported as well.
+        # A folder of that name is imported, too, but has no version.
         return torch, torch.__version__
-    except Exception as error:  # a broken installation raises what it likes
+    except Exception as error:  # a broken installation may raise anything
         return None, f"PyTorch cannot be imported ({_said(error)})"
 
 
@@ -467,7 +462,7 @@ def _said(error: Exception) -> str:
 
 
 def _viewed(pointer: GpuPointer, data: Any, dtype: Any) -> Any:
-    """The bytes ``data`` from ``pointer`` on as a tensor. Raises :class:`InvalidArgumentError`."""
+    """Return ``data`` at ``pointer`` as a tensor; raise :class:`InvalidArgumentError`."""
     if pointer.address % dtype.itemsize:
         raise InvalidArgumentError(
             f"address {pointer.address:#x} is no multiple of {dtype.itemsize}, the bytes of a "

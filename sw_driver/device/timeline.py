@@ -1,11 +1,11 @@
-"""The recorded timeline of a program, written as a trace that Perfetto shows, or as a picture.
+"""Timeline of a program, written as a trace for Perfetto or as a picture.
 
-The trace is in the JSON trace event format, which https://ui.perfetto.dev opens: each track is a
-thread of one process, what took time is a complete event ("X") and what took none an instant ("i");
-counters are the process's ("C"). Times are simulated. The format's unit is the microsecond, and
-Perfetto keeps nanoseconds; fabric cycles are written as whole nanoseconds, exact for clocks like
-the 200 MHz of the paper's module. With other clocks a time is rounded down, begins and ends alike,
-so that what touched still touches and nothing overlaps.
+The trace is in the JSON trace event format, which https://ui.perfetto.dev opens. Each track is a
+thread of one process. An operation with a duration is a complete event ("X"), one without an
+instant ("i"), and counters ("C") belong to the process. Times are simulated. The format's unit is
+the microsecond, and Perfetto keeps nanoseconds. Fabric cycles are written as whole nanoseconds,
+exact for clocks such as the 200 MHz of the paper's module. With other clocks, begins and ends are
+rounded down alike: touching slices still touch and none overlap.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ __all__ = [
 ]
 
 MERGED_GAP_FABRIC_CYCLES = 32
-"""Pauses of a copy on the link that are shorter, in fabric cycles, are not shown: another channel's
-accesses to registers.
+"""Pauses of a copy on the link below this many fabric cycles are not shown.
 
-As long as the link carries a channel's lines before another may have it.
+They are register accesses of another channel. It is as long as the link carries the lines of a
+channel before another may have it.
 """
 
 _PROCESS = 1
 _FIRST_TRACK = 101
-"""Number of the first track: one with the number of its process would be shown as the main one."""
+"""Number of the first track. Perfetto shows a track with the process's number as the main one."""
 
 
 def merge_uses(
     uses: Sequence[NDArray[np.integer]], gap_fabric_cycles: int
 ) -> list[NDArray[np.int64]]:
-    """Closes gaps shorter than ``gap_fabric_cycles`` within the uses of each operation.
+    """Close gaps shorter than ``gap_fabric_cycles`` within the uses of each operation.
 
-    ``uses`` has, for each of the operations that shared something, its uses of it: begins and ends,
-    shape (n, 2). The result is of the same form. A gap in which another of the operations had a use
-    stays, so disjoint uses give disjoint results.
+    ``uses`` has an array for each operation: begins and ends of its uses of a shared resource,
+    shape (n, 2). The result has the same form. A gap in which another operation used the resource
+    stays open, so disjoint uses give disjoint results.
     """
     if not uses:
         return []
@@ -66,7 +66,7 @@ def merge_uses(
     owners = np.repeat(np.arange(len(uses)), [len(own) for own in uses])
     order = np.lexsort((together[:, 1], together[:, 0]))
     (begins, ends), owners = together[order].T, owners[order]
-    # An overlap is no gap, and is kept for the reader to see.
+    # An overlap is no gap and stays visible.
     gaps = begins[1:] - ends[:-1]
     apart = (owners[1:] != owners[:-1]) | (gaps < 0) | (gaps >= gap_fabric_cycles)
     first, last = np.ones((2, len(owners)), dtype=np.bool_)
@@ -81,29 +81,29 @@ class _Track:
     number: int
     description: str
     slices: list[tuple[int, int, str]] = field(default_factory=list)
-    """Begin and end of each slice, and the rest of its event, as JSON."""
+    """Begin and end of each slice in fabric cycles, and the rest of its event as JSON."""
     instants: list[tuple[int, str]] = field(default_factory=list)
-    """Time of each instant, and the rest of its event, as JSON."""
+    """Time of each instant in fabric cycles, and the rest of its event as JSON."""
     uses: list[tuple[NDArray[np.int64], str]] = field(default_factory=list)
 
     def all_slices(self) -> list[tuple[int, int, str]]:
-        """The slices and, merged, the uses, in the order of time."""
+        """Return the slices and the merged uses in order of time."""
         merged = merge_uses([uses for uses, _ in self.uses], MERGED_GAP_FABRIC_CYCLES)
-        of_uses = [
+        merged_slices = [
             (begin, end, label)
             for uses, (_, label) in zip(merged, self.uses, strict=True)
             for begin, end in uses.tolist()
         ]
-        return sorted([*self.slices, *of_uses])
+        return sorted([*self.slices, *merged_slices])
 
 
 class Timeline:
-    """Records what happened when. Calls must not overlap; times are fabric cycles from 0 on.
+    """Recorded events. Calls must not overlap; times are fabric cycles from 0 on.
 
     Parameters
     ----------
-    backend: what was driven, as in reports.
-    fabric_mhz: the clock in whose cycles all times are.
+    backend: name of the simulated device in reports.
+    fabric_mhz: clock frequency of the fabric cycles, in MHz.
     """
 
     def __init__(self, *, backend: str, fabric_mhz: float) -> None:
@@ -112,12 +112,12 @@ class Timeline:
         self._cycle_ns = 1000 / Fraction(fabric_mhz)
         self._tracks: dict[str, _Track] = {}
         self._lanes: dict[str, list[int]] = {}
-        """Of each name when the last on each lane ended."""
+        """By name, the fabric cycle in which the last slice of each lane ended."""
         self._values: dict[str, list[tuple[int, int]]] = {}
-        """Values of each counter, each with the time from which on it holds."""
+        """Values of each counter, with the fabric cycle from which each holds."""
 
     def track(self, name: str, description: str = "") -> None:
-        """Adds a track below those that there are; one that is there already stays as it is.
+        """Add a track below the others, unless it exists.
 
         ``description`` goes into the metadata, for example that the track is of a stand-in.
         """
@@ -142,11 +142,11 @@ class Timeline:
         category: str,
         **arguments: object,
     ) -> None:
-        """Records that something took that time.
+        """Record an operation with its begin and end.
 
-        ``arguments`` are shown beside it: numbers, strings, or what JSON makes of lists and
-        mappings of these. Raises ``ValueError`` for a track that there is not, and for times that
-        are negative or the wrong way round.
+        ``arguments`` are shown beside it: numbers, strings, or lists and mappings of these that
+        JSON can write. Raises ``ValueError`` for an unknown track, a negative time, or an end
+        before the begin.
         """
         begin, end = _times(name, begin_fabric_cycle, end_fabric_cycle)
         label = _label(name, category, arguments)
@@ -160,12 +160,12 @@ class Timeline:
         category: str,
         **arguments: object,
     ) -> None:
-        """Records what one operation used of something that it shares with others.
+        """Record when one operation used a shared resource.
 
         ``uses`` are begins and ends, shape (n, 2), as from
-        :meth:`sw_driver.axdimm.transport.Transport.link_uses`. They are shown as slices, all with
-        the same arguments and ``used_fabric_cycles``, the sum; see :func:`merge_uses`. Raises as
-        :meth:`add` does.
+        :meth:`sw_driver.axdimm.transport.Transport.link_uses`. They are shown as slices with the
+        same arguments and their sum ``used_fabric_cycles``; see :func:`merge_uses`. Raises as
+        :meth:`add`.
         """
         if not len(uses):
             return
@@ -177,13 +177,13 @@ class Timeline:
         self._find(track).uses.append((joined, label))
 
     def instant(self, track: str, name: str, at_fabric_cycle: int, **arguments: object) -> None:
-        """Records what took no simulated time. Raises as :meth:`add` does."""
+        """Record an event without a duration; raise as :meth:`add`."""
         at, _ = _times(name, at_fabric_cycle, at_fabric_cycle)
         event = (at, _label(name, "instant", arguments))
         self._find(track).instants.append(event)
 
     def count(self, counter: str, value: int, at_fabric_cycle: int) -> None:
-        """Records what a counter is from that time on; the last value of a time stays.
+        """Record the value of a counter from a time on; the last value of a time counts.
 
         A counter has a name, not a track. Raises ``ValueError`` for a negative time.
         """
@@ -191,13 +191,14 @@ class Timeline:
         self._values.setdefault(counter, []).append((at, index(value)))
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes what has been recorded so far: a picture, without names, arguments, instants and
-        counters, if the name ends in ``.svg`` or ``.png``, else the trace, with gzip if it ends in
-        ``.gz``.
+        """Write the recorded events as a trace or a picture.
 
-        The file appears when it is complete, in place of one that was there: a program killed
-        meanwhile leaves no half trace, only a file of another name that begins with a dot. Raises
-        ``OSError`` if it cannot be written.
+        A name that ends in ``.svg`` or ``.png`` gives a picture, without names, arguments, instants
+        and counters. Any other name gives the trace, compressed with gzip if it ends in ``.gz``.
+
+        The file replaces an older one when it is complete. A program killed meanwhile leaves no
+        partial trace, only a file with a name that begins with a dot. Raises ``OSError`` if the
+        file cannot be written.
         """
         path = Path(path)
         if path.suffix in PICTURES:
@@ -206,7 +207,7 @@ class Timeline:
         with replacing(path) as part:
             events = self._events_of()
             with part.open("wb") as raw:
-                # Without a name and a time, so that the same timeline is the same file.
+                # gzip gets no name and time, so that the same timeline gives the same file.
                 packs = path.suffix == ".gz"
                 packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0) if packs else raw
                 with TextIOWrapper(packed, "utf-8") as file:
@@ -251,7 +252,7 @@ class Timeline:
         }
 
     def _events_of(self) -> Iterator[str]:
-        """The events in JSON, those of a track or counter in the order of time."""
+        """Yield the events as JSON, in order of time within a track or counter."""
         yield _describe(
             "process_name", _FIRST_TRACK, name=f"nearmem {self.backend}, simulated time"
         )
@@ -270,8 +271,8 @@ class Timeline:
                     f'{{"ph":"i","s":"t","pid":{_PROCESS},"tid":{track.number},'
                     f'"ts":{_us(self._ns(at))},{label}}}'
                 )
-        for name, found in self._values.items():
-            for at, value in dict(sorted(found, key=itemgetter(0))).items():
+        for name, values in self._values.items():
+            for at, value in dict(sorted(values, key=itemgetter(0))).items():
                 yield (
                     f'{{"ph":"C","pid":{_PROCESS},"tid":{_FIRST_TRACK},"ts":{_us(self._ns(at))},'
                     f'"name":{json.dumps(name)},"args":{{"value":{value}}}}}'
@@ -292,10 +293,10 @@ def _times(name: str, begin: int, end: int) -> tuple[int, int]:
 
 
 def _label(name: str, category: str, arguments: dict[str, object]) -> str:
-    """A part of the inside of an event, made when it is recorded.
+    """Return part of an event as JSON, made when the event is recorded.
 
-    It takes a fraction of the memory of what it is made of, and what cannot be written is found
-    where it comes from.
+    JSON takes a fraction of the memory of the arguments, and a value that cannot be written raises
+    in the call that records it.
     """
     shown = json.dumps(arguments, default=_plain, allow_nan=False, separators=(",", ":"))
     return f'"name":{json.dumps(name)},"cat":{json.dumps(category)},"args":{shown}'
@@ -307,8 +308,8 @@ def _plain(value: object) -> object:
     raise TypeError(f"an argument of an event cannot be a {type(value).__name__}: {value!r}")
 
 
-def _describe(what: str, number: int, **arguments: object) -> str:
-    record = {"ph": "M", "pid": _PROCESS, "tid": number, "name": what, "args": arguments}
+def _describe(kind: str, number: int, **arguments: object) -> str:
+    record = {"ph": "M", "pid": _PROCESS, "tid": number, "name": kind, "args": arguments}
     return json.dumps(record, separators=(",", ":"))
 
 
@@ -317,7 +318,7 @@ def _us(ns: int) -> str:
 
 
 def timeline_file(timeline: Any) -> Path:
-    """Where the timeline goes. Raises :class:`InvalidArgumentError` if it cannot be written."""
+    """Return the timeline's path; raise :class:`InvalidArgumentError` if it cannot be written."""
     if not isinstance(timeline, str | os.PathLike) or not str(timeline):
         raise InvalidArgumentError(
             f"timeline is {timeline!r}: expected the name of a file", timeline=repr(timeline)
@@ -338,15 +339,18 @@ def timeline_file(timeline: Any) -> Path:
 
 
 PICTURES = (".svg", ".png")
-"""How the names of pictures end."""
+"""Suffixes of picture files."""
 
 _COLORS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#bab0ac")
 _HEIGHT = 0.7
 
 
 def _drawn(title: str, tracks: Mapping[str, Sequence[tuple[int, int, str]]]) -> Figure:
-    """A row for each track, with a bar for each of its slices: from begin to end in nanoseconds, in
-    the colour of its kind."""
+    """Draw a row for each track, with a bar for each of its slices.
+
+    ``tracks`` have begin and end of each slice in nanoseconds, and its kind, which decides the
+    colour.
+    """
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -356,9 +360,9 @@ def _drawn(title: str, tracks: Mapping[str, Sequence[tuple[int, int, str]]]) -> 
     colors = {kind: _COLORS[number % len(_COLORS)] for number, kind in enumerate(kinds)}
     for row, slices in enumerate(tracks.values()):
         for kind, color in colors.items():
-            bars = [(begin / 1e6, (end - begin) / 1e6) for begin, end, of in slices if of == kind]
+            bars = [(begin / 1e6, (end - begin) / 1e6) for begin, end, own in slices if own == kind]
             place = (row - _HEIGHT / 2, _HEIGHT)
-            if bars:  # with a white rim, which keeps apart what touches
+            if bars:  # a white rim separates touching bars
                 axes.broken_barh(bars, place, color=color, edgecolor="white", linewidth=0.3)
     axes.set_yticks(range(len(tracks)), list(tracks))
     axes.set_ylim(len(tracks) - 0.5, -0.5)

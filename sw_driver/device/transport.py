@@ -1,7 +1,7 @@
-"""What the driver needs of every device: the interface between them.
+"""Driver interface of every device.
 
-Behind it stands a golden model, the Verilated RTL or whatever else has registers; the driver does
-not know which. Each kind of device adds how it moves data.
+It hides whether the device is a golden model, the Verilated RTL or other hardware with registers.
+Each kind of device adds its own data transfers.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ __all__ = ["DeviceFault", "DeviceTimeout", "Transport"]
 class DeviceFault(RuntimeError):
     """The device broke its own rules, for example a DRAM timing constraint in the simulation.
 
-    Nothing is to be trusted from there on. ``dram_trace`` and ``wave`` of
-    :class:`~sw_driver.axdimm.backends.BackendOptions` record what led to it.
+    Later results cannot be trusted. ``dram_trace`` and ``wave`` of
+    :class:`~sw_driver.axdimm.backends.BackendOptions` record the events that led to it.
     """
 
 
@@ -26,11 +26,11 @@ class DeviceTimeout(TimeoutError):
 
 
 class Transport(Protocol):
-    """A device, or a network of them. Each call takes the time that it takes.
+    """A device, or a network of devices. Each call takes simulated time.
 
-    A call begins at ``domain.now``, or later, and leaves there when it is over. Any thread may
-    call: one that is not in the middle of a call of ``domain.clock`` waits for those of others, see
-    :func:`~sw_driver.device.streams.whole_call`. Generators are for who is in the middle of one.
+    A call begins at ``domain.now`` or later, and leaves its end there. Any thread may call. A call
+    waits for the calls of other threads, unless it is made within one of ``domain.clock``; see
+    :func:`~sw_driver.device.streams.whole_call`. Generators are for use within a call of the clock.
     After :meth:`close` each call raises :class:`~sw_driver.device.errors.ClosedError`.
     """
 
@@ -38,11 +38,11 @@ class Transport(Protocol):
     """The backend's name, as in reports."""
 
     timed: bool
-    """Whether the device has a simulated time; a purely functional model has none."""
+    """True if the device has a simulated time; a purely functional model has none."""
 
     domain: Domain
-    """The device's time. Nothing but what is above may set another one, before the first call."""
+    """The device's time. Only the driver above may replace it, before the first call."""
 
     def close(self) -> None:
-        """Releases the device. Calling it twice does no harm."""
+        """Release the device; a second call does nothing."""
         ...

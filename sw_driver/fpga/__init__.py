@@ -1,1 +1,1 @@
-"""Designs on an FPGA: packages for its tools, and what is taken, synthesized or placed."""
+"""Designs on an FPGA: packages for its tools, resources, and placement results."""

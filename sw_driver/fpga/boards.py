@@ -1,4 +1,4 @@
-"""Example tops: the self test on two FPGAs, and a design with DDR4 on its memory port."""
+"""Example top modules: the self test on two FPGAs, and a design with DDR4 on its memory port."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["memory_top_files", "selftest_top_files"]
 
 
 def selftest_top_files(name: str, clock: Mapping[str, str]) -> dict[str, str]:
-    """The self test of the design ``name`` with its constraints, on an ECP5 and the paper's part.
+    """Return top modules and constraints of a design's self test, for an ECP5 and the paper's part.
 
-    ``clock`` has what the constraints say of the design's clock.
+    ``clock`` has the values of the design's clock for the constraints.
     """
     boards = {
         "top_ecp5": ("a ULX3S with an LFE5U-85F, an ECP5", "clk_25mhz"),
@@ -34,8 +34,11 @@ def selftest_top_files(name: str, clock: Mapping[str, str]) -> dict[str, str]:
 def memory_top_files(
     name: str, ports: Sequence[Mapping[str, Any]], buses: Sequence[AxiBus], mhz: str
 ) -> dict[str, str]:
-    """A design of two buses with DDR4 on the one of which it is the manager and a processor on the
-    other, and the ports of the parts that come from the vendor."""
+    """Return a top module and black boxes for a design with two buses.
+
+    The design is the manager of a bus to DDR4; a processor is on the other bus. The black boxes
+    have the ports of the vendor's parts.
+    """
     host, memory = sorted(buses, key=lambda bus: bus.is_manager)
     directions = {port["name"]: port["direction"] for port in ports}
     wires = [
@@ -44,7 +47,7 @@ def memory_top_files(
         for signal, width in bus.widths.items()
     ]
     declared = {"clk", "rst", *(f"{b.name}_{s}" for b in (host, memory) for s in b.widths)}
-    # Of the controller's port, what the kernel does not have.
+    # Inputs of the memory controller that the kernel does not drive.
     ties = {
         f"{channel}{signal}": width
         for channel in ("aw", "ar")

@@ -1,4 +1,4 @@
-"""The AXI buses among the ports of a design, found by the standard's names."""
+"""AXI buses among a design's ports, recognized by the standard's signal names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SIGNALS = {
     *_READ_ADDRESS,
     *("rid", "rdata", "rresp", "rlast", "ruser", "rvalid", "rready"),
 }
-"""Names of the signals of AXI4 and AXI4-Lite (IHI 0022)."""
+"""Signal names of AXI4 and AXI4-Lite (IHI 0022)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,26 +33,25 @@ class AxiBus:
     """An AXI4 or AXI4-Lite bus."""
 
     name: str
-    """What the names of the bus's ports begin with."""
+    """Prefix of the bus's port names."""
     is_lite: bool
     is_manager: bool
     widths: Mapping[str, int]
-    """Bits of each of the bus's signals, by the standard's name, in the order of the ports."""
+    """Bits of each signal of the bus, by the standard's name, in port order."""
 
 
 def find_buses(ports: Sequence[Mapping[str, Any]]) -> list[AxiBus]:
-    """The buses of a design whose description (:func:`hw.verilog.generate.generate`) has
-    ``ports``."""
+    """Return the buses among ``ports`` of a description by :func:`hw.verilog.generate.generate`."""
     buses = []
     for port in ports:
-        name, found, _ = port["name"].rpartition("_awvalid")
-        if not found:
+        name, suffix, _ = port["name"].rpartition("_awvalid")
+        if not suffix:
             continue
         widths = {
-            signal: each["width"]
-            for each in ports
-            if each["name"].startswith(f"{name}_")
-            and (signal := each["name"].removeprefix(f"{name}_")) in _SIGNALS
+            signal: member["width"]
+            for member in ports
+            if member["name"].startswith(f"{name}_")
+            and (signal := member["name"].removeprefix(f"{name}_")) in _SIGNALS
         }
         buses.append(
             AxiBus(

@@ -1,4 +1,4 @@
-"""What designs cost on an FPGA: area, levels of logic, clock; and operators by their depth."""
+"""FPGA cost of designs (area, logic levels, clock), and of operators by pipeline depth."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hw.float.operator import FloatOperator
 from hw.float.sqrt import FloatSqrt
 from hw.verilog.generate import DESIGNS, Machines, generate
 from hw.verilog.writer import Port, ports_of, to_verilog
-from sw_driver.files import replacing, write_whole
+from sw_driver.files import write_picture, write_whole
 from sw_driver.fpga.placement import DEFAULT_MHZ, DEVICE, ECP5_RESOURCES, find_nextpnr, place
 from sw_driver.fpga.synthesis import RESOURCES, design_cost, find_yosys
 from sw_driver.numbers import check_name
@@ -39,23 +39,26 @@ __all__ = [
 ]
 
 Row = dict[str, Any]
-"""What a design costs: ``name``, ``latency`` (clock cycles or None), each of
-:data:`~sw_driver.fpga.synthesis.RESOURCES`, ``levels`` and ``path``, and ``placed``: a dictionary
-for each seed with ``seed``, ``clock_mhz``, ``used``, ``available`` and ``path``."""
+"""Cost of a design.
+
+It has ``name``, ``latency`` (clock cycles or None), each of
+:data:`~sw_driver.fpga.synthesis.RESOURCES`, ``levels``, ``path`` and ``placed``. The last has a
+dictionary for each seed with ``seed``, ``clock_mhz``, ``used``, ``available`` and ``path``.
+"""
 
 PART = "xczu19eg"
-"""The UltraScale+ part that designs are compared with."""
+"""UltraScale+ part for comparisons."""
 
 PART_RESOURCES = {"luts": 522_720, "flip_flops": 1_045_440, "dsp48e2": 1_968, "bram18": 2 * 984}
 """Resources of :data:`PART` (AMD DS891)."""
 
 PAPER_UNIT = {"latency": 128, "dsp48e2": 31}
-"""A functional unit of the AXDIMM paper (section 3.3), which says no more of it."""
+"""A functional unit in the AXDIMM paper (section 3.3), which states no more about it."""
 
 OPERATORS: dict[str, type[FloatOperator]] = {
     kind.operation: kind for kind in (FloatAdd, FloatMul, FloatDiv, FloatSqrt)
 }
-"""The operators that have several depths."""
+"""Operators with a configurable depth, by name."""
 
 _DEFAULT = ("fp32_add", "fp32_mul", "fp32_div", "fp32_sqrt", "adam_unit")
 
@@ -75,10 +78,10 @@ def report(
     ``names`` are those of designs or, to ``explore``, of operations, which are made in every depth.
     ``folder``: for ``cost.json`` and, of what is explored and placed, ``depths.svg``.
     """
-    known, what = (OPERATORS, "operation") if explore else (DESIGNS, "design")
+    known, kind = (OPERATORS, "operation") if explore else (DESIGNS, "design")
     names = names or ([*OPERATORS] if explore else _DEFAULT)
     for name in names:
-        check_name(f"the {what}", name, known)
+        check_name(f"the {kind}", name, known)
     placing = {"seeds": seeds, "asked_mhz": asked_mhz or DEFAULT_MHZ}
     find_yosys()
     if seeds:
@@ -100,8 +103,7 @@ def report(
         write_whole(files[-1], json.dumps(rows, indent=2) + "\n")
         if explore and seeds:
             files.append(folder / "depths.svg")
-            with replacing(files[-1]) as part:
-                draw_depths(rows).savefig(part, format="svg", metadata={"Date": None})
+            write_picture(files[-1], draw_depths(rows))
     return Report(
         results=rows,
         parts=[_table(rows, explored=explore)],
@@ -122,7 +124,7 @@ def _table(rows: Sequence[Row], *, explored: bool) -> Table:
         shown.append([f"{row['name']}{default}", count(row["latency"])])
         shown[-1] += [*(count(row[name]) for name in RESOURCES), str(row["levels"])]
         if placed:
-            clocks = sorted(each["clock_mhz"] for each in row["placed"])
+            clocks = sorted(placement["clock_mhz"] for placement in row["placed"])
             shown[-1] += [count(row["placed"][0]["used"][name]) for name in used]
             shown[-1].append(" ".join(f"{mhz:.0f}" for mhz in clocks))
     if not explored:
@@ -130,7 +132,7 @@ def _table(rows: Sequence[Row], *, explored: bool) -> Table:
         for name, known in (("the paper's unit", PAPER_UNIT), (f"{PART} has", PART_RESOURCES)):
             cells = [count(known.get(column)) for column in ("latency", *RESOURCES)]
             available = placed[0]["available"] if placed and known is PART_RESOURCES else {}
-            cells += ["", *(count(available.get(each)) for each in used)]
+            cells += ["", *(count(available.get(resource)) for resource in used)]
             shown.append([name, *cells, *[""] * bool(placed)])
     return Table(
         title="On UltraScale+ (Yosys; mapped, not placed)"
@@ -149,8 +151,9 @@ def cost(
     seeds: int = 0,
     asked_mhz: int = DEFAULT_MHZ,
 ) -> Row:
-    """What the module ``name`` of ``text`` costs: mapped for UltraScale+ and, with ``seeds``,
-    placed and routed so many times on an ECP5, for a clock of ``asked_mhz``.
+    """Return the cost of the module ``name`` of ``text``, mapped for UltraScale+.
+
+    It is also placed and routed on an ECP5 for ``asked_mhz``, once for each of ``seeds`` seeds.
 
     Raises :class:`~sw_driver.simulator.runtime.BuildError`.
     """
@@ -164,13 +167,16 @@ def cost(
         **resources,
         "levels": path.levels,
         "path": list(path.cells),
-        "placed": [asdict(each) for each in placed],
+        "placed": [asdict(placement) for placement in placed],
     }
 
 
 def operator_cost(operation: str, stages: int, **placing: int) -> Row:
-    """The :func:`cost`, with its options of ``placing``, of an FP32 operator of that depth, with
-    ``operation`` and whether the depth is the ``default``."""
+    """Return the :func:`cost` of an FP32 operator with ``stages`` stages.
+
+    It also has ``operation`` and ``default``, True for the default depth. ``placing`` are options
+    of :func:`cost`.
+    """
     kind = OPERATORS[operation]
     operator = kind(stages=stages)
     name = operator.module_name
@@ -179,17 +185,19 @@ def operator_cost(operation: str, stages: int, **placing: int) -> Row:
 
 
 def draw_depths(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Clock against area, a line for each operator, a mark for each depth, filled if it is the
-    default: the slowest of the seeds on the ECP5."""
+    """Draw clock against area, with a line for each operator and a mark for each depth.
+
+    Default depths are filled. The clock is that of the slowest seed on the ECP5.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for number, operation in enumerate(OPERATORS):
         points = [
-            (each["placed"][0]["used"]["lut4"], _slowest_mhz(each), each)
-            for each in rows
-            if each["operation"] == operation and each["placed"]
+            (row["placed"][0]["used"]["lut4"], _slowest_mhz(row), row)
+            for row in rows
+            if row["operation"] == operation and row["placed"]
         ]
         if not points:
             continue
@@ -220,4 +228,4 @@ def draw_depths(rows: Sequence[Mapping[str, Any]]) -> Figure:
 
 
 def _slowest_mhz(row: Mapping[str, Any]) -> float:
-    return min(each["clock_mhz"] for each in row["placed"])
+    return min(placement["clock_mhz"] for placement in row["placed"])

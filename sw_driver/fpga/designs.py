@@ -58,8 +58,8 @@ def report(
             files.append(folder / file)
             write_whole(files[-1], content)
     columns = {
-        each.replace("_", " "): lambda name, each=each: count(counts[name][each])
-        for each in RESOURCES
+        resource.replace("_", " "): lambda name, resource=resource: count(counts[name][resource])
+        for resource in RESOURCES
     }
     title = "On an UltraScale+ FPGA (Yosys; mapped, not placed)"
     return Report(

@@ -22,8 +22,10 @@ __all__ = ["component_text"]
 
 _NAMESPACE = "http://www.accellera.org/XMLSchema/IPXACT/1685-2014"
 _SIGNALS = ("xilinx.com", "signal", "1.0")
-"""Vendor, library and version of bus definitions for clock and reset that tools know; the standard
-has none."""
+"""Vendor, library and version of common bus definitions for clock and reset.
+
+The standard has none.
+"""
 
 
 def component_text(
@@ -35,7 +37,7 @@ def component_text(
     registers: Registers | None,
     sources: Iterable[str],
 ) -> str:
-    """The component of a design.
+    """Return the IP-XACT component of a design.
 
     Parameters
     ----------
@@ -44,11 +46,11 @@ def component_text(
     version
         Version of the component.
     clock_hz
-        Frequency of the design's clock.
+        Frequency of the design's clock in Hz.
     buses
         The design's AXI buses.
     registers
-        What its subordinate bus, if there is one, leads to.
+        Registers behind its subordinate bus, if there are any.
     sources
         The design's Verilog files.
     """
@@ -103,7 +105,7 @@ class _Component:
         return document(root)
 
     def _interface(self, parent: ET.Element, name: str, bus: tuple[str, str, str, str]) -> Any:
-        """An interface, and where its ports go once its mode is there."""
+        """Return a new interface and its element for port maps, which follows after its mode."""
         interface = child(parent, "ipxact:busInterface")
         child(interface, "ipxact:name", name)
         vendor, library, kind, version = bus
@@ -162,8 +164,8 @@ class _Component:
             child(block, "ipxact:range", f"'h{node.size:x}")
             child(block, "ipxact:width", str(REGISTER_BITS))
             child(block, "ipxact:usage", "register")
-            for each in node.registers():
-                self._register(block, each)
+            for register in node.registers():
+                self._register(block, register)
         child(memory_map, "ipxact:addressUnitBits", "8")
 
     def _register(self, block: ET.Element, node: Any) -> None:
@@ -173,18 +175,18 @@ class _Component:
         child(register, "ipxact:addressOffset", f"'h{node.address_offset:x}")
         child(register, "ipxact:size", str(node.get_property("regwidth")))
         child(register, "ipxact:access", access_of(node))
-        for each in node.fields():
+        for described in node.fields():
             field = child(register, "ipxact:field")
-            child(field, "ipxact:name", each.inst_name)
-            child(field, "ipxact:description", words_of(each))
-            child(field, "ipxact:bitOffset", str(each.low))
-            if not each.is_hw_writable:
+            child(field, "ipxact:name", described.inst_name)
+            child(field, "ipxact:description", words_of(described))
+            child(field, "ipxact:bitOffset", str(described.low))
+            if not described.is_hw_writable:
                 reset = child(child(field, "ipxact:resets"), "ipxact:reset")
-                child(reset, "ipxact:value", f"'h{field_reset(each):x}")
-            child(field, "ipxact:bitWidth", str(each.width))
-            child(field, "ipxact:volatile", str(each.is_hw_writable).lower())
-            child(field, "ipxact:access", access_of(each))
-            if codes := codes_of(each):
+                child(reset, "ipxact:value", f"'h{field_reset(described):x}")
+            child(field, "ipxact:bitWidth", str(described.width))
+            child(field, "ipxact:volatile", str(described.is_hw_writable).lower())
+            child(field, "ipxact:access", access_of(described))
+            if codes := codes_of(described):
                 values = child(field, "ipxact:enumeratedValues")
                 for code in codes:
                     value = child(values, "ipxact:enumeratedValue")

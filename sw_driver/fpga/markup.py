@@ -1,4 +1,4 @@
-"""XML documents, written the same way each time."""
+"""XML documents with reproducible text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ __all__ = ["child", "document"]
 
 
 def child(parent: ET.Element, tag: str, text: str | None = None, **attributes: str) -> ET.Element:
-    """A new last element of ``parent``."""
+    """Append a new element to ``parent`` and return it."""
     element = ET.SubElement(parent, tag, attributes)
     element.text = text
     return element
 
 
 def document(root: ET.Element) -> str:
-    """The text of a document."""
+    """Return the text of a document."""
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'

@@ -1,4 +1,4 @@
-"""Mapped netlists as Yosys writes them: registers that multipliers take in, and longest paths."""
+"""Netlists mapped by Yosys: registers absorbed into multipliers, and longest paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 __all__ = ["MULTIPLICATION_LEVELS", "LongestPath", "absorb_registers", "longest_path"]
 
 MULTIPLICATION_LEVELS = 6
-"""What a DSP48E2 without a register counts: its delay is that of so many lookup tables."""
+"""Logic levels of a DSP48E2 without a register, from its delay in lookup tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,18 +21,20 @@ class LongestPath:
     """The combinational path between registers with the most levels."""
 
     levels: int
-    """Lookup tables, carry chains (one each, however long) and multiplications
-    (:data:`MULTIPLICATION_LEVELS` each) on the path."""
+    """Logic levels of the path.
+
+    They are lookup tables, carry chains (one each, however long) and multiplications
+    (:data:`MULTIPLICATION_LEVELS` each).
+    """
     cells: tuple[str, ...]
-    """Names and types of the path's cells, from the register at its beginning to the one at its
-    end."""
+    """Names and types of the path's cells, from the first register to the last."""
 
 
 class _Registers(NamedTuple):
-    """The registers of a multiplier that flip-flops around it can be."""
+    """Registers inside a multiplier that can replace flip-flops around it."""
 
     ports: str
-    """Pattern of the ports, of which each bit must come from, or go to, a flip-flop."""
+    """Pattern of the ports; each of their bits must connect to a flip-flop."""
     parameters: Mapping[str, str]
     connections: Mapping[str, str]
 
@@ -42,7 +44,7 @@ class _FlipFlop(NamedTuple):
     data: str
     clock: str
     idle: Mapping[str, tuple[str, ...]]
-    """What the flip-flop's other inputs must be tied to, and parameters be."""
+    """Required values of the flip-flop's other inputs and of its parameters."""
 
 
 _FLIP_FLOPS = {
@@ -78,11 +80,11 @@ _CLOCKS = {"MULT18X18D": "CLK0", "DSP48E2": "CLK"}
 
 
 def absorb_registers(module: dict[str, Any]) -> int:
-    """Makes flip-flops beside the multipliers of ``module`` registers within these; how many ports.
+    """Move flip-flops beside the multipliers of ``module`` into them; return how many ports.
 
-    All bits of the port must be those of flip-flops of one clock that are always enabled and never
-    reset, or constant. What other cells need, too, stays beside. A vendor's synthesis does the
-    same; Yosys leaves the registers of an ECP5's MULT18X18D and an UltraScale+'s DSP48E2 outside.
+    All bits of a port must be constant or connect to flip-flops of one clock, always enabled and
+    never reset. Flip-flops that other cells need, too, stay. A vendor's synthesis does the same;
+    Yosys leaves the registers of an ECP5's MULT18X18D and an UltraScale+'s DSP48E2 outside.
     """
     cells: dict[str, Any] = module["cells"]
     driver: dict[int, str] = {}
@@ -147,16 +149,16 @@ def _absorb(
     near: str,
     far: str,
 ) -> bool:
-    """Connects the ports to the far sides of the flip-flops ``outside``, if these may go."""
-    found = [cells.get(name) for name in outside.values()]
-    if not found or not all(_plain(each, flip_flop) for each in found):
+    """Connect the ports to the far sides of the flip-flops ``outside``, if these can be removed."""
+    registered = [cells.get(name) for name in outside.values()]
+    if not registered or not all(_plain(candidate, flip_flop) for candidate in registered):
         return False
-    clocks = {each["connections"][flip_flop.clock][0] for each in found if each}
+    clocks = {register["connections"][flip_flop.clock][0] for register in registered if register}
     clock = _CLOCKS[cell["type"]]
     taken = cell["connections"].get(clock, ["0"])[0]
     if len(clocks) > 1 or (taken not in _TIED and taken not in clocks):
         return False
-    if any(each and each["connections"][near][0] not in outside for each in found):
+    if any(register and register["connections"][near][0] not in outside for register in registered):
         return False
     for bits, bit in list(_bits(cell, registers)):
         if bit in outside:
@@ -187,19 +189,19 @@ class _Leaf(NamedTuple):
     name: str
     cell: Mapping[str, Any]
     nets: Mapping[str, list[int]]
-    """Nets of the cell by port; constants are left out."""
+    """Nets of the cell by port, without constants."""
 
 
 def longest_path(modules: Mapping[str, Any], top: str) -> LongestPath:
-    """The longest combinational path of the module ``top``, mapped for UltraScale+.
+    """Return the longest combinational path of the module ``top``, mapped for UltraScale+.
 
-    ``modules`` are those of Yosys' JSON. Paths go through the modules that they pass and end at
-    flip-flops, latches, block RAMs and the ports of ``top``. Raises ``ValueError`` for a cell that
-    it does not know and for a combinational loop.
+    ``modules`` are those of Yosys' JSON. Paths pass through submodules and end at flip-flops,
+    latches, block RAMs and the ports of ``top``. Raises ``ValueError`` for an unknown cell or a
+    combinational loop.
     """
     leaves: list[_Leaf] = []
     _flatten(modules, top, "", {}, leaves, itertools.count())
-    # Of each net (the net before, levels between, the cell between).
+    # Predecessors of each net: the net before, and the levels and index of the cell between.
     before: dict[int, list[tuple[int, int, int]]] = {}
     ends: list[tuple[int, int]] = []
     for index, leaf in enumerate(leaves):
@@ -247,10 +249,10 @@ def longest_path(modules: Mapping[str, Any], top: str) -> LongestPath:
 
 
 _START = -1
-"""Stands for the net before a register's output."""
+"""Number of the net before a register's output."""
 
 _CLOCK_PORTS = frozenset({"C", "CLK", "CLKARDCLK", "CLKBWRCLK", "WCLK", "G", "I"})
-"""Inputs at which no path ends, since they are clocks."""
+"""Clock inputs, at which no path ends."""
 
 
 def _flatten(
@@ -274,7 +276,7 @@ def _flatten(
                     nets[port].append(-1)
         inner = modules.get(cell["type"])
         if inner is None:
-            kept = {port: [net for net in each if net >= 0] for port, each in nets.items()}
+            kept = {port: [net for net in ids if net >= 0] for port, ids in nets.items()}
             leaves.append(_Leaf(f"{path}{name}", cell, kept))
             continue
         binding: dict[int, int] = {}
@@ -283,14 +285,14 @@ def _flatten(
                 if not isinstance(bit, int) or net < 0:
                     continue
                 known = binding.setdefault(bit, net)
-                if known != net:  # goes straight through
+                if known != net:  # a wire from port to port
                     wire = {"type": "wire", "port_directions": {"I0": "input", "O": "output"}}
                     leaves.append(_Leaf(f"{path}{name}.{port}", wire, {"I0": [known], "O": [net]}))
         _flatten(modules, cell["type"], f"{path}{name}.", binding, leaves, fresh)
 
 
 def _arcs(cell: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """(input, output, levels) of the combinational paths through a cell."""
+    """Return (input, output, levels) of the combinational paths through a cell."""
     kind = cell["type"]
     if re.fullmatch(r"LUT[1-6]|INV", kind):
         return [(port, "O", 1) for port in cell["port_directions"] if port != "O"]
@@ -325,7 +327,7 @@ def _dsp_arcs(parameters: Mapping[str, str]) -> list[tuple[str, str, int]]:
 
 
 def _read_addresses(directions: Mapping[str, str], out: str) -> list[str]:
-    # RAM32M16 and its like have an address for each output; others A, or DPRA for the second port.
+    # RAM32M16 and similar have an address for each output; others A, or DPRA for the second port.
     own = f"ADDR{out.removeprefix('DO')}"
     if own in directions:
         return [own]

@@ -1,4 +1,4 @@
-"""Writes a design with what FPGA tools, simulators and programmers take."""
+"""Hand-off packages of a design for FPGA tools, simulators and programmers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["package_files", "write_package"]
 def package_files(
     design: str, machines: Machines, *, name: str | None = None, src: bool = False
 ) -> dict[str, bytes]:
-    """The files of the package of a design, by their paths in it: the same for the same
-    configuration. ``name`` and ``src`` are those of :func:`~hw.verilog.generate.generate`.
+    """Return the files of a design's package by path; equal configurations give equal files.
 
-    Raises ``ValueError`` for a design that is not there or whose self test cannot be made, for a
-    name that cannot be, and ``ImportError`` if what writes the register map's forms is not
-    installed.
+    ``name`` and ``src`` are those of :func:`~hw.verilog.generate.generate`.
+
+    Raises ``ValueError`` for an unknown design, an invalid name, or a self test that cannot be
+    made. Raises ``ImportError`` if a writer of a register-map form is not installed.
     """
     text, description = generate(design, machines, name=name, src=src)
     name = str(description["name"])
@@ -93,15 +93,15 @@ def package_files(
 def write_package(
     folder: Path, design: str, machines: Machines, *, name: str | None = None, src: bool = False
 ) -> list[Path]:
-    """Writes the :func:`package_files` of a design to ``folder``, whole or not at all, and gives
-    the files.
+    """Write the :func:`package_files` of a design to ``folder``, completely or not at all.
 
-    Raises ``FileExistsError`` if ``folder`` is there and not empty: it may hold pins that somebody
-    has added. Raises what :func:`package_files` does, and ``OSError`` with the name of ``folder``.
+    Returns the files. Raises ``FileExistsError`` if ``folder`` exists and is not empty: it may
+    hold pins that a user has added. Also raises as :func:`package_files`, and ``OSError`` with the
+    name of ``folder``.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise FileExistsError(
-            f"{str(folder)!r} is there and is no empty folder: give another, or remove it"
+            f"{str(folder)!r} exists and is not an empty folder: give another, or remove it"
         )
     try:
         with replacing(folder.resolve()) as part:
@@ -133,7 +133,7 @@ def _core(name: str, vectors: list[str], has_memory_port: bool, gated: bool) -> 
             f"cells_{kind}": f", clock_cells_{kind}" if gated else ""
             for kind in ("sim", "ecp5", "xilinx")
         },
-        # Those of a project's targets say whether they need them; Vivado has its own.
+        # A project's own targets state whether they need the cells; Vivado has its own.
         "cells_flag": ', "nearmem_clock_cells? (clock_cells_sim)"' if gated else "",
     }
     parts = {
@@ -166,7 +166,7 @@ def _readme(name: str, made: Mapping[str, Any]) -> str:
     lines = [
         f"| `{path}` | {about} |"
         for path, about in ((path.format(name=name), about) for path, about in _ABOUT.items())
-        if any(each.startswith(path) for each in made)
+        if any(file.startswith(path) for file in made)
     ]
     core = str(made[f"{name}.core"])
     targets = [

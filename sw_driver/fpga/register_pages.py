@@ -1,4 +1,4 @@
-"""All register maps as a page of documentation and as C headers."""
+"""All register maps as a documentation page and as C headers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ __all__ = ["MAPS", "load_map", "register_document", "register_headers", "report"
 
 
 class _Chapter(NamedTuple):
-    """A description, for the rules of a kernel and whether it has narrow formats; its address
-    maps; what is said before them."""
+    """A chapter: a function that returns the SystemRDL, its address maps, and its introduction.
+
+    The function takes a kernel's rules, and True for narrow formats.
+    """
 
     described: Callable[[tuple[str, ...], bool], str]
     maps: tuple[str, ...]
@@ -64,11 +66,11 @@ CHAPTERS = (
 )
 
 MAPS = {name: chapter.described for chapter in CHAPTERS for name in chapter.maps}
-"""The address maps, with what describes them."""
+"""Functions that return the SystemRDL of each address map, by name."""
 
 
 def load_map(name: str) -> RegisterMap:
-    """The address map ``name`` of :data:`MAPS`."""
+    """Return the address map ``name`` of :data:`MAPS`."""
     return parse_registers(name, MAPS[name](PAPER_RULES, False))
 
 
@@ -87,9 +89,9 @@ def _encodings(registers: RegisterMap) -> str:
 
 
 def register_document(rules: tuple[str, ...] = PAPER_RULES, narrow: bool = False) -> str:
-    """All register maps as Markdown, the kernel's for its ``rules``, perhaps with narrow formats.
+    """Return all register maps as Markdown, for a kernel with ``rules`` and ``narrow`` formats.
 
-    Raises ``ImportError`` if what writes them is not installed.
+    Raises ``ImportError`` if the writer is not installed.
     """
     from peakrdl_markdown import MarkdownExporter
 
@@ -103,19 +105,21 @@ def register_document(rules: tuple[str, ...] = PAPER_RULES, narrow: bool = False
                 MarkdownExporter().export(elaborated(name, text), str(path))
                 encodings = _encodings(parse_registers(name, text))
                 text = path.read_text().partition("-->\n")[2]
-                # One level below the chapter.
+                # Headings are one level below the chapter.
                 text = re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
                 parts += [text.rstrip() + "\n", encodings]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def register_headers(rules: tuple[str, ...], narrow: bool, name: str) -> dict[str, str]:
-    """The C header of each map by its file's name, which begins with ``name`` as what is in it
-    does; raises as :func:`register_document`."""
+    """Return the C header of each map by file name; files and identifiers begin with ``name``.
+
+    Raises as :func:`register_document`.
+    """
     headers = {}
-    for each, described in MAPS.items():
-        own = f"{name}__{each}"
-        text = renamed(described(rules, narrow), {each: own}, prefix=f"{own}__")
+    for map_name, described in MAPS.items():
+        own = f"{name}__{map_name}"
+        text = renamed(described(rules, narrow), {map_name: own}, prefix=f"{own}__")
         headers[f"{own}.h"] = header_text(elaborated(own, text))
     return headers
 

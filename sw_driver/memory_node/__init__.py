@@ -1,4 +1,4 @@
-"""Memory of a device and of the memory-nodes at its sides, behind the calls of the paper's Table I.
+"""Memory of a device and its two memory-nodes, with the API of the paper's Table I.
 
 Kwon and Rhu, "Beyond the Memory Wall: A Case for Memory-centric HPC System for Deep Learning"
 (MICRO 2018), section III-B.

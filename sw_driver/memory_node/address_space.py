@@ -1,4 +1,4 @@
-"""One address space of a device: its own memory below, its shares of two memory-nodes above."""
+"""Address space of a device: local memory, followed by its shares of two memory-nodes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["AddressSpace", "Placement", "Stretch", "checked_placement"]
 
 
 class Placement(Enum):
-    """Where the pages of a remote allocation go (paper, Figure 10)."""
+    """Distribution of the pages of a remote allocation (paper, Figure 10)."""
 
     LOCAL = "local"
-    """Pages go to one memory-node, the left one first, as long as it has room."""
+    """All pages on one memory-node while it has room, the left one first."""
     BW_AWARE = "bw-aware"
-    """Pages go to the left and to the right memory-node in turn, so that both move the data."""
+    """Pages alternate between left and right memory-node, so that both transfer data."""
 
 
 def checked_placement(placement: Placement) -> Placement:
-    """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is none."""
+    """Return it; raise :class:`~sw_driver.device.errors.InvalidArgumentError` if it is none."""
     if not isinstance(placement, Placement):
         raise InvalidArgumentError(
             f"placement is {placement!r}: expected one of {', '.join(map(str, Placement))}"
@@ -36,16 +36,16 @@ def checked_placement(placement: Placement) -> Placement:
 
 
 class Stretch(NamedTuple):
-    """Bytes that follow each other in one share."""
+    """Contiguous bytes in one share."""
 
     side: Side
     address: int
-    """Byte address in the share of the memory-node ``side``."""
+    """Byte address in the share of memory-node ``side``."""
     nbytes: int
 
 
 class _Pages:
-    """The pages of a share that are free, the lowest first."""
+    """Free pages of a share; the lowest is taken first."""
 
     def __init__(self, count: int) -> None:
         self._never_used = 0
@@ -67,17 +67,16 @@ class _Pages:
 
 
 class AddressSpace:
-    """Hands out addresses and tells which memory they are in (paper, III-B and Figure 10).
+    """Allocator of one address space over three memories (paper, III-B and Figure 10).
 
-    The device's own memory has the addresses from 0 on, the remote ones follow. A remote allocation
-    has consecutive addresses, and pages wherever its placement puts them. The same calls give the
-    same addresses.
+    Local memory begins at address 0; remote memory follows. A remote allocation has consecutive
+    addresses, while its placement distributes the pages. The same calls give the same addresses.
 
     Parameters
     ----------
     local_bytes, share_bytes, page_bytes
-        Size of the device's memory, of its share of each memory-node, and of a page: multiples of
-        64, and the share one of the page. Raises
+        Sizes of the device's memory, of its share of each memory-node, and of a page. All are
+        multiples of 64, and the share is a multiple of the page. Raises
         :class:`~sw_driver.device.errors.InvalidArgumentError` otherwise.
     """
 
@@ -100,39 +99,45 @@ class AddressSpace:
         )
         self._pages = {side: _Pages(share_bytes // page_bytes) for side in Side}
         self._table: dict[int, tuple[Side, int]] = {}
-        """Side and page in the share there of each remote page in use, by its number."""
+        """Side and page of each remote page in use, by page number in the address space."""
         self._sizes: dict[int, int] = {}
-        """Bytes asked for in each allocation, by its address."""
+        """Requested bytes of each allocation, by address."""
         self._starts: list[int] = []
-        """Addresses of the allocations in ascending order."""
+        """Addresses of the allocations, in ascending order."""
         self._users: dict[int, Users] = {}
-        """The copies that need an allocation, by its address."""
+        """Copies that use an allocation, by address."""
 
     @property
     def local(self) -> MemoryStatistics:
-        """How the device's own memory is used."""
+        """Use of the device's own memory."""
         return self._local.statistics()
 
     @property
     def remote(self) -> MemoryStatistics:
-        """How both shares together are used."""
+        """Use of both shares together."""
         return self._remote.statistics()
 
     def is_remote(self, address: int) -> bool:
-        """Whether ``address`` is not in the device's own memory. Raises
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no address."""
+        """Return True if ``address`` is not in the device's own memory.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if it is no address.
+        """
         return check_integer("an address", address, 0) >= self._local_bytes
 
     def allocate(self, nbytes: int) -> int:
-        """Allocates in the device's own memory; raises
-        :class:`~sw_driver.device.errors.OutOfMemoryError` if there is no room."""
+        """Allocate in the device's own memory and return the address.
+
+        Raises :class:`~sw_driver.device.errors.OutOfMemoryError` if there is no room.
+        """
         nbytes = check_integer("nbytes", nbytes)
         address = self._local.allocate(nbytes)
         return self._note(address, nbytes)
 
     def allocate_remote(self, nbytes: int, placement: Placement) -> int:
-        """Allocates in the shares; raises :class:`~sw_driver.device.errors.OutOfMemoryError` if
-        there is no room."""
+        """Allocate in the shares and return the address.
+
+        Raises :class:`~sw_driver.device.errors.OutOfMemoryError` if there is no room.
+        """
         nbytes = check_integer("nbytes", nbytes)
         first = self._remote.allocate(nbytes) // self._page_bytes
         left, right = self._pages[Side.LEFT], self._pages[Side.RIGHT]
@@ -145,10 +150,10 @@ class AddressSpace:
         return self._note(address, nbytes)
 
     def free(self, address: int, *, remote: bool) -> None:
-        """Frees the allocation at ``address``, which has to be ``remote`` or not.
+        """Free the allocation at ``address``; ``remote`` states its kind.
 
         Raises :class:`~sw_driver.device.errors.PointerError`, and
-        :class:`~sw_driver.device.errors.BusyError` while a copy needs it.
+        :class:`~sw_driver.device.errors.BusyError` while a copy uses it.
         """
         check_integer("address", address, 0)
         nbytes = self._sizes.get(address)
@@ -179,17 +184,19 @@ class AddressSpace:
             self._pages[side].give_back(page)
 
     def users(self, address: int) -> Users:
-        """The copies that need the allocation that ``address`` is in, for them to add themselves:
-        as long as there is one it cannot be freed."""
+        """Return the users of the allocation around ``address``, to add a copy.
+
+        The allocation cannot be freed while a copy uses it.
+        """
         start = self.start_of(address)
         assert start is not None
         return self._users.setdefault(start, Users())
 
     def check(self, address: int, nbytes: int) -> int:
-        """Bytes from ``address`` to the end of its allocation, which ``nbytes`` must not pass.
+        """Return the bytes from ``address`` to the end of its allocation, at least ``nbytes``.
 
         Raises :class:`~sw_driver.device.errors.RangeError`, and
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no number of bytes.
+        :class:`~sw_driver.device.errors.InvalidArgumentError` if ``nbytes`` is no integer.
         """
         check_integer("nbytes", nbytes, None)
         start = self.start_of(address)
@@ -206,27 +213,26 @@ class AddressSpace:
         return left
 
     def stretches(self, address: int, nbytes: int) -> Iterator[Stretch]:
-        """Where bytes of remote memory from ``address`` on are, in their order, as few stretches as
-        there are."""
-        found: Stretch | None = None
+        """Yield the stretches of remote memory from ``address`` on, merged where contiguous."""
+        stretch: Stretch | None = None
         end = address + nbytes
         while address < end:
             number, offset = divmod(address - self._local_bytes, self._page_bytes)
             side, page = self._table[number]
             size = min(self._page_bytes - offset, end - address)
             place = page * self._page_bytes + offset
-            if found and found.side is side and found.address + found.nbytes == place:
-                found = found._replace(nbytes=found.nbytes + size)
+            if stretch and stretch.side is side and stretch.address + stretch.nbytes == place:
+                stretch = stretch._replace(nbytes=stretch.nbytes + size)
             else:
-                if found:
-                    yield found
-                found = Stretch(side, place, size)
+                if stretch:
+                    yield stretch
+                stretch = Stretch(side, place, size)
             address += size
-        if found:
-            yield found
+        if stretch:
+            yield stretch
 
     def start_of(self, address: int) -> int | None:
-        """Where the allocation begins that ``address`` is in; None if it is in none."""
+        """Return the start of the allocation around ``address``; None outside of allocations."""
         check_integer("an address", address, 0)
         index = bisect(self._starts, address) - 1
         if index < 0:

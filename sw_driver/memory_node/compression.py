@@ -1,4 +1,4 @@
-"""Zero-value compression of what goes to memory-nodes (docs/memory-node-spec.md, "Compression")."""
+"""Zero-value compression of data for memory-nodes (docs/memory-node-spec.md, "Compression")."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .packets import LINE_BYTES, PACKET_LINES
 __all__ = ["BLOCK_BYTES", "CompressionStatistics", "compress", "expand"]
 
 BLOCK_BYTES = PACKET_LINES * LINE_BYTES
-"""Bytes of a block, which is compressed by itself: the most that a packet carries."""
+"""Bytes of a block, the unit of compression: the most that a packet carries."""
 
 _MASK_BYTES = 2
-"""Bytes of the mask of a line: a bit for each of its sixteen words."""
+"""Bytes of a line's mask: one bit for each of its sixteen words."""
 
 
 @dataclass
 class CompressionStatistics:
-    """Bytes of blocks that were copied with compression, and what was moved for them."""
+    """Bytes of blocks copied with compression, and the bytes moved over links for them."""
 
     bytes_out: int = 0
     moved_out: int = 0
@@ -27,7 +27,7 @@ class CompressionStatistics:
     moved_back: int = 0
 
     def count(self, write: bool, nbytes: int, moved: int) -> None:
-        """Adds a block that has been written or read."""
+        """Add a block that was written (``write``) or read."""
         if write:
             self.bytes_out += nbytes
             self.moved_out += moved
@@ -36,19 +36,19 @@ class CompressionStatistics:
             self.moved_back += moved
 
     def since(self, before: CompressionStatistics) -> CompressionStatistics:
-        """Statistics of what has been counted after ``before`` was taken."""
+        """Return the statistics counted after ``before`` was taken."""
         earlier = asdict(before)
         return CompressionStatistics(**{n: v - earlier[n] for n, v in asdict(self).items()})
 
     @property
     def ratio(self) -> float:
-        """How many times as much uncompressed copies would have moved; 1 before the first."""
+        """Compression ratio of all moved blocks; 1 before the first."""
         moved = self.moved_out + self.moved_back
         return (self.bytes_out + self.bytes_back) / moved if moved else 1.0
 
 
 def compress(block: bytes) -> bytes:
-    """The bytes that are stored for whole lines; ``block`` itself if they are not fewer."""
+    """Return the stored bytes of whole lines; ``block`` itself if compression does not help."""
     words = np.frombuffer(block, np.uint32)
     flags = words != 0
     masks = np.packbits(flags, bitorder="little").tobytes()
@@ -57,7 +57,7 @@ def compress(block: bytes) -> bytes:
 
 
 def expand(stored: bytes, nbytes: int) -> bytes:
-    """The ``nbytes`` of lines that ``stored`` was made of; anything if it was made of none."""
+    """Return the ``nbytes`` that ``stored`` was compressed from; undefined for other data."""
     if len(stored) >= nbytes:
         return stored
     used = nbytes // LINE_BYTES * _MASK_BYTES

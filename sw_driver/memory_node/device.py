@@ -1,4 +1,4 @@
-"""A device-node as a program sees it: memory of its own, remote memory, and copies between them."""
+"""A device-node as a program sees it: local memory, remote memory, and copies between them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .streams import Stream
 __all__ = ["PAGE_BYTES", "DeviceNode", "Direction"]
 
 PAGE_BYTES = 1 << 16
-"""Bytes of a page of remote memory, unless told otherwise."""
+"""Default bytes of a page of remote memory."""
 
 
 class Direction(Enum):
@@ -35,15 +35,15 @@ class Direction(Enum):
 class DeviceNode:
     """Device ``number`` of a network. Any thread may call it.
 
-    Addresses are integers in one address space, :class:`AddressSpace`; ``address + offset`` is a
-    place inside an allocation.
+    Addresses are integers in one :class:`AddressSpace`; ``address + offset`` is a place inside an
+    allocation.
 
     Parameters
     ----------
     network
         The network; the same for all its devices.
     placement
-        Where the pages of remote allocations go, unless told otherwise.
+        Default placement of the pages of remote allocations.
     page_bytes
         See :class:`AddressSpace`.
 
@@ -52,7 +52,7 @@ class DeviceNode:
     InvalidArgumentError
         The network has no device of that number.
     DeviceInUseError
-        The device has its :class:`DeviceNode` already, which would give away the same memory.
+        The device already has a :class:`DeviceNode`, which allocates the same memory.
     """
 
     def __init__(
@@ -77,29 +77,29 @@ class DeviceNode:
         self._stream_numbers = count()
         self._page_bytes = page_bytes
         self._compressed: set[int] = set()
-        """Addresses of the compressed allocations."""
+        """Addresses of compressed allocations."""
         self._default = self.stream()
 
     @property
     def local_memory(self) -> MemoryStatistics:
-        """How the device's own memory is used."""
+        """Use of the device's own memory."""
         with self._clock:
             return self._space.local
 
     @property
     def remote_memory(self) -> MemoryStatistics:
-        """How the device's shares of the memory-nodes are used."""
+        """Use of the device's shares of the memory-nodes."""
         with self._clock:
             return self._space.remote
 
     @property
     def compression(self) -> CompressionStatistics:
-        """What has been moved of the device's compressed allocations."""
+        """Transfer statistics of the device's compressed allocations."""
         with self._clock:
             return replace(self._network.compression(self.number))
 
     def cuda_malloc(self, nbytes: int) -> int:
-        """Allocates ``nbytes`` of the device's own memory; the address is a multiple of 64.
+        """Allocate ``nbytes`` of the device's own memory; the address is a multiple of 64.
 
         Raises :class:`~sw_driver.device.errors.OutOfMemoryError`.
         """
@@ -107,18 +107,20 @@ class DeviceNode:
             return self._space.allocate(nbytes)
 
     def cuda_free(self, address: int) -> None:
-        """Frees what :meth:`cuda_malloc` gave. Raises
-        :class:`~sw_driver.device.errors.PointerError`, and
-        :class:`~sw_driver.device.errors.BusyError` if a copy from or to it has not ended."""
+        """Free an allocation of :meth:`cuda_malloc`.
+
+        Raises :class:`~sw_driver.device.errors.PointerError`, and
+        :class:`~sw_driver.device.errors.BusyError` while a copy uses it.
+        """
         self._clock.release(lambda: self._space.free(address, remote=False))
 
     def cuda_malloc_remote(
         self, nbytes: int, *, placement: Placement | None = None, compressed: bool = False
     ) -> int:
-        """Allocates ``nbytes`` in the memory-nodes; the address is a multiple of 64.
+        """Allocate ``nbytes`` in the memory-nodes; the address is a multiple of 64.
 
-        What is copied to a ``compressed`` one goes over the links without its zeros, in blocks of
-        4 KB; it occupies as much.
+        Copies of a ``compressed`` allocation go over the links without zeros, in blocks of 4 KB.
+        The allocation occupies its full size.
 
         Raises :class:`~sw_driver.device.errors.OutOfMemoryError`, or
         :class:`~sw_driver.device.errors.InvalidArgumentError` if pages are not whole blocks.
@@ -136,7 +138,7 @@ class DeviceNode:
         return address
 
     def cuda_free_remote(self, address: int) -> None:
-        """Frees what :meth:`cuda_malloc_remote` gave; raises what :meth:`cuda_free` raises."""
+        """Free an allocation of :meth:`cuda_malloc_remote`; raise as :meth:`cuda_free`."""
 
         def free() -> None:
             self._space.free(address, remote=True)
@@ -145,7 +147,7 @@ class DeviceNode:
         self._clock.release(free)
 
     def stream(self) -> Stream:
-        """A new stream, beside the default one."""
+        """Return a new stream, besides the default one."""
         with self._clock:
             return Stream(f"{self.number}.{next(self._stream_numbers)}", self._network)
 
@@ -157,17 +159,16 @@ class DeviceNode:
         direction: Direction,
         stream: Stream | None = None,
     ) -> Handle[None]:
-        """Queues a copy between the device's own memory and remote memory, in the default stream or
-        another one of the network.
+        """Queue a copy between local and remote memory; ``stream`` None is the default stream.
 
-        Memory-nodes move lines of 64 bytes: ``dst`` and ``src`` must be multiples of 64, and so
-        must ``nbytes`` unless the copy ends where the allocation at ``dst`` does. Of a compressed
-        allocation whole blocks are copied: from a multiple of 4096 bytes in it, and as many, or to
-        its end. What is copied is what is there when the copy's turn has come.
+        Memory-nodes move lines of 64 bytes: ``dst`` and ``src`` must be multiples of 64. So must
+        ``nbytes``, unless the copy ends with the allocation at ``dst``. A compressed allocation is
+        copied in whole blocks of 4096 bytes, or to its end. The copy reads its source when its turn
+        comes.
 
         Raises :class:`~sw_driver.device.errors.RangeError`, or
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for a direction, multiple or stream
-        that is none; then nothing is queued.
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for a bad direction, multiple or
+        stream; then nothing is queued.
         """
         if stream is None:
             stream = self._default
@@ -190,7 +191,7 @@ class DeviceNode:
         return handle
 
     def _pieces(self, dst: int, src: int, nbytes: int, direction: Direction) -> list[Piece]:
-        """The transfers of a copy."""
+        """Check a copy and return its transfers."""
         if not isinstance(direction, Direction):
             raise InvalidArgumentError(
                 f"direction must be one of {', '.join(map(str, Direction))}, got {direction!r}"
@@ -242,11 +243,11 @@ class DeviceNode:
         return pieces
 
     def synchronize(self) -> None:
-        """Lets time pass until the default stream is idle, see :meth:`Stream.synchronize`."""
+        """Let time pass until the default stream is idle, see :meth:`Stream.synchronize`."""
         self._default.synchronize()
 
     def write(self, address: int, values: ArrayLike) -> None:
-        """Puts an array into the device's own memory at once, as the device itself would."""
+        """Write an array to the device's own memory without simulated time."""
         array = np.ascontiguousarray(values)
         if array.dtype.hasobject:
             raise InvalidArgumentError(f"values are {shown(values)}: expected an array of numbers")
@@ -254,7 +255,7 @@ class DeviceNode:
             self._own(address, array.nbytes)[:] = array.reshape(-1).view(np.uint8)
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Bytes of the device's own memory, as a view."""
+        """Return a view of bytes in the device's own memory."""
         with self._clock:
             return self._own(address, nbytes)
 

@@ -1,4 +1,4 @@
-"""The DMA of device-nodes: transfers as packets over the links, and what comes back."""
+"""DMA of device-nodes: transfers as packets over the links, and their answers."""
 
 from __future__ import annotations
 
@@ -28,77 +28,84 @@ from .packets import LINE_BYTES, REQUESTS, Flit, Operation, Packet, Status
 __all__ = ["DmaNetwork", "Ports", "check_ring"]
 
 _LINK_REQUESTS = 8
-"""Reads, and as many writes, that a link has under way: enough for the time from a request to the
-end of its answer. A node takes twice as many of a link."""
+"""Reads, and as many writes, in flight on a link.
+
+They cover the time from a request to the end of its answer. A node accepts twice as many.
+"""
 
 _EXCHANGE_CYCLES = 32
-"""Fabric cycles from one look at what has come to the next: half of the time of a packet."""
+"""Fabric cycles between exchanges with the links: half the time of a packet."""
 
 _TAGS = 1 << 16
 
 _STEP_CYCLES = 256
-"""Fabric cycles after which others have their turn."""
+"""Fabric cycles of a step, after which other operations have their turn."""
 
 _QUIET_LIMIT_CYCLES = 10_000_000
-"""Fabric cycles without an answer after which what is under way is given up: longer than any takes,
-retries of links included."""
+"""Fabric cycles without an answer after which requests in flight are given up.
+
+It is longer than any answer takes, including retries of links.
+"""
 
 
 def check_ring(devices: int, local_bytes: int) -> None:
-    """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what no ring can have."""
+    """Raise :class:`~sw_driver.device.errors.InvalidArgumentError` for sizes that no ring has."""
     check_integer("devices", devices, 2, 128)
     check_integer("local_bytes", local_bytes)
 
 
 class Ports(Protocol):
-    """The devices' ends of the links. Device n has the links of its left side first; memory-node n,
-    whose number in packets is 2n + 1, is at the right side of device n, whose number is 2n."""
+    """Device ends of the links.
+
+    A device's links to its left side come first. Device n has the packet number 2n. Memory-node n,
+    with the packet number 2n + 1, is at its right side.
+    """
 
     devices: int
     side_links: int
-    """Links of a device to each side."""
+    """Number of a device's links to each side."""
     local_bytes: int
     share_bytes: int
     timed: bool
 
     def send(self, device: int, link: int, channel: int, flits: list[Flit]) -> None:
-        """Queues flits for a link."""
+        """Queue flits for a link."""
         ...
 
     def unsent(self, device: int, link: int) -> int:
-        """Flits that wait for a link."""
+        """Return the number of flits that wait for a link."""
         ...
 
     def received(self, device: int, link: int) -> Iterable[tuple[int, Flit]]:
-        """What has come since the last call, each with its virtual channel."""
+        """Yield the flits received since the last call, with their virtual channels."""
         ...
 
     def dead(self, device: int, link: int) -> bool:
-        """Whether the link does not work any more."""
+        """Return True if the link no longer works."""
         ...
 
     def advance(self, cycles: int) -> None:
-        """Lets ``cycles`` fabric cycles pass."""
+        """Advance the network by ``cycles`` fabric cycles."""
         ...
 
     def cycles(self) -> int:
-        """Fabric cycles since the beginning."""
+        """Return the fabric cycles since the beginning."""
         ...
 
 
 @dataclass(eq=False)
 class _Copy:
-    """What a copy waits for."""
+    """Progress of a copy, which is over when all its packets are answered."""
 
     reach: Callable[[int], None]
     left: int
-    """Packets that are not answered yet."""
+    """Number of unanswered packets."""
     moved_bytes: int = 0
     over: bool = False
     time: int = 0
     error: Exception | None = None
-    """The first refusal, or why it was given up."""
-    what: str = "the answers of memory-nodes"
+    """The first refusal, or the reason for giving the copy up."""
+    label: str = "the answers of memory-nodes"
 
 
 @dataclass(eq=False)
@@ -108,7 +115,7 @@ class _Request:
     copy: _Copy
     piece: Piece
     stored: int
-    """Bytes of the packet's data that go over the link."""
+    """Bytes of the packet's data on the link."""
 
 
 @dataclass(eq=False)
@@ -116,20 +123,23 @@ class _Link:
     waiting: tuple[deque[_Request], deque[_Request]] = field(
         default_factory=lambda: (deque(), deque())
     )
-    """Reads, and writes, that wait for the link: data go in both directions at once."""
+    """Reads and writes that wait for the link, separate because data moves in both directions."""
     under_way: dict[int, _Request] = field(default_factory=dict)
-    """Requests under way, by their tags."""
+    """Requests in flight, by tag."""
     coming: dict[int, list[bytes]] = field(default_factory=dict)
-    """The payloads of a packet that has not come whole, by virtual channel."""
+    """Payloads of an incomplete packet, by virtual channel."""
 
     @property
     def load(self) -> int:
         return sum(map(len, self.waiting)) + len(self.under_way)
 
     def next(self, unsent: int) -> _Request | None:
-        """The request to send where ``unsent`` flits wait: reads and writes in turn, as far as
-        there are. A write is held back until no more flits wait than go before the next look: what
-        a read asks would wait behind all data of writes otherwise."""
+        """Return the request to send next, or None; reads and writes alternate.
+
+        ``unsent`` flits already wait for the link. A write is held back while they are more than
+        the link sends until the next exchange. Otherwise read requests would wait behind the data
+        of writes.
+        """
         counts = [0, 0]
         for request in self.under_way.values():
             counts[request.piece.write] += 1
@@ -144,20 +154,20 @@ class _Link:
 
 
 class DmaNetwork:
-    """Device-nodes and memory-nodes behind the ends of links, real or simulated: a
-    :class:`~sw_driver.device.transport.Transport`.
+    """Device-nodes and memory-nodes connected by links, real or simulated.
 
-    A copy is cut into packets of at most 4 KB, which go to the link of their side that has the
-    least to do. When a link dies, the others of its side do what it has not.
+    It is a :class:`~sw_driver.device.transport.Transport`. A copy is divided into packets of at
+    most 4 KB. Each goes to the least loaded link of its side. When a link dies, the others of its
+    side take over its unfinished requests.
 
-    Of compressed blocks it keeps a table of how many bytes each is stored in.
+    The network keeps a table of the stored size of each compressed block.
 
     Parameters
     ----------
     ports
         The ends of the links.
     domain
-        The network's time, in fabric cycles; None: it has a clock of its own.
+        The network's time, in fabric cycles; None for a clock of its own.
     """
 
     name = "dma"
@@ -166,15 +176,15 @@ class DmaNetwork:
         self.domain = domain or Domain(question_cycles=int(ports.timed))
         self._closed = False
         self._users: WeakValueDictionary[int, object] = WeakValueDictionary()
-        """Who has each device, by its number."""
+        """User of each device, by device number."""
         self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
-        """The streams of all devices in the order in which they were made, by their ``id``."""
+        """Streams of all devices in the order of their creation, by ``id``."""
         self._under_way: set[_Copy] = set()
         self._pump = TimedOperation("the memory-nodes", self.domain)
-        """What lets time pass while copies are under way."""
-        self._pump.number = NEVER  # what begins at the same time comes first
+        """Operation that advances the time while copies are in flight."""
+        self._pump.number = NEVER  # other operations of the same time come first
         self._answered = 0
-        """Packets that were answered."""
+        """Number of answered packets."""
         self.local_bytes = ports.local_bytes
         self.share_bytes = ports.share_bytes
         self.timed = ports.timed
@@ -183,27 +193,28 @@ class DmaNetwork:
         self._links = [[_Link() for _ in range(2 * ports.side_links)] for _ in range(ports.devices)]
         self._tag = 0
         self._stored: dict[tuple[int, Side, int], int] = {}
-        """Bytes that compressed blocks are stored in, by device, side and address in the share."""
+        """Stored bytes of compressed blocks, by device, side and address in the share."""
         self._compression = [CompressionStatistics() for _ in range(ports.devices)]
         self._abandoned: set[int] = set()
-        """Tags of requests that were made again over another link: the node may answer there,
-        too."""
+        """Tags of requests that were repeated over another link: the node may answer both."""
 
     def claim(self, number: int, user: object) -> None:
-        """``user`` has the device ``number`` for itself, as long as it is there. Raises
-        :class:`~sw_driver.device.errors.InvalidArgumentError` and
-        :class:`~sw_driver.device.errors.DeviceInUseError`."""
+        """Reserve the device ``number`` for ``user`` during its lifetime.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` and
+        :class:`~sw_driver.device.errors.DeviceInUseError`.
+        """
         number = self._device(number)
         if number in self._users:
             raise DeviceInUseError(
-                f"device {number} of the network has a DeviceNode, whose memory another one would "
-                "give away again: use that one",
+                f"device {number} of the network already has a DeviceNode: use that one, because "
+                "a second would allocate the same memory",
                 number=number,
             )
         self._users[number] = user
 
     def local(self, device: int) -> NDArray[np.uint8]:
-        """The memory of device-node ``device``, to be read and written in place."""
+        """Return the memory of device-node ``device``, to read and write in place."""
         return self._memories[self._device(device)]
 
     def _device(self, number: int) -> int:
@@ -212,10 +223,9 @@ class DmaNetwork:
     def copy_steps(
         self, device: int, pieces: Sequence[Piece], reach: Callable[[int], None]
     ) -> Steps:
-        """Carries out a copy of several pieces, all at once; ``reach`` is told how many bytes have
-        been moved.
+        """Carry out a copy of several pieces in parallel; call ``reach`` with the moved bytes.
 
-        Raises :class:`~sw_driver.device.errors.RemoteMemoryError`, when all is over, if a
+        Raises :class:`~sw_driver.device.errors.RemoteMemoryError` at the end of the copy if a
         memory-node refused some of it.
         """
         domain = self.domain
@@ -239,7 +249,7 @@ class DmaNetwork:
             raise copy.error
 
     def advance(self, cycles: int) -> None:
-        """Lets so many fabric cycles pass, or less if a copy ends before."""
+        """Advance by ``cycles`` fabric cycles, or fewer if a copy ends earlier."""
         with self.domain.clock.within():
             before = len(self._under_way)
             while cycles > 0 and len(self._under_way) == before:
@@ -249,21 +259,21 @@ class DmaNetwork:
                 cycles -= step
 
     def compression(self, device: int) -> CompressionStatistics:
-        """What has been compressed of the device's transfers since the beginning."""
+        """Return the statistics of the device's compressed transfers."""
         return self._compression[self._device(device)]
 
     def cycles(self) -> int:
-        """Fabric cycles since the beginning; 0 without a clock."""
+        """Return the fabric cycles since the beginning; 0 without a clock."""
         return self._ports.cycles()
 
     def add(self, stream: Stream) -> None:
-        """A new stream of a device. Raises :class:`~sw_driver.device.errors.ClosedError`."""
+        """Add a new stream of a device; raise :class:`~sw_driver.device.errors.ClosedError`."""
         if self._closed:
             raise ClosedError("the network was closed: make another one")
         self._streams[id(stream)] = stream
 
     def close(self) -> None:
-        """Discards what is queued in all streams."""
+        """Discard all queued operations of all streams."""
         if not self.domain.clock.is_forked:
             self.domain.clock.release(self._close)
 
@@ -271,16 +281,16 @@ class DmaNetwork:
         self._closed = True
         for stream in list(self._streams.values()):
             stream.close()
-        self._under_way.clear()  # so time passes no more
+        self._under_way.clear()  # stops the time
 
     def _passing(self) -> Steps:
-        """Lets time pass until no copy is under way."""
+        """Advance the time while copies are in flight."""
         domain = self.domain
         since, answered = domain.now, self._answered
         while self._under_way:
             try:
                 if domain.now >= self.cycles():
-                    # Not less than from one look to the next.
+                    # At least one exchange interval.
                     left = max(domain.horizon - domain.now, _EXCHANGE_CYCLES)
                     self.advance(min(left // _EXCHANGE_CYCLES * _EXCHANGE_CYCLES, _STEP_CYCLES))
                 domain.now = max(domain.now, self.cycles())
@@ -293,7 +303,7 @@ class DmaNetwork:
                         "are dead, or it hangs: make the network again",
                         cycles=quiet,
                     )
-            except Exception as error:  # goes to all that wait
+            except Exception as error:  # raised in all waiting copies
                 for copy in list(self._under_way):
                     copy.error = error
                     self._end(copy)
@@ -306,15 +316,15 @@ class DmaNetwork:
 
     def _enqueue(self, device: int, request: _Request) -> None:
         side, count = request.piece.side, self._ports.side_links
-        of_side = range(side * count, (side + 1) * count)
-        links = [link for link in of_side if not self._ports.dead(device, link)]
+        links_of_side = range(side * count, (side + 1) * count)
+        links = [link for link in links_of_side if not self._ports.dead(device, link)]
         if links:
-            each = self._links[device]
-            least = min(links, key=lambda link: each[link].load)
-            each[least].waiting[request.piece.write].append(request)
+            own = self._links[device]
+            least = min(links, key=lambda link: own[link].load)
+            own[least].waiting[request.piece.write].append(request)
         else:
-            what = f"device {device} reaches its {side.name.lower()} memory-node no more"
-            self._over(request, f"{what}: all links between them are dead")
+            place = f"device {device} reaches its {side.name.lower()} memory-node no more"
+            self._over(request, f"{place}: all links between them are dead")
 
     def _over(self, request: _Request, refused: str | None = None) -> None:
         copy = request.copy
@@ -328,7 +338,7 @@ class DmaNetwork:
             self._end(copy)
 
     def _exchange(self) -> None:
-        """Takes what has come, and sends what can go, until there is nothing."""
+        """Receive answers and send requests until nothing is left to do."""
         while self._moved():
             pass
 
@@ -343,8 +353,8 @@ class DmaNetwork:
                     orphans = [*link.under_way.values(), *link.waiting[0], *link.waiting[1]]
                     self._abandoned.update(link.under_way)
                     link.under_way.clear()
-                    for each in link.waiting:
-                        each.clear()
+                    for queue in link.waiting:
+                        queue.clear()
                     for request in orphans:
                         self._enqueue(device, request)
                 while request := link.next(self._ports.unsent(device, number)):
@@ -364,7 +374,7 @@ class DmaNetwork:
         if piece.compressed:
             data = compress(data)
             stored = self._stored.get((device, piece.side, piece.remote), piece.nbytes)
-            # More is of what was there before, and is not written yet.
+            # A longer size is from older data that this copy has not overwritten yet.
             request.stored = len(data) or min(stored, piece.nbytes)
         packet = Packet(
             destination=2 * node + 1,
@@ -391,7 +401,7 @@ class DmaNetwork:
             return
         if request is None:
             raise RemoteMemoryError(
-                f"memory-node {answer.source} answered device {device} what it had not asked"
+                f"memory-node {answer.source} answered device {device} without a request"
             )
         piece = request.piece
         if answer.status != Status.OK:

@@ -1,4 +1,4 @@
-"""What device-nodes ask of memory-nodes."""
+"""Transfers between device-nodes and memory-nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Piece", "Side"]
 
 
 class Side(IntEnum):
-    """Which of its two memory-nodes a device means, seen from itself."""
+    """Side of a device's memory-node, seen from the device."""
 
     LEFT = 0
     RIGHT = 1
@@ -17,16 +17,19 @@ class Side(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A transfer between a stretch of device-local memory and one of a share of a memory-node."""
+    """A transfer between contiguous device memory and a contiguous part of a share."""
 
     side: Side
     write: bool
-    """Whether the transfer is to the memory-node; else it is from there."""
+    """True for a transfer to the memory-node, False for one from it."""
     local: int
     """Byte address in the device's memory; a multiple of 64, as are ``remote`` and ``nbytes``."""
     remote: int
     """Byte address in the device's share of the memory-node."""
     nbytes: int
     compressed: bool = False
-    """Whether blocks of 4 KB go without their zeros: ``remote`` is then the start of one, and so is
-    the end, or it is where all that was written ended."""
+    """True to move blocks of 4 KB without their zeros.
+
+    ``remote`` is then the start of a block. The end is a block's end, or the end of the data
+    written before.
+    """

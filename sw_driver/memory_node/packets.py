@@ -1,4 +1,4 @@
-"""Packets of the memory-nodes, as a device sends and takes them (docs/memory-node-spec.md)."""
+"""Packets of memory-nodes, as a device sends and receives them (docs/memory-node-spec.md)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hw.memory_node.flit import PACKET_LINES, Operation, Status
 __all__ = ["LINE_BYTES", "PACKET_LINES", "REQUESTS", "Flit", "Operation", "Packet", "Status"]
 
 REQUESTS = 0
-"""The virtual channel in which a device's requests begin."""
+"""Virtual channel in which a device's requests start."""
 
 _HEAD = struct.Struct("<BBBBHHQ")
 _ADDRESS_BITS = 48
 
 
 class Flit(NamedTuple):
-    """What a link port takes or gives on a virtual channel."""
+    """A flit on a virtual channel of a link port."""
 
     head: bool
     tail: bool
@@ -26,7 +26,7 @@ class Flit(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """A packet; ``data`` are its lines."""
+    """A packet; ``data`` holds its lines."""
 
     destination: int
     source: int
@@ -38,7 +38,7 @@ class Packet(NamedTuple):
     data: bytes = b""
 
     def flits(self) -> list[Flit]:
-        """The flits of the packet, as they go over a link."""
+        """Return the packet's flits in order."""
         head = _HEAD.pack(*self[:7]).ljust(LINE_BYTES, b"\0")
         last = len(self.data) // LINE_BYTES
         lines = (self.data[at : at + LINE_BYTES] for at in range(0, len(self.data), LINE_BYTES))
@@ -49,6 +49,6 @@ class Packet(NamedTuple):
 
     @staticmethod
     def of(payloads: list[bytes]) -> Packet:
-        """The packet of the payloads from a head to its tail."""
+        """Return the packet with these payloads, from head to tail."""
         *fields, address = _HEAD.unpack_from(payloads[0])
         return Packet._make([*fields, address & (1 << _ADDRESS_BITS) - 1, b"".join(payloads[1:])])

@@ -1,4 +1,4 @@
-"""The registers of a memory-node by their names."""
+"""Registers of a memory-node by name."""
 
 from __future__ import annotations
 
@@ -19,36 +19,38 @@ __all__ = ["NodeRegisters"]
 
 
 class NodeRegisters:
-    """The registers behind ``read`` and ``write``, which take byte offsets; ``KeyError`` for names
-    that the map does not have."""
+    """Registers of a memory-node, accessed by byte offset through ``read`` and ``write``.
+
+    Unknown names raise ``KeyError``.
+    """
 
     def __init__(self, read: Callable[[int], int], write: Callable[[int, int], object]) -> None:
         self._access = read, write
 
     def node(self, register: str) -> int:
-        """A register of the node, all its bits."""
+        """Return all bits of a node register."""
         return self._window("memory_node").read(register)
 
     def place(self, *, identity: int, date_line: bool) -> None:
-        """Tells the node its number, and whether the date line of its rings is here."""
+        """Set the node's number, and whether the date line of its rings is here."""
         window = self._window("memory_node")
         register = window["node"]
         value = identity << register["identity"].lsb | date_line << register["date_line"].lsb
         window.write("node", value)
 
     def allocate(self, group: int, *, owner: int, base: int, size: int) -> None:
-        """Gives the memory of a group from ``base`` on to the device ``owner``."""
+        """Assign ``size`` bytes of a group's memory from ``base`` on to the device ``owner``."""
         window = self._group(group)
         window.write("base", base)
         window.write("size", size)
         window.write("owner", owner)
 
     def group(self, group: int, register: str) -> int:
-        """A register of a group."""
+        """Return a register of a group."""
         return self._group(group).read(register)
 
     def link(self, link: int, register: str) -> int:
-        """A register of a link."""
+        """Return a register of a link."""
         check_integer("link", link, 0)
         base = LINKS_OFFSET_BYTES + PART_BYTES * link
         return self._window("memory_node_link", base).read(register)

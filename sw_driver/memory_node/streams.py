@@ -1,6 +1,6 @@
-"""Streams and events of device-nodes: copies in their order.
+"""Streams and events of device-nodes: ordered copies.
 
-See :mod:`sw_driver.device.streams` for when time passes.
+:mod:`sw_driver.device.streams` explains when time passes.
 """
 
 from __future__ import annotations
@@ -20,49 +20,51 @@ __all__ = ["Event", "Stream"]
 @dataclass
 class _Failure:
     error: BaseException
-    told: bool = False
+    is_reported: bool = False
+    """True once a synchronization has raised the error."""
 
 
 class Event(Handle[None]):
-    """A place in a stream (``cudaEvent_t``). Made by :meth:`Stream.record`."""
+    """A point in a stream (``cudaEvent_t``), made by :meth:`Stream.record`."""
 
     failures: tuple[_Failure, ...] = ()
-    """Those of the stream before the event that nobody had been told when it happened."""
+    """Failures of earlier copies of the stream that were unreported when the event happened."""
 
     @property
     def cycles(self) -> int | None:
-        """Fabric cycles at which all before the event had ended; None until then."""
+        """Fabric cycle at which everything before the event had ended; None until then."""
         return self.ended if self.over and not self.failed else None
 
     @property
     def happened(self) -> bool:
-        """Whether all before the event has ended. The question takes the time of a register's
-        read."""
+        """True if everything before the event has ended.
+
+        A query takes the time of a register read.
+        """
         return self.done
 
     def synchronize(self) -> None:
-        """Lets time pass until the event has happened.
+        """Let time pass until the event has happened.
 
         Raises the failure of a copy before it, see :class:`Stream`.
         """
         self.wait()
 
     def outcome(self) -> None:
-        """The event's error, or that of a copy before it, is raised."""
-        for each in self.failures:
-            if not each.told:
-                each.told = True
-                raise each.error
+        """Raise the event's error, or the first unreported one of a copy before it."""
+        for failure in self.failures:
+            if not failure.is_reported:
+                failure.is_reported = True
+                raise failure.error
         super().outcome()
 
 
 class Stream(device_streams.Stream):
-    """Copies one after the other; those of different streams go on at once.
+    """Copies one after the other; different streams run in parallel.
 
-    A copy that failed, as it does when a memory-node refuses it, is out of its stream, which goes
-    on. Its handle raises the error whenever it is waited for. So does, once, the first to
-    synchronize with what is behind it: the stream, an event of it, or a stream that waits for such
-    an event.
+    A failed copy, such as one that a memory-node refuses, leaves its stream, which goes on. Each
+    wait for the copy's handle raises the error. So does, once, the first synchronization with what
+    is queued behind the copy: the stream, an event of it, or a stream that waits for such an event.
     """
 
     def __init__(self, name: str, network: DmaNetwork) -> None:
@@ -72,12 +74,12 @@ class Stream(device_streams.Stream):
         network.add(self)
 
     def record(self) -> Event:
-        """An event that happens when all that is queued now has ended."""
+        """Return an event that happens when all operations queued so far have ended."""
         event = Event(f"an event of stream {self.name}", self._domain)
 
         def steps() -> Steps:
             yield from ()
-            self._failures = [each for each in self._failures if not each.told]
+            self._failures = [known for known in self._failures if not known.is_reported]
             event.failures = tuple(self._failures)
 
         with self._domain.clock:
@@ -85,7 +87,7 @@ class Stream(device_streams.Stream):
         return event
 
     def wait_event(self, event: Event) -> None:
-        """What is queued from now on begins after ``event``, of any stream of the network."""
+        """Delay later operations until ``event``, which may be of any stream of the network."""
         if not isinstance(event, Event) or event.domain is not self._domain:
             raise InvalidArgumentError(
                 f"{event!r} is no event of this network: expected what record() returned"
@@ -99,10 +101,9 @@ class Stream(device_streams.Stream):
             self.submit(Handle(f"stream {self.name}", self._domain), steps)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Lets time pass until all that is queued now has ended.
+        """Let time pass until all operations queued so far have ended.
 
-        Raises the failure of one of the copies, see :class:`Stream`, and what :meth:`Handle.wait`
-        raises.
+        Raises the failure of one of the copies, see :class:`Stream`, and as :meth:`Handle.wait`.
         """
         self.record().wait(timeout)
 
@@ -112,8 +113,10 @@ class Stream(device_streams.Stream):
 
     @property
     def idle(self) -> bool:
-        """Whether all that was queued has ended. The question takes the time of a register's
-        read."""
+        """True if all queued operations have ended.
+
+        A query takes the time of a register read.
+        """
         with self._domain.clock as clock:
             if self._queue or self._free_at > clock.now:
                 clock.ask(self._domain)

@@ -1,10 +1,10 @@
-"""Near-memory training hardware, simulated: what a program needs of it, under one name.
+"""Near-memory training hardware, simulated: the public API under one name.
 
-The module with its memory and kernels is :class:`Axdimm`, the stack of memory with fixed-function
-units :class:`Pim`, a device beside memory-nodes :class:`DeviceNode`; devices that are given one
-:class:`Clock` share their time. :mod:`nearmem.torch` has the optimizers of PyTorch,
-:mod:`nearmem.errors` all that is raised. The rest is in the packages ``sw_driver`` (machines,
-workloads, systems), ``hw`` (the hardware and its configuration) and ``golden`` (its oracles).
+:class:`Axdimm` is the memory module with its kernels. :class:`Pim` is the memory stack with
+fixed-function units. :class:`DeviceNode` is a device beside memory-nodes. Devices that get the same
+:class:`Clock` share their time. :mod:`nearmem.torch` has the PyTorch optimizers,
+:mod:`nearmem.errors` the exceptions. The other packages are ``sw_driver`` (machines, workloads,
+systems), ``hw`` (the hardware and its configuration) and ``golden`` (the reference models).
 """
 
 from importlib.metadata import version as _version

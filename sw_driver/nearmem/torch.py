@@ -1,6 +1,6 @@
-"""PyTorch on the simulated hardware: optimizers, and models trained in less memory.
+"""PyTorch on the simulated hardware: optimizers, and training in less memory.
 
-An optimizer takes the arguments of the one in :mod:`torch.optim` and, as ``device``, an opened
+An optimizer takes the arguments of its namesake in :mod:`torch.optim`. Its ``device`` is an opened
 :class:`nearmem.Axdimm` or a backend's name.
 """
 

@@ -38,7 +38,7 @@ class Held:
         for user in self._users:
             if not _is_past(user):
                 raise BusyError(
-                    f"{self.title} is used by {user.what!r}, which has not ended: wait for its "
+                    f"{self.title} is used by {user.label!r}, which has not ended: wait for its "
                     "event, then release it",
                     what=self.title,
                 )

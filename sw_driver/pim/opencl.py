@@ -110,7 +110,7 @@ class Event(Handle[Any]):
         """The event's times. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` before
         its end."""
         if not self.over:
-            raise InvalidArgumentError(f"{self.what} has not ended: wait for it first")
+            raise InvalidArgumentError(f"{self.label} has not ended: wait for it first")
         cycles = self.queued, self.submitted, self.running, self.ended
         return Profile(*(int(each * self.context.cycle_ns) for each in cycles))
 
@@ -435,7 +435,7 @@ class Context:
                 yield place
             place.holder = event
             domain.now = max(domain.now, domain.cycles(place.time))
-        event.place, event.running = place.what, domain.now
+        event.place, event.running = place.label, domain.now
         try:
             if place.device != "pools":
                 kernel.check_works()

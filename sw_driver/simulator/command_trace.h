@@ -1,4 +1,4 @@
-// Writes commands to memories, one in a line: tCK, memory, command, group, bank, row, column.
+// Writes memory commands, one on a line: tCK, memory, command, group, bank, row, column.
 
 #pragma once
 
@@ -14,7 +14,7 @@ public:
     CommandTrace& operator=(const CommandTrace&) = delete;
     ~CommandTrace() { close(); }
 
-    // `mode`: "w", or "a" for a file that has its head already.
+    // `mode`: "w", or "a" for a file that already has its header.
     bool open(const char* path, const char* mode) {
         close();
         file_ = fopen(path, mode);
@@ -23,7 +23,7 @@ public:
 
     bool on() const { return file_ != nullptr; }
 
-    // Whether all of it has been written.
+    // Returns true if everything was written.
     bool close() {
         if (!file_) return true;
         const bool good = !ferror(file_);
@@ -32,7 +32,7 @@ public:
         return good && closed;
     }
 
-    // So that a process that is forked has nothing to write a second time.
+    // Called before a fork: the child must not write buffered data again.
     void flush() {
         if (file_) fflush(file_);
     }
@@ -56,7 +56,7 @@ public:
         fprintf(file_, "%u,%u,,\n", group, bank);
     }
 
-    // To all banks.
+    // Command to all banks.
     void all(uint64_t tck, unsigned memory, const char* name) {
         begin(tck, memory, name);
         fputs(",,,\n", file_);

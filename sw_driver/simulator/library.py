@@ -1,4 +1,4 @@
-"""Builds a design, Verilated and with a harness in C++, as a shared library."""
+"""Shared libraries of Verilated designs with a harness in C++."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 LINK = "-shared -pthread"
 
-# Nothing is put in place of a library's functions, so they may be inlined: about a tenth faster.
+# No other library replaces these functions, so they may be inlined, which is a tenth faster.
 C_FLAGS = "-fPIC -fno-semantic-interposition -std=c++17"
 
 _STORED = Path(__file__).with_name("stored")
@@ -42,7 +42,7 @@ HARNESS_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 
 
 def model_args(top: str, profile: BuildProfile, c_flags: Sequence[str] = ()) -> list[str]:
-    """Verilator's arguments for a model of the module ``top``, the class ``V{top}``."""
+    """Return Verilator's arguments for a model of the module ``top``, the class ``V{top}``."""
     return [
         "-cc", "--top-module", top, "--prefix", f"V{top}",
         "-Wno-fatal", "-Wno-lint", "-O3", "--x-assign", "fast", "--x-initial", "fast",
@@ -61,11 +61,11 @@ def cached_library(
     parameters: Sequence[str],
     announce: Callable[[str], None] | None,
 ) -> Path:
-    """The library ``lib{name}.so``, made by ``build`` unless one of the same sources is there.
+    """Return the library ``lib{name}.so``; call ``build`` if the same sources were not built yet.
 
-    ``build`` is given a folder, of which only the library is kept, and whom to tell how far it is.
-    The sources are ``sources``, all of ``hw`` but the packages ``unused``, and the versions of the
-    tools; ``parameters`` is everything else on which it depends.
+    ``build`` gets a folder, of which only the library is kept, and a function for its progress. The
+    cache key covers ``sources``, all of ``hw`` except the packages ``unused``, and the tools'
+    versions. ``parameters`` must cover everything else that matters.
     """
     root = Path(next(iter(hw.__path__)))
     files = [path for suffix in ("*.py", "*.v", "*.rdl") for path in root.rglob(suffix)]
@@ -108,20 +108,21 @@ def verilated_library(
     wave: bool = False,
     announce: Callable[[str], None] | None = None,
 ) -> Path:
-    """The shared library of a design, built unless one of the same sources is there.
+    """Return the shared library of a design, and build it unless it is already built.
 
     Parameters
     ----------
-    design: makes the component.
+    design: function that makes the component.
     top: name of its module.
-    about: what is built, in words.
-    parameters: everything beside the sources in ``hw`` on which the component depends.
-    harness: the source that drives the model.
-    c_flags: the compiler's, beside ``C_FLAGS``.
-    settings: Verilator's control file.
-    unused: packages in ``hw`` without which the design can be made.
-    wave: the harness can write waveforms if ``NEARMEM_WAVE`` is defined; such a model is slower.
-    announce: told when a build begins and ends, see
+    about: description of the build for messages.
+    parameters: everything besides the sources in ``hw`` that changes the component.
+    harness: C++ source that drives the model.
+    c_flags: flags of the compiler, in addition to ``C_FLAGS``.
+    settings: content of Verilator's control file.
+    unused: packages in ``hw`` that the design does not need.
+    wave: True to define ``NEARMEM_WAVE``, with which the harness writes waveforms; the model is
+        slower.
+    announce: function for messages about the begin and end of a build, see
         :func:`~sw_driver.simulator.progress.build_progress`; a build takes about a minute.
 
     Raises
@@ -138,12 +139,12 @@ def verilated_library(
         arguments += ["--trace-fst", "-CFLAGS", f"-DNEARMEM_WAVE -I{stored}"]
         # For Verilator's own files alone: the model's begin with a header that is compiled before.
         make_arguments[1] += f" -include {stored}/waveform_checks.h"
-        # Not with the libraries that Verilator asks for: see the headers in `stored`.
+        # Without the libraries that Verilator requires: see the headers in `stored`.
         make_arguments.append(f"LDLIBS={LINK}")
 
     def build(folder: Path, stage: Stage) -> None:
         stage("generating Verilog", 0, 0)
-        # Amaranth is only needed, and only takes its time to load, when there is a build.
+        # Amaranth takes time to load and is needed only for a build.
         from hw.verilog.writer import to_verilog
 
         with kill_started():
@@ -184,18 +185,18 @@ _C_TYPES = {
 
 
 def load_library(path: Path, harness: Path) -> Any:
-    """The library at ``path``, with the functions that ``harness`` defines as ``extern "C"``.
+    """Return the library at ``path`` with the functions in ``extern "C"`` of ``harness``.
 
-    Their results and arguments are read there; pointers are addresses (``ctypes.c_void_p``). A call
-    of a function lets other threads of Python run.
+    The types of results and arguments are parsed from ``harness``. Pointers are addresses
+    (``ctypes.c_void_p``). Other Python threads run during a call.
     """
     library = ctypes.CDLL(str(path))
     _, _, defined = harness.read_text().partition('extern "C" {')
     for result, name, parameters in re.findall(r"^(\w+\*?) (\w+)\(([^)]*)\) \{", defined, re.M):
         function = getattr(library, name)
         function.restype = _c_type(result)
-        declared = [" ".join(each.split()[:-1]) for each in parameters.split(",") if each]
-        function.argtypes = [_c_type(each) for each in declared]
+        declared = [" ".join(text.split()[:-1]) for text in parameters.split(",") if text]
+        function.argtypes = [_c_type(parameter) for parameter in declared]
     return library
 
 

@@ -1,4 +1,4 @@
-"""Builds an assembly, a Verilated model for each of its components, as a shared library."""
+"""Shared libraries of assemblies, with a Verilated model for each component."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ def parts_library(
     unused: Sequence[str] = (),
     announce: Callable[[str], None] | None = None,
 ) -> Path:
-    """The shared library of an assembly, built unless one of the same sources is there.
+    """Return the shared library of an assembly, and build it unless it is already built.
 
-    The harness includes ``parts.h`` (:func:`~sw_driver.simulator.parts_header.parts_header`): the
-    structure ``Parts`` has a member for each instance, its Verilated model.
+    The harness includes ``parts.h`` (:func:`~sw_driver.simulator.parts_header.parts_header`). Its
+    structure ``Parts`` has a Verilated model as a member for each instance.
 
     Parameters
     ----------
-    design: makes the assembly.
-    name: of the library.
-    about: what is built, in words.
-    parameters: everything beside the sources in ``hw`` on which the assembly depends.
-    harness: the source that drives the models.
-    unused: packages in ``hw`` without which the assembly can be made.
-    announce: told when a build begins and ends, see
+    design: function that makes the assembly.
+    name: name of the library.
+    about: description of the build for messages.
+    parameters: everything besides the sources in ``hw`` that changes the assembly.
+    harness: C++ source that drives the models.
+    unused: packages in ``hw`` that the assembly does not need.
+    announce: function for messages about the begin and end of a build, see
         :func:`~sw_driver.simulator.progress.build_progress`; a build takes some minutes.
 
     Raises
     ------
     BuildError: a tool failed.
     """
-    how = chosen_profile()
+    profile = chosen_profile()
 
     def build(folder: Path, stage: Stage) -> None:
         stage("generating Verilog", 0, 0)
-        # Amaranth is only needed, and only takes its time to load, when there is a build.
+        # Amaranth takes time to load and is needed only for a build.
         from hw.verilog.writer import to_verilog
 
         assembly = design()
@@ -81,22 +81,22 @@ def parts_library(
                     verilog = model / f"{model.name}.v"
                     with kill_started():
                         verilog.write_text(to_verilog(component, model.name))
-                    builds.append(workers.submit(_build_model, model.name, model, how, stopped))
+                    builds.append(workers.submit(_build_model, model.name, model, profile, stopped))
                 pending = set(builds)
                 while pending:
                     stage("Verilating and compiling", len([*folder.glob("*/*.o")]), 2 * len(models))
                     _, pending = wait(pending, WATCH_S, FIRST_EXCEPTION)
-                    for each in builds:
-                        if each.done():
-                            each.result()
-            except BaseException:  # one has failed, or Ctrl-C: the others are of no use
+                    for finished in builds:
+                        if finished.done():
+                            finished.result()
+            except BaseException:  # a failure or Ctrl-C: the other builds are useless
                 stopped.set()
                 workers.shutdown(wait=False, cancel_futures=True)
                 raise
         weights = {model.name: (model / "fast.o").stat().st_size for model in models}
         (folder / "parts.h").write_text(parts_header(assembly, weights))
         stage("linking", 0, 0)
-        _link(name, harness, models, how, folder)
+        _link(name, harness, models, profile, folder)
 
     return cached_library(
         build,
@@ -104,7 +104,7 @@ def parts_library(
         about=about,
         sources=[harness, *_SOURCES, *HARNESS_HEADERS],
         unused=unused,
-        parameters=[*parameters, *model_args(name, how), LINK, repr(how)],
+        parameters=[*parameters, *model_args(name, profile), LINK, repr(profile)],
         announce=announce,
     )
 
@@ -119,9 +119,9 @@ def _compiler(optimization: str, profile: BuildProfile, folder: Path) -> list[st
 def _build_model(
     module: str, folder: Path, profile: BuildProfile, stopped: threading.Event
 ) -> None:
-    """Verilates and compiles the model of ``module``, whose Verilog is in ``folder``.
+    """Verilate and compile the model of ``module``, with its Verilog in ``folder``.
 
-    Raises :class:`BuildError` if it is ``stopped``.
+    Raises :class:`BuildError` if ``stopped`` is set.
     """
 
     def watch() -> None:
@@ -130,8 +130,8 @@ def _build_model(
 
     arguments = [*model_args(module, profile), "-Mdir", ".", f"{module}.v"]
     run_tool(["verilator", *arguments], folder, watch)
-    # Not by Verilator's makefile, which compiles each file by itself and the headers beforehand:
-    # that takes longer, and 140 MB.
+    # Verilator's makefile would compile each file separately, and headers first. That takes longer,
+    # and 140 MB.
     sources = sorted(path.name for path in folder.glob("*.cpp"))
     for name, optimization in (("fast", profile.optimization), ("slow", profile.once)):
         chosen = [source for source in sources if ("Slow" in source) == (name == "slow")]
@@ -143,7 +143,7 @@ def _build_model(
 def _link(
     name: str, harness: Path, models: Sequence[Path], profile: BuildProfile, folder: Path
 ) -> None:
-    """The library in ``folder``, of the harness and the models that are built in their folders."""
+    """Link the library in ``folder`` from the harness and the models in their folders."""
     run_tool(
         [
             *_compiler(profile.optimization, profile, folder),

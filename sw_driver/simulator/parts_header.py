@@ -1,4 +1,4 @@
-"""The header with the parts of an assembly, and what moves between them."""
+"""C++ header with the parts of an assembly and their connections."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ _EACH_OF = """\
 
 
 def parts_header(assembly: Assembly, weights: Mapping[str, int]) -> str:
-    """The structure ``Parts`` of an assembly, and the edges of a part's clock.
+    """Return the header with an assembly's structure ``Parts`` and the clock edges of a part.
 
-    ``weights``, of each module, say about how long its evaluation takes.
+    ``weights`` are relative evaluation times by module.
     """
     instances = assembly.instances
     shares = _shares({name: weights[module] for name, module in instances.items()})
@@ -143,7 +143,7 @@ def parts_header(assembly: Assembly, weights: Mapping[str, int]) -> str:
 
     connect, comparisons = list[str](), list[str]()
     of_share: tuple[list[str], list[str]] = ([], [])
-    # From a share to the other one: a number for each output.
+    # Outputs handed from each share to the other one, numbered.
     handed: tuple[dict[tuple[str, str], int], dict[tuple[str, str], int]] = ({}, {})
     for wire in assembly.wires:
         target, source = ".".join(wire.target), ".".join(wire.source)
@@ -158,8 +158,8 @@ def parts_header(assembly: Assembly, weights: Mapping[str, int]) -> str:
 
     def fields(share: int) -> str:
         ports = (f"V{instances[name]}::{port}" for name, port in handed[share])
-        each = (f"Value<decltype({port})> value_{number};" for number, port in enumerate(ports))
-        return _lines(each, 8)
+        values = (f"Value<decltype({port})> value_{number};" for number, port in enumerate(ports))
+        return _lines(values, 8)
 
     def hand_over(share: int) -> str:
         sources = enumerate(map(".".join, handed[share]))
@@ -196,7 +196,7 @@ def _lines(lines: Iterable[str], spaces: int) -> str:
 
 
 def _shares(weights: Mapping[str, int]) -> tuple[list[str], list[str]]:
-    """The names in two shares of about the same weight."""
+    """Divide the names into two shares of about the same weight."""
     shares: tuple[list[str], list[str]] = ([], [])
     sums = [0, 0]
     for name in sorted(weights, key=lambda name: -weights[name]):

@@ -1,4 +1,4 @@
-"""Ends what a build has started when the build is interrupted."""
+"""Termination of processes that an interrupted build has started."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ __all__ = ["children", "kill_children", "kill_started", "kill_tree"]
 
 
 def kill_tree(pid: int) -> None:
-    """Kills a process of ours and all that it has started: `make` dies without its compilers."""
+    """Kill a child process and all its descendants; `make` alone would leave its compilers."""
     with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGSTOP)  # or it would start more
+        os.kill(pid, signal.SIGSTOP)  # keeps it from starting more
         for child in _children(pid, pid):
             kill_tree(child)
         os.kill(pid, signal.SIGKILL)
 
 
 def children() -> set[int]:
-    """Return the processes that this one has started, by all of its threads."""
+    """Return the child processes of all threads of this process."""
     threads = [int(path.name) for path in Path("/proc/self/task").glob("*")]
     return set().union(*(_children(os.getpid(), thread) for thread in threads))
 
 
 def kill_children(before: set[int]) -> None:
-    """Kill what this process has started since ``before``, its :func:`children` then, with all that
-    those have started."""
+    """Kill the child processes that are not in ``before``, with their descendants.
+
+    ``before`` is an earlier result of :func:`children`.
+    """
     for child in children() - before:
         kill_tree(child)
 
 
 @contextmanager
 def kill_started() -> Iterator[None]:
-    """On an exception, such as Ctrl-C, kills the processes that this thread has started within."""
+    """Kill the processes that this thread started in the block if it raises, as for Ctrl-C."""
     thread = threading.get_native_id()
     before = _children(os.getpid(), thread)
     try:
@@ -48,7 +50,7 @@ def kill_started() -> Iterator[None]:
 
 
 def _children(pid: int, thread: int) -> set[int]:
-    """What a thread of a process has started; nothing where there is no such account."""
+    """Return the children of a thread of a process; empty where /proc has no list of them."""
     with suppress(OSError):
         return {*map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())}
     return set()

@@ -1,4 +1,4 @@
-"""How simulators are compiled: to be fast, or to be ready soon."""
+"""Compiler settings of simulators: for fast simulation, or for short builds."""
 
 from __future__ import annotations
 
@@ -10,31 +10,35 @@ __all__ = ["PROFILES", "BuildProfile", "chosen_profile"]
 
 @dataclass(frozen=True, kw_only=True)
 class BuildProfile:
-    """The compiler's work on a simulator."""
+    """Compiler settings of a simulator."""
 
     optimization: str
-    """The compiler's option for what is run in every cycle."""
+    """Optimization option of code that runs in every cycle."""
     once: str
-    """The compiler's option for what is run once."""
+    """Optimization option of code that runs once."""
     output_split: int
-    """Size of Verilator's files, as its ``--output-split``; 0: all is compiled as one."""
+    """Size of Verilator's files, as its ``--output-split``; 0 for a single file."""
     precompiled: bool
-    """Whether Verilator's headers are compiled beforehand, for all simulators: 140 MB on the disk
-    for a second less a file."""
+    """True to precompile Verilator's headers for all simulators.
+
+    It costs 140 MB of disk space and saves a second for each file.
+    """
 
 
 PROFILES = {
     "fast": BuildProfile(optimization="-O2", once="-O0", output_split=20000, precompiled=False),
     "quick": BuildProfile(optimization="-Og", once="-Og", output_split=0, precompiled=True),
 }
-"""Profiles by name: ``fast`` is the one for use. ``quick`` is for tests, which build many
-simulators and run each for a short time."""
+"""Profiles by name. ``fast`` is for normal use.
+
+``quick`` is for tests, which build many simulators and run each for a short time.
+"""
 
 
 def chosen_profile() -> BuildProfile:
-    """The profile that the environment variable ``NEARMEM_BUILD_PROFILE`` names, else ``fast``.
+    """Return the profile named by ``NEARMEM_BUILD_PROFILE``, by default ``fast``.
 
-    Raises ``ValueError`` for another name.
+    Raises ``ValueError`` for an unknown name.
     """
     name = os.environ.get("NEARMEM_BUILD_PROFILE", "fast")
     if name not in PROFILES:

@@ -1,4 +1,4 @@
-"""What is seen of a build while it goes on."""
+"""Progress display of a build."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from contextlib import contextmanager
 __all__ = ["Stage", "build_progress"]
 
 Stage = Callable[[str, int, int], None]
-"""Is told what is being done, and how many of how many files are; 0 of 0 if it is not of files."""
+"""Function that takes a step's name, the finished files and all files; 0 of 0 for other steps."""
 
 
 @contextmanager
-def build_progress(what: str, announce: Callable[[str], None] | None) -> Iterator[Stage]:
-    """Tells ``announce`` when the build of ``what`` begins and when it is over.
+def build_progress(about: str, announce: Callable[[str], None] | None) -> Iterator[Stage]:
+    """Send ``announce`` a message when the build of ``about`` begins and ends.
 
-    Without ``announce`` stderr shows this; on a terminal, also how far it is.
+    Without ``announce`` stderr shows the messages; a terminal also shows progress.
     """
     began = time.monotonic()
-    beginning = f"building {what} (the first time with these sources and settings)"
+    beginning = f"building {about} (the first time with these sources and settings)"
 
     def end() -> str:
         return f"built in {time.monotonic() - began:.0f} s"
 
     if announce is None and sys.stderr.isatty():
-        # Only loaded when there is something to show.
+        # Load rich only if there is something to show.
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -43,7 +43,7 @@ DEFINES = [
 ]  # fmt: skip
 """Definitions of Verilator's makefile, for models without tracing and timing."""
 
-# Tracing and coroutines are not among them: they need other settings.
+# Tracing and coroutines are left out: they need other settings.
 _OBJECTS = [f"verilated{part}.o" for part in ("", "_dpi", "_vpi", "_threads")]
 
 _VERILATOR = [
@@ -53,19 +53,19 @@ _VERILATOR = [
 WATCH_S = 0.5
 
 _REASON = re.compile(r"\berror\b(?! \d)|\bkilled\b", re.IGNORECASE)
-"""In the lines of a log that say why; make's own end in "Error 1"."""
+"""Lines of a log that state a reason; not make's final "Error 1"."""
 _MAKE = ["make", "-j2", "-f", "Vempty.mk", "OPT_GLOBAL=-O2", *_OBJECTS]
 
 
 class BuildError(RuntimeError):
-    """A simulator could not be built, or a design not synthesized; the message says what to do."""
+    """A simulator was not built, or a design not synthesized; the message says what to do."""
 
 
 def run_tool(command: list[str], folder: Path, watch: Callable[[], None] = lambda: None) -> None:
-    """Runs a command of the build in ``folder``; ``watch`` is called while it runs.
+    """Run a build command in ``folder``; call ``watch`` regularly while it runs.
 
-    Raises :class:`BuildError`, a log beside it. What ``watch`` raises, or Ctrl-C, ends the command
-    and all that it has started.
+    Raises :class:`BuildError`; the log stays in the folder. An exception of ``watch``, or Ctrl-C,
+    ends the command and all its child processes.
     """
     log = folder / "build.log"
     try:
@@ -90,17 +90,17 @@ def run_tool(command: list[str], folder: Path, watch: Callable[[], None] = lambd
         ) from error
     if status:
         lines = log.read_text(errors="replace").strip().splitlines()
-        # The folder is thrown away by the next attempt, not by this one.
+        # The folder stays until the next attempt.
         reasons = [line for line in lines if _REASON.search(line)]
         reason = " | ".join(reasons[:2] or lines[-3:])
         raise BuildError(f"building the simulator failed, see {log}: {reason}")
 
 
 def runtime_library() -> Path:
-    """Verilator's runtime, for models without tracing and timing.
+    """Return Verilator's runtime for models without tracing and timing.
 
     Otherwise each model would compile the runtime again, some ten seconds of CPU time. Verilator's
-    own makefile compiles it, for an empty model. Raises :class:`BuildError`.
+    own makefile compiles it for an empty model. Raises :class:`BuildError`.
     """
 
     def build(folder: Path) -> None:
@@ -114,18 +114,18 @@ def runtime_library() -> Path:
 
 
 def shared_runtime() -> list[str]:
-    """Arguments for the makefile of a model, to link the :func:`runtime_library`."""
+    """Return the makefile arguments that link a model to the :func:`runtime_library`."""
     return ["VM_GLOBAL_FAST=", f"LOADLIBES={runtime_library()}"]
 
 
 def verilator_includes() -> list[Path]:
-    """The folders of Verilator's headers."""
+    """Return the folders of Verilator's headers."""
     include = Path(verilator_env()["VERILATOR_ROOT"]) / "include"
     return [include, include / "vltstd"]
 
 
 def header_flags(profile: BuildProfile, c_flags: str) -> list[str]:
-    """Has the compiler take Verilator's headers precompiled, if the profile says so."""
+    """Return the flags that include Verilator's precompiled headers, if the profile uses them."""
     if not profile.precompiled:
         return []
     flags = [profile.optimization, *c_flags.split()]
@@ -133,21 +133,22 @@ def header_flags(profile: BuildProfile, c_flags: str) -> list[str]:
 
 
 def precompiled_headers(names: str, flags: list[str]) -> Path:
-    """Verilator's headers ``names``, to be included first: reading them takes a second a file.
+    """Return a header that includes Verilator's headers ``names``, and precompile it.
 
-    Where its flags are others than ``flags``, the compiler reads their text.
+    Parsing the headers takes a second for each file. A compiler with flags other than ``flags``
+    parses them anyway.
     """
-    every = [*flags, *DEFINES, *(f"-I{path}" for path in verilator_includes())]
+    options = [*flags, *DEFINES, *(f"-I{path}" for path in verilator_includes())]
     text = "".join(f'#include "{name}.h"\n' for name in names.split())
-    key = content_key([version("verilator"), text, *every])
+    key = content_key([version("verilator"), text, *options])
     folder = cache_root() / "verilator-headers" / key
     header = plain_path(folder) / "headers.h"
     compiled = header.with_suffix(".h.gch")
     if not compiled.exists():
         folder.mkdir(parents=True, exist_ok=True)
         header.write_text(text)
-        # Whole or not at all: another process or thread may be about to use it.
+        # Replace it atomically: another process or thread may use it.
         new = header.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-        subprocess.run([COMPILER, *every, "-x", "c++-header", header, "-o", new], check=True)
+        subprocess.run([COMPILER, *options, "-x", "c++-header", header, "-o", new], check=True)
         new.replace(compiled)
     return header

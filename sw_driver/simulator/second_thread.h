@@ -1,5 +1,5 @@
-// Second threads for a simulation. A process that is forked does not have them, and must neither
-// use nor destroy its copies.
+// Second threads for a simulation. A forked process does not have them; it must neither use nor
+// destroy its copies.
 
 #pragma once
 
@@ -20,13 +20,13 @@ inline void wait_a_moment(unsigned& spins) {
 #endif
 }
 
-// For a simulation in steps.
+// A second thread for a simulation in steps.
 //
-// Both threads spin while a step lasts, some tens of microseconds at most. Where the second one has
-// no core of its own that costs more than it gains, so both ways are timed: see Faster.
+// Both threads spin during a step, some tens of microseconds at most. If the second one has no core
+// of its own, this costs more than it gains. So both ways are timed: see Faster.
 class SecondThread {
 public:
-    // `share` does the second thread's part of a step.
+    // `share` does the second thread's share of a step.
     explicit SecondThread(std::function<void()> share)
         : share_(std::move(share)), thread_([this] { run(); }) {}
 
@@ -35,7 +35,7 @@ public:
         thread_.join();
     }
 
-    // Between these, steps may be made.
+    // Steps are allowed between these calls.
     void begin() { awaken(kAwake); }
     void end() { state_.store(kAsleep, std::memory_order_release); }
 
@@ -90,11 +90,11 @@ private:
     std::thread thread_;
 };
 
-// For parts of which each is done by the thread that is free, and takes longer than to wake the
-// second one. That is waited for only if it has begun a part: it may have no core of its own.
+// A second thread for parts that take longer than waking it. The free thread does the next part.
+// The second one is waited for only if it has begun a part: it may have no core of its own.
 class Helper {
 public:
-    // `part` does the part of that number.
+    // `part` does the part with a number.
     explicit Helper(std::function<void(unsigned)> part)
         : part_(std::move(part)), thread_([this] { run(); }) {}
 
@@ -162,10 +162,10 @@ private:
     std::thread thread_;
 };
 
-// Which of two ways to do the same is the faster one, found out on the way.
+// Finds the faster of two ways to do the same work while it is done.
 class Faster {
 public:
-    // The way to go next, for `cycles` or, to try the other one, fewer.
+    // Returns the way to use next for `cycles`, which is reduced to try the other way.
     bool choose(uint64_t& cycles) {
         tries_ = rest_ == 0;
         rest_ -= !tries_;
@@ -174,13 +174,13 @@ public:
         return tries_ != way_;
     }
 
-    // That many cycles have been done that way.
+    // Notes that the chosen way has done that many cycles.
     void took(uint64_t cycles) {
         if (cycles == 0) return;
         const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin_;
         const double each = passed.count() / cycles;
         if (!tries_) {
-            // Something has changed.
+            // The speed has changed: try the other way soon.
             if (each > 2 * usual_) rest_ = std::min<uint64_t>(rest_, 1);
             usual_ = each;
         } else if (each < 0.9 * usual_) {

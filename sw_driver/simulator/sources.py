@@ -1,4 +1,4 @@
-"""Which of this project's files something depends on, found in what its modules import."""
+"""Source files of this project that a module depends on, from its imports."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from pathlib import Path
 __all__ = ["ROOT", "hardware_modules", "imported", "modules", "sources_of"]
 
 ROOT = Path(__file__).parents[2]
-"""The folder of the packages."""
+"""Parent folder of the project's packages."""
 
 PACKAGES = ("hw", "golden", "sw_driver")
 
 
 def sources_of(roots: Iterable[str], *, apart_from: Iterable[str] = ()) -> set[Path]:
-    """The files of the modules ``roots`` and of all that they import, directly or not.
+    """Return the files of the modules ``roots`` and of all their direct and indirect imports.
 
-    With the files beside a module that it names, such as its Verilog, and all modules of a package
-    that imports ``pkgutil``, for it looks for them itself. Without what is reached only through the
-    modules ``apart_from``; see :func:`imported`.
+    They include files beside a module that it names, such as its Verilog. A package that imports
+    ``pkgutil`` counts with all its modules, because it searches for them itself. Files that are
+    reached only through the modules ``apart_from`` are left out. See :func:`imported`.
     """
     here = modules()
-    found = set(apart_from)
+    visited = set(apart_from)
     waiting = set(roots)
     files: set[Path] = set()
     while waiting:
         module = waiting.pop()
-        if module in found:
+        if module in visited:
             continue
-        found.add(module)
+        visited.add(module)
         path = here[module]
         files |= {path, *_named_beside(path)}
         waiting |= imported(module, here)
         if any(source == "pkgutil" for source, _ in _imports(path)):
-            waiting |= {each for each in here if each.rpartition(".")[0] == module}
-        if "." in module:  # the package that it is in is run, too
+            waiting |= {name for name in here if name.rpartition(".")[0] == module}
+        if "." in module:  # importing a module also runs its package
             waiting.add(module.rpartition(".")[0])
     return files
 
 
 def modules() -> dict[str, Path]:
-    """The project's modules by their names."""
+    """Return the files of the project's modules by module name."""
     paths = (path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py")))
     return {".".join(_parts(path)): path for path in paths}
 
 
 def hardware_modules() -> set[str]:
-    """Names of the modules that describe hardware: those that import Amaranth."""
+    """Return the names of the modules that describe hardware, which import Amaranth."""
     return {
         module
         for module, path in modules().items()
@@ -60,16 +60,16 @@ def hardware_modules() -> set[str]:
 def imported(
     module: str, here: dict[str, Path] | None = None, *, for_types: bool = False
 ) -> set[str]:
-    """The modules of ``here``, all of the project's, that one imports.
+    """Return the modules of ``here``, all of the project by default, that ``module`` imports.
 
-    Also in its functions; those for its types alone only if asked for.
+    Imports in functions count. Imports for type checking count only with ``for_types``.
     """
     here = modules() if here is None else here
-    found = set()
+    names = set()
     for source, name in _imports(here[module], for_types):
         inside = f"{source}.{name}"
-        found.add(inside if inside in here else source)
-    return (found & here.keys()) - {module}
+        names.add(inside if inside in here else source)
+    return (names & here.keys()) - {module}
 
 
 def _parts(path: Path) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def _parts(path: Path) -> tuple[str, ...]:
 
 
 def _imports(path: Path, for_types: bool = False) -> frozenset[tuple[str, str]]:
-    """The modules that one imports, and what from each."""
+    """Return the imports of a module: source modules, and the imported name of each."""
     parts = _parts(path)
     package = parts if path.name == "__init__.py" else parts[:-1]
     return _parsed_imports(path.read_bytes(), package, for_types)
@@ -86,16 +86,16 @@ def _imports(path: Path, for_types: bool = False) -> frozenset[tuple[str, str]]:
 
 def _named_beside(path: Path) -> Iterator[Path]:
     texts = _file_names(path.read_bytes())
-    for each in path.parent.iterdir():
-        if each.suffix not in (".py", "") and any(fnmatch(each.name, text) for text in texts):
-            yield each
+    for file in path.parent.iterdir():
+        if file.suffix not in (".py", "") and any(fnmatch(file.name, text) for text in texts):
+            yield file
 
 
 @cache
 def _parsed_imports(
     content: bytes, package: tuple[str, ...], for_types: bool
 ) -> frozenset[tuple[str, str]]:
-    """Return what a module of ``package`` imports: modules, and what from them."""
+    """Return the imports of a module in ``package``: source modules and imported names."""
     imports = set()
     for node in _statements(ast.parse(content), for_types):
         if isinstance(node, ast.Import):
@@ -109,7 +109,7 @@ def _parsed_imports(
 
 @cache
 def _file_names(content: bytes) -> frozenset[str]:
-    """Return the texts in a module that may be names of files."""
+    """Return the strings in a module that may be file names."""
     texts = {
         node.value
         for node in ast.walk(ast.parse(content))
@@ -119,7 +119,7 @@ def _file_names(content: bytes) -> frozenset[str]:
 
 
 def _statements(parent: ast.AST, for_types: bool) -> Iterator[ast.AST]:
-    """Yield all statements in one, in order, without looking into expressions."""
+    """Yield all nested statements of a node in order; skip expressions."""
     for field in ("body", "handlers", "cases", "orelse", "finalbody"):
         for child in getattr(parent, field, ()):
             typing = isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"

@@ -1,4 +1,4 @@
-"""Files of a simulation: traces of DRAM commands, and whether a waveform is whole."""
+"""Output files of a simulation: DRAM command traces and waveforms."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sw_driver.files import replacing
 __all__ = ["is_whole_fst", "merge_dram_traces", "trace_head"]
 
 _FST_NAMES = {4, 6, 7}
-"""Kinds of the block with the names, by how it is packed."""
+"""Block types of the signal hierarchy in FST, one for each compression."""
 
 COLUMNS = "tck,channel,command,bank_group,bank,row,column"
 
 
 def trace_head(kind: str, part: DramPart | VaultPart, columns: str) -> str:
-    """The first lines of a trace: the part, its geometry and its timing, then the columns."""
+    """Return the header of a trace: part, geometry and timing in one line, then the columns."""
     description = " ".join(
         f"{name}={value}"
         for values in (asdict(part.geometry), asdict(part.timing))
@@ -31,9 +31,9 @@ def trace_head(kind: str, part: DramPart | VaultPart, columns: str) -> str:
 
 
 def is_whole_fst(path: Path) -> bool:
-    """Return whether a waveform has all of its blocks, the names of its signals among the last.
+    """Return True if a waveform is complete: all blocks are whole and the hierarchy is there.
 
-    A block is its kind, a byte, and a length of eight that counts itself.
+    A block is one byte of type, eight bytes of length that include themselves, and data.
     """
     kinds = []
     with path.open("rb") as file:
@@ -53,10 +53,10 @@ def _rows(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def merge_dram_traces(parts: Sequence[Path], target: Path, part: DramPart) -> None:
-    """Merges the channels' traces ``parts`` by time into ``target``.
+    """Merge the channels' traces ``parts`` by time into ``target``.
 
     The first line names the DRAM part, its geometry and its timing, the second the columns.
-    ``tck`` counts the clocks of a channel from the end of its reset.
+    ``tck`` counts a channel's clocks from the end of its reset.
     """
     with replacing(target) as part_file, part_file.open("w") as output:
         output.write(trace_head("dram", part, COLUMNS))

@@ -1,4 +1,4 @@
-"""Processes of this machine that share work, and end with the program that began them."""
+"""Worker processes on this machine that end with the program."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["processes"]
 
 @contextmanager
 def processes(jobs: int, work: Callable[[Any], Any]) -> Iterator[Callable[[Any], Future[Any]]]:
-    """Start ``jobs`` processes and yield what has one of them do ``work``, a call at a time.
+    """Start ``jobs`` processes and yield a function that submits a call of ``work``.
 
-    An exception gives up what is under way.
+    An exception in the block abandons the calls in progress.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin) as pool:
@@ -28,7 +28,7 @@ def processes(jobs: int, work: Callable[[Any], Any]) -> Iterator[Callable[[Any],
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in multiprocessing.active_children():
-                # One that has just begun has no session of its own yet.
+                # A worker that has just begun has no session of its own yet.
                 for kill in (os.killpg, os.kill):
                     with suppress(ProcessLookupError):
                         kill(worker.pid or 0, signal.SIGKILL)
@@ -36,10 +36,10 @@ def processes(jobs: int, work: Callable[[Any], Any]) -> Iterator[Callable[[Any],
 
 
 def _begin() -> None:
-    """Give a worker a session of its own, with the compilers that it starts.
+    """Give a worker a session of its own, which includes the compilers that it starts.
 
     They end together when the pool ends, or by themselves when the program's process is gone.
-    Ctrl-C of a terminal does not reach them.
+    Ctrl-C in a terminal does not reach them.
     """
     with suppress(OSError):
         os.setsid()

@@ -73,8 +73,8 @@ def check_own_memory(model: nn.Module) -> None:
             last = span
     outside = [
         name
-        for name, each in model.named_parameters()
-        if each not in recurrent and not nn.parameter.is_lazy(each) and _has_aliases(each)
+        for name, tensor in model.named_parameters()
+        if tensor not in recurrent and not nn.parameter.is_lazy(tensor) and _has_aliases(tensor)
     ]
     if outside:
         warnings.warn(

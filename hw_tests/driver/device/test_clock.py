@@ -156,7 +156,7 @@ def test_what_is_exclusive_goes_round_in_the_order_of_time(scene: Scene) -> None
     handles = [Handle[None](name, scene.domain) for name in ("late", "early", "later")]
     with scene.clock:
         for handle, cycles in zip(handles, (20, 10, 30), strict=True):
-            scene.stream().submit(handle, lambda name=handle.what, at=cycles: steps(name, at))
+            scene.stream().submit(handle, lambda name=handle.label, at=cycles: steps(name, at))
     handles[-1].wait()
     # Who waited has it from its release on; at that time, all are equal but for their calls.
     assert had == [("early", 10), ("late", 110), ("later", 210)]
@@ -596,7 +596,7 @@ def test_what_is_postponed_is_done_after_the_next_call(
     monkeypatch.setattr("sys.excepthook", lambda kind, *_: reported.append(kind))
     done: list[str] = []
     scene.clock.postpone(lambda: 1 // 0)  # type: ignore[arg-type, return-value]
-    scene.clock.postpone(lambda: done.append(scene.queue(scene.stream(), "queued", 1).what))
+    scene.clock.postpone(lambda: done.append(scene.queue(scene.stream(), "queued", 1).label))
     assert not done
     with scene.clock:
         assert not done
@@ -617,7 +617,7 @@ def test_a_fork_has_no_clock(scene: Scene) -> None:
 
     child = context.Process(target=call)
     child.start()
-    assert f"process {os.getpid()}, of which this one, {child.pid}" in answers.get()
+    assert f"process {os.getpid()}, and this process {child.pid} is a fork" in answers.get()
     child.join(SECONDS)
     assert handle.wait() == "queued"
 

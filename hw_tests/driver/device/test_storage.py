@@ -269,7 +269,7 @@ def test_a_short_transfer_is_a_failed_one(
     pointer = memory.allocate(8 * BLOCK)
     memory.write(pointer, noise(8 * BLOCK))
     os.truncate(path, pointer.address + BLOCK)
-    with pytest.raises(StorageError, match=r"only 4096 were moved, as .* the file cut"):
+    with pytest.raises(StorageError, match=r"only 4096 were moved: .* the file was cut"):
         get(memory, pointer)
 
 

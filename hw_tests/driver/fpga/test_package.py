@@ -567,7 +567,7 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "file").touch()
     for there in (folder, tmp_path / "file"):
         assert_refused(
-            capsys, ["verilog", *SMALL, "--package", str(there)], ["is there", "remove it"]
+            capsys, ["verilog", *SMALL, "--package", str(there)], ["exists", "remove it"]
         )
     assert pins.read_text() == "mine"
 

@@ -168,7 +168,7 @@ def test_a_device_has_one_owner() -> None:
     with pytest.raises(InvalidArgumentError, match="page_bytes is 100: expected a multiple of 64"):
         DeviceNode(network, 1, page_bytes=100)
     device = _device(network, 1)
-    with pytest.raises(DeviceInUseError, match="device 1 of the network has a DeviceNode"):
+    with pytest.raises(DeviceInUseError, match="device 1 of the network already has a DeviceNode"):
         _device(network, 1)
     del device
     _device(network, 1)

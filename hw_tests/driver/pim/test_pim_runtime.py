@@ -59,7 +59,7 @@ def test_random_programs_are_as_one_after_the_other(
             scheduler.finish()
             for buffer, value in zip(buffers, values, strict=True):
                 np.testing.assert_array_equal(pim.read_tensor(buffer), value)
-            assert {each.place for each in events if each.what in "34"} == {"cpu"}
+            assert {each.place for each in events if each.label in "34"} == {"cpu"}
             assert set(places(events)) == {"pools", "cpu"}
             on_cpu = sorted((each.running, each.ended) for each in events if each.place == "cpu")
             assert all(a[1] <= b[0] for a, b in pairwise(on_cpu))

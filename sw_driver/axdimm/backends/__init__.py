@@ -1,4 +1,4 @@
-"""Backends: what a device name stands for."""
+"""Backends: the transports behind device names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 SIMULATED_CAPACITY_BYTES = 64 << 20
-"""Bytes of a channel unless the options say otherwise or the preset has less.
+"""Bytes of a simulated channel, unless the options give a size or the preset has less.
 
 The paper's 16 GB a channel would have to fit into the host's memory.
 """
@@ -33,32 +33,35 @@ The paper's 16 GB a channel would have to fit into the host's memory.
 
 @dataclass(frozen=True, kw_only=True)
 class BackendOptions:
-    """Settings of a backend; None leaves what the preset says."""
+    """Settings of a backend; None keeps the preset's value."""
 
     preset: str | None = None
-    """Name of a configuration of the module; None is the paper's machine."""
+    """Name of a module configuration; None for the paper's machine."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Changes to the preset, see :func:`hw.axdimm.config.configure`, such as the kernel's update
-    rules: ``{"rules": ("sgd", "momentum")}``. Without ``capacity_bytes`` and ``rows`` a channel has
-    :data:`SIMULATED_CAPACITY_BYTES` or the preset's, if less."""
+    """Changes to the preset, such as the update rules: ``{"rules": ("sgd", "momentum")}``.
+
+    See :func:`hw.axdimm.config.configure`. Without ``capacity_bytes`` and ``rows`` a channel has
+    :data:`SIMULATED_CAPACITY_BYTES`, or the preset's size if that is less.
+    """
     arithmetic: bool = True
-    """False, on the backend ``rtl``: a delay in place of each functional unit; on ``cycles``: no
-    memory and no results. The cycles are the same, in less time; the data mean nothing."""
+    """False to leave out the arithmetic: the same cycles in less host time, meaningless data.
+
+    On ``rtl`` a delay replaces each functional unit. On ``cycles`` there is no memory.
+    """
     wave: str | os.PathLike[str] | None = None
-    """Where to write a waveform (FST); of the functional units, it has the inside of the first."""
+    """File for a waveform (FST). It has the internals of the first functional unit only."""
     wave_window: tuple[int, int] | None = None
-    """Fabric cycles of the module's time that the waveform is of, from the first to before the
-    second; None is all."""
+    """Begin and exclusive end of the waveform, in fabric cycles of the module; None for all."""
     dram_trace: str | os.PathLike[str] | None = None
-    """Where to write the DRAM commands (CSV)."""
+    """File for the DRAM commands (CSV)."""
     announce: Callable[[str], None] | None = None
-    """Is told when the simulator has to be built; None: stderr shows it, with how far it is."""
+    """Function called with a message when the simulator must be built; None for stderr."""
 
 
 def parse_device(name: str) -> tuple[str, str | None]:
-    """The backend and the preset, if it has one, that ``BACKEND[:PRESET]`` names.
+    """Split ``BACKEND[:PRESET]`` into the backend and the preset or None.
 
-    Raises :class:`InvalidArgumentError` for a name that is none.
+    Raises :class:`InvalidArgumentError` for an unknown name.
     """
     backend, colon, preset = name.partition(":")
     if backend not in BACKENDS:
@@ -80,11 +83,11 @@ def parse_device(name: str) -> tuple[str, str | None]:
 
 
 def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
-    """Opens the backend ``name``, or ``name:preset``.
+    """Open the backend ``name`` or ``name:preset``.
 
-    Raises :class:`InvalidArgumentError` for a name that is none and ``ValueError`` for settings
-    that the backend or the configuration refuses. Opening ``rtl`` builds the simulator first if
-    these sources and settings have not been built yet, which takes about a minute.
+    Raises :class:`InvalidArgumentError` for an unknown name and ``ValueError`` for settings that
+    the backend or the configuration refuses. Opening ``rtl`` first builds the simulator if these
+    sources and settings have not been built yet, which takes about a minute.
     """
     backend, preset = parse_device(name)
     settings = options or BackendOptions()
@@ -95,9 +98,9 @@ def open_backend(name: str, options: BackendOptions | None = None) -> Transport:
 
 
 def module_config(options: BackendOptions) -> ModuleConfig:
-    """The configuration that ``options`` stand for.
+    """Return the module configuration of ``options``.
 
-    Raises ``ValueError`` if there is none, or if it has no memory: no backend has one for it.
+    Raises ``ValueError`` if there is none, or if its memory or host cannot be simulated.
     """
     from hw.axdimm.config import configure
 
@@ -105,8 +108,8 @@ def module_config(options: BackendOptions) -> ModuleConfig:
     config = configure(*[options.preset] if options.preset else [], **settings)
     if config.memory != "ddr4":
         raise ValueError(
-            f"memory is {config.memory!r}, a port for a controller that is not here: it is for "
-            "'nearmem verilog' alone; what is simulated has memory 'ddr4'"
+            f"memory is {config.memory!r}, a port for an external controller, which only 'nearmem "
+            "verilog' supports: simulate with memory 'ddr4'"
         )
     sized = settings.keys() & {"capacity_bytes", "rows"}
     if config.host != "link":
@@ -120,13 +123,13 @@ def module_config(options: BackendOptions) -> ModuleConfig:
 
 
 def _check_window(options: BackendOptions) -> None:
-    """Raise :class:`InvalidArgumentError` for a window that no waveform can be of."""
+    """Raise :class:`InvalidArgumentError` for an impossible window of a waveform."""
     window = options.wave_window
     if window is None:
         return
     if options.wave is None:
         raise InvalidArgumentError(f"wave_window is {window}, but wave is None: name a file, too")
-    begin, until = (check_integer("wave_window", each, 0, 2**63) for each in window)
+    begin, until = (check_integer("wave_window", cycle, 0, 2**63) for cycle in window)
     if begin >= until:
         raise InvalidArgumentError(
             f"wave_window is {window}: expected the first fabric cycle, and a later one before "
@@ -135,11 +138,11 @@ def _check_window(options: BackendOptions) -> None:
 
 
 def _refuse_files(name: str, options: BackendOptions) -> None:
-    for what, path in (("waveform", options.wave), ("trace of DRAM commands", options.dram_trace)):
+    for kind, path in (("waveform", options.wave), ("trace of DRAM commands", options.dram_trace)):
         if path is not None:
             raise ValueError(
-                f"a {what} to {str(path)!r} was asked for, but the {name} backend has no signals "
-                "and writes none: use the backend 'rtl'"
+                f"the {name} backend has no signals and cannot write a {kind} to {str(path)!r}: "
+                "use the backend 'rtl'"
             )
 
 
@@ -149,7 +152,7 @@ def _open_golden(options: BackendOptions) -> Transport:
     _refuse_files("golden", options)
     if not options.arithmetic:
         raise ValueError(
-            "the golden backend is nothing but arithmetic: only 'rtl' and 'cycles' do without"
+            "the golden backend only does arithmetic: without it use 'rtl' or 'cycles'"
         )
     return GoldenTransport(**golden_settings(module_config(options)))
 
@@ -181,4 +184,4 @@ BACKENDS: dict[str, Callable[[BackendOptions], Transport]] = {
     "golden": _open_golden,
     "cycles": _open_cycles,
 }
-"""How each backend is opened, by its name."""
+"""Functions that open the backends, by name."""

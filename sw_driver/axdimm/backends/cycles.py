@@ -1,8 +1,7 @@
-"""The golden model with a clock: results from :mod:`golden.rules`, time from
-:mod:`sw_driver.predict.axdimm`.
+"""The golden model with a clock, for jobs that would take too long in RTL.
 
-For jobs that would take too long in RTL. What the kernel's runs and the host's copies take is
-within 1 % of RTL, usually to the cycle; reads that come late are repeated as there.
+Results come from :mod:`golden.rules`, time from :mod:`sw_driver.predict.axdimm`. The time of runs
+and of host copies is within 1 % of RTL, usually equal. Late reads are repeated as in RTL.
 """
 
 from __future__ import annotations
@@ -47,60 +46,60 @@ __all__ = ["START_LATENCY_FABRIC_CYCLES", "CyclesTransport"]
 
 # Measured on RTL.
 START_LATENCY_FABRIC_CYCLES = 5
-"""Fabric cycles from the request that writes a register of the kernel until it takes effect."""
+"""Fabric cycles from a request on the link until it takes effect in a kernel register."""
 PORT_TO_SAMPLE_FABRIC_CYCLES = 1
-"""Fabric cycles from a read's leaving the host port until the kernel's register is sampled."""
+"""Fabric cycles from a read's departure at the host port until the kernel register is sampled."""
 REGISTER_FABRIC_CYCLES = 4
-"""Fabric cycles from one access to a register of the kernel to the next: they queue up."""
+"""Fabric cycles between accesses to kernel registers, which queue up."""
 MODE_TO_DRAINING_FABRIC_CYCLES = {"normal": 2, "acceleration": 1}
-"""Fabric cycles from a mode's write until the side that loses the DRAM offers no more requests."""
+"""Fabric cycles from a mode write until the side that loses the DRAM stops sending requests."""
 DRAINED_TO_MODE_FABRIC_CYCLES = 1
 """Fabric cycles from when the side that loses the DRAM is idle until the mode is in force."""
 
 SETTLE_FABRIC_CYCLES = 512
-"""Fabric cycles after reset until a channel takes requests, as in the RTL's harness."""
+"""Fabric cycles after reset until a channel accepts requests, as in the RTL harness."""
 
 _KERNEL_COUNTS = {"cycles": "fabric_cycles", "idle_cycles": "idle_fabric_cycles"}
 _RUN_COUNTS = {register: name for name, register in ACTIVITY_REGISTERS.items()}
-"""Names of a prediction's counts, as in :class:`DramActivity`, by the arbiter's registers."""
+"""Counts of a prediction, named as in :class:`DramActivity`, by arbiter register."""
 
 
 @dataclass
 class _Clock:
-    """The time of a channel, and what its DRAM is like."""
+    """Time of a channel, and the state of its DRAM."""
 
     traffic: HostTraffic
-    """The host's traffic in normal mode; in acceleration mode that of the normal mode before."""
+    """Host traffic of the current normal mode, or of the last one during acceleration mode."""
     dram: ChannelState
     """State of the DRAM in acceleration mode."""
     dram_cycle: int = 0
-    """The channel's fabric cycle in which its DRAM is as ``dram``; the end of a run in progress."""
+    """Channel cycle at which ``dram`` holds; during a run, the cycle of its end."""
     fabric_cycles: int = SETTLE_FABRIC_CYCLES
-    """Fabric cycles for which the channel was simulated."""
+    """Simulated fabric cycles of the channel."""
     standstill: int = 0
-    """Fabric cycles of the module's time in which the channel was not simulated."""
+    """Fabric cycles of the module's time during which the channel's clock stood still."""
     call_cycle: int = 0
-    """Fabric cycle in which the first of the lines last granted went over the link."""
+    """Fabric cycle of the first line of the last grant on the link."""
     call_address: int = 0
     carried_out: dict[int, int] = field(default_factory=dict)
-    """Fabric cycles in which accesses to registers leave the port, by line number."""
-    asked: list[tuple[int, NDArray[np.uint8]]] = field(default_factory=list)
-    """First line and place of what was asked for and not answered yet."""
+    """Fabric cycles in which register accesses leave the host port, by line number."""
+    requested: list[tuple[int, NDArray[np.uint8]]] = field(default_factory=list)
+    """First line and destination of each unanswered request."""
     late: list[tuple[int, int]] = field(default_factory=list)
-    """First line and number of what of that comes late."""
+    """First line and number of lines of late stretches among the unanswered requests."""
     polled: int = 0
-    """Fabric cycle in which the last line that was read was looked at."""
+    """Fabric cycle in which the last line read was sampled."""
     sampled: int = 0
-    """Fabric cycle in which the access to a register in progress leaves the host port."""
+    """Fabric cycle in which the current register access leaves the host port."""
     register_cycle: int = 0
-    """Fabric cycle from which on the kernel's registers take the next access."""
+    """Fabric cycle from which the kernel's registers accept the next access."""
     switched_cycle: int = 0
-    """Fabric cycle from which on the mode last written is in force."""
+    """Fabric cycle from which the last written mode is in force."""
     run: Prediction | None = None
     """The kernel's run in progress."""
     last_run: Prediction | None = None
     activates: int = 0
-    """Activates of runs that are over and of the host before the last switch to normal mode."""
+    """Activates of finished runs, and of the host before the last switch to normal mode."""
     precharges: int = 0
 
     @property
@@ -110,15 +109,15 @@ class _Clock:
 
 
 class CyclesTransport(TimedTransport, GoldenTransport):
-    """A transport to the golden model that tells the time; see :class:`GoldenTransport`.
+    """A transport to the golden model with simulated time; see :class:`GoldenTransport`.
 
     As in the Verilated RTL, a channel's clock stands still while no call is made for it. Results
-    are in memory, and counters have the run's counts, from START on and from its end on.
+    are in memory from START on; counters hold the run's counts from its end on.
 
     Parameters
     ----------
     config: the module.
-    arithmetic: False tells the time only, see :class:`GoldenTransport`.
+    arithmetic: False to simulate only the time, see :class:`GoldenTransport`.
     """
 
     name = "cycles"
@@ -141,7 +140,7 @@ class CyclesTransport(TimedTransport, GoldenTransport):
         return self._clocks[channel].fabric_cycles
 
     def now(self, channel: int) -> int:
-        """The module's time at the channel, in fabric cycles, idle time included."""
+        """Return the module's time at the channel in fabric cycles, including idle time."""
         self.domain.check_open()
         return self._clocks[channel].now
 
@@ -167,25 +166,25 @@ class CyclesTransport(TimedTransport, GoldenTransport):
         """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
         self.rest(channel, start)
         clock = self._clocks[channel]
-        if not clock.asked:
+        if not clock.requested:
             clock.carried_out.clear()
         clock.late += self._move(channel, line, target.size, write=False)
-        clock.asked.append((line, target))
+        clock.requested.append((line, target))
 
     def forget(self, channel: int) -> None:
         """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
         clock = self._clocks[channel]
-        clock.asked.clear()
+        clock.requested.clear()
         clock.late.clear()
 
     def answers(self, channel: int) -> list[tuple[int, int]]:
         """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
         clock = self._clocks[channel]
-        asked, clock.asked = clock.asked, []
+        requested, clock.requested = clock.requested, []
         late, clock.late = clock.late, []
-        if not asked:
+        if not requested:
             return late
-        last, target = asked[-1]
+        last, target = requested[-1]
         last += target.size // LINE_BYTES - 1
         clock.polled = clock.carried_out.get(last, clock.fabric_cycles)
         if self._dram_end <= LINE_BYTES * last < arbiter_window(self.capacity_bytes):
@@ -193,7 +192,7 @@ class CyclesTransport(TimedTransport, GoldenTransport):
         self._finish_run(clock, clock.polled)
         clock.fabric_cycles += self._read_latency - LINK_FABRIC_CYCLES_PER_LINE
         self._count_late(channel, late)
-        for line, target in asked:
+        for line, target in requested:
             for first, lines in _in_time(line, target.size // LINE_BYTES, late):
                 place = LINE_BYTES * (first - line)
                 nbytes = LINE_BYTES * lines
@@ -203,8 +202,10 @@ class CyclesTransport(TimedTransport, GoldenTransport):
         return late
 
     def pause(self, channel: int, interval_fabric_cycles: int, left_fabric_cycles: int) -> int:
-        """See :class:`sw_driver.axdimm.transport.TimedTransport`. Nothing changes before a switch
-        or a run is over: the polls until then are not made."""
+        """See :class:`sw_driver.axdimm.transport.TimedTransport`.
+
+        Nothing changes before the end of a switch or run, so polls until then are skipped.
+        """
         clock = self._clocks[channel]
         period = self._read_latency + interval_fabric_cycles
         left = left_fabric_cycles
@@ -217,13 +218,12 @@ class CyclesTransport(TimedTransport, GoldenTransport):
     # Time.
 
     def _owns_dram(self, channel: int, address: int) -> bool:
-        """Whether the host reaches the DRAM at ``address``."""
+        """Return True if the host can access the DRAM at ``address``."""
         normal = self._states[channel].mode == MODES["normal"]
         return normal and address < kernel_window(self.capacity_bytes)
 
     def _move(self, channel: int, line: int, nbytes: int, *, write: bool) -> list[tuple[int, int]]:
-        """Moves lines over the link, which is free for them; returns the stretches that are
-        late."""
+        """Move lines over the free link; return the late stretches."""
         clock = self._clocks[channel]
         clock.call_cycle = clock.fabric_cycles
         clock.call_address = LINE_BYTES * line
@@ -247,9 +247,9 @@ class CyclesTransport(TimedTransport, GoldenTransport):
             return transfer.late
         late: list[tuple[int, int]] = []
         for place in range(lines):
-            asked = cycle + LINK_FABRIC_CYCLES_PER_LINE * place
-            clock.carried_out[line + place] = carried_out = clock.traffic.register(asked)
-            if not write and not clock.traffic.in_time(asked, carried_out):
+            request_cycle = cycle + LINK_FABRIC_CYCLES_PER_LINE * place
+            clock.carried_out[line + place] = carried_out = clock.traffic.register(request_cycle)
+            if not write and not clock.traffic.in_time(request_cycle, carried_out):
                 late.append((line + place, 1))
         clock.fabric_cycles += LINK_FABRIC_CYCLES_PER_LINE * lines
         return late
@@ -265,26 +265,26 @@ class CyclesTransport(TimedTransport, GoldenTransport):
         return HostTraffic(self._module, state, begin=begin)
 
     def _rest(self, clock: _Clock, until: int) -> None:
-        """Lets the DRAM's time pass without requests."""
+        """Advance the DRAM without requests."""
         if until > clock.dram_cycle:
             before = clock.dram
             clock.dram = before.after_rest(self._module, until - clock.dram_cycle)
             clock.dram_cycle = until
-            # A refresh has closed all rows.
+            # A refresh closes all rows with a precharge.
             clock.precharges += bool(before.open_rows) and not clock.dram.open_rows
 
     # The registers.
 
     def _register(self, state: GoldenChannel, address: int) -> tuple[RegisterMap, str] | None:
-        found = super()._register(state, address)
+        register = super()._register(state, address)
         clock = self._clocks[state.number]
         clock.sampled = clock.carried_out.get(address // LINE_BYTES, clock.fabric_cycles)
-        if found is not None and address < arbiter_window(self.capacity_bytes):
+        if register is not None and address < arbiter_window(self.capacity_bytes):
             place = (address - clock.call_address) // LINE_BYTES
-            asked = clock.call_cycle + LINK_FABRIC_CYCLES_PER_LINE * place
-            taken = max(asked + START_LATENCY_FABRIC_CYCLES, clock.register_cycle)
+            request_cycle = clock.call_cycle + LINK_FABRIC_CYCLES_PER_LINE * place
+            taken = max(request_cycle + START_LATENCY_FABRIC_CYCLES, clock.register_cycle)
             clock.register_cycle = taken + REGISTER_FABRIC_CYCLES
-        return found
+        return register
 
     def _write_register(self, state: GoldenChannel, address: int, value: int) -> None:
         before = state.mode
@@ -342,7 +342,7 @@ class CyclesTransport(TimedTransport, GoldenTransport):
         clock.dram_cycle += clock.run.fabric_cycles
 
     def _finish_run(self, clock: _Clock, cycle: int) -> None:
-        """Counts the run in progress if it is over in ``cycle``."""
+        """Count the run in progress if it is over in ``cycle``."""
         run = clock.run
         if run is None or cycle < clock.dram_cycle:
             return
@@ -373,7 +373,7 @@ class CyclesTransport(TimedTransport, GoldenTransport):
             }
         if name == "refreshes":
             refresh = self._refresh_state(state, sampled)
-            # One that was decided on and is yet to come is given already.
+            # The count includes a refresh that is decided but not yet issued; leave it out.
             return {"count": refresh.given - (refresh.since_fabric_cycles <= 0)}
         if name == "longest_refresh_gap_tck":
             refresh = self._refresh_state(state, sampled)
@@ -396,7 +396,7 @@ class CyclesTransport(TimedTransport, GoldenTransport):
 
 
 def _in_time(line: int, lines: int, late: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The stretches of ``lines`` from ``line`` on that are not among those in ``late``."""
+    """Yield the stretches of ``lines`` lines from ``line`` on that are not in ``late``."""
     end = line + lines
     for first, count in late:
         if line <= first < end:

@@ -1,7 +1,7 @@
-"""The module as its register map describes it, without a clock.
+"""Model of the module as described by its register map, without a clock.
 
-Memory is numpy, the kernel computes what the references of its update rules do. A run is over when
-the write of START returns, a mode switch when the write of the mode returns.
+Memory is a numpy array; the kernel computes with the references of its update rules. A run is over
+when the write of START returns, a mode switch when the write of the mode returns.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _ARBITER = arbiter_map()
 MODES = dict(_ARBITER["status"]["mode"].encoding)
 CAUSES = dict(kernel_map()["status"]["cause"].encoding)
 _TYPES = {"fp32": np.float32, "bf16": np.uint16}
-"""Of what memory holds, by formats; without one it is codes."""
+"""Types of memory contents by format; other formats are codes in bytes."""
 
 
 def golden_settings(config: ModuleConfig) -> dict[str, Any]:
-    """The settings of :class:`GoldenTransport` that make it a module of ``config``."""
+    """Return the settings with which :class:`GoldenTransport` is a module of ``config``."""
     names = ("channels", "capacity_bytes", "lanes", "block_bytes")
     names += ("rules", "fabric_mhz", "subnormals", "narrow")
     return {name: getattr(config, name) for name in names}
@@ -55,42 +55,42 @@ def golden_settings(config: ModuleConfig) -> dict[str, Any]:
 
 @dataclass
 class GoldenChannel:
-    """A channel: its memory and what its registers hold."""
+    """A channel: its memory and the contents of its registers."""
 
     number: int
     memory: NDArray[np.uint8]
     mode: int = MODES["normal"]
     written: dict[str, int] = field(default_factory=dict)
-    """What the host wrote to the kernel's registers."""
+    """Values that the host wrote to the kernel's registers."""
     done: bool = False
     cause: int = CAUSES["none"]
     beats_read: int = 0
     beats_written: int = 0
     not_finite: int = 0
-    """Gradients of the last accepted run that are infinite or NaN, in a kernel that counts them."""
+    """Gradients of the last accepted run that are infinite or NaN, if the kernel counts them."""
     sums: dict[str, int] = field(default_factory=dict)
-    """Sums of the last run: FP32 bits by the names of their registers."""
+    """Sums of the last run: FP32 bits by register name."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
 
 
 class GoldenTransport(Transport):
     """A transport to the golden model; see :class:`~sw_driver.axdimm.transport.Transport`.
 
-    A read that nobody would answer raises :class:`~sw_driver.device.transport.DeviceFault`, a write
-    that nobody would take is dropped; both are counted in the arbiter's registers.
+    A read that nothing answers raises :class:`~sw_driver.device.transport.DeviceFault`. A write
+    that nothing accepts is dropped. The arbiter's registers count both.
 
     Parameters
     ----------
     channels: number of channels.
-    capacity_bytes: bytes of each channel's address range, a power of two from 16 KB on.
-    lanes, block_bytes: what the configuration register says; nothing else depends on them.
+    capacity_bytes: bytes of each channel's address range, a power of two of at least 16 KB.
+    lanes, block_bytes: values in the configuration register; nothing else depends on them.
     rules: names of the update rules.
-    fabric_mhz: the module's clock, for those who ask; nothing here runs on it.
-    subnormals: what becomes of subnormal numbers, one of :data:`hw.kernel.config.SUBNORMALS`.
-    narrow: whether the kernels have narrow formats; then their rules are of
+    fabric_mhz: the module's clock in MHz, for information only.
+    subnormals: treatment of subnormal numbers, one of :data:`hw.kernel.config.SUBNORMALS`.
+    narrow: True for kernels with narrow formats; then their rules are of
         :data:`hw.kernel.config.NARROW_RULES`.
-    arithmetic: False keeps no memory and computes nothing, for those who only ask for the time: all
-        reads give zeros.
+    arithmetic: False to keep no memory and compute nothing, if only the time matters: all reads
+        return zeros.
     """
 
     name = "golden"
@@ -124,13 +124,15 @@ class GoldenTransport(Transport):
         self._config = {"lanes": lanes, "block_bytes": block_bytes, "rules": len(rules)}
         self._config["narrow"] = int(narrow)
         self._rules = [rule(name) for name in rules]
-        self._identifiers = {f"rule_{n}": each.identifier for n, each in enumerate(self._rules)}
+        self._identifiers = {f"rule_{n}": known.identifier for n, known in enumerate(self._rules)}
         self._kernel = kernel_map(rules, narrow)
         self._places = {
-            each.name: {register.offset_bytes: register.name for register in each.registers}
-            for each in (_ARBITER, self._kernel)
+            registers.name: {
+                register.offset_bytes: register.name for register in registers.registers
+            }
+            for registers in (_ARBITER, self._kernel)
         }
-        """Names of the registers by their offsets, of both maps."""
+        """Register names by offset, for both maps."""
         self._arithmetic = arithmetic
         self._states = [GoldenChannel(number, self._memory()) for number in range(channels)]
         self._dram_end = kernel_window(capacity_bytes)
@@ -138,7 +140,7 @@ class GoldenTransport(Transport):
     def _memory(self) -> NDArray[np.uint8]:
         if self._arithmetic:
             return np.zeros(self.capacity_bytes, dtype=np.uint8)
-        # One byte that is shown everywhere and cannot be written.
+        # One zero byte, visible at every address and read-only.
         return np.broadcast_to(np.zeros(1, dtype=np.uint8), self.capacity_bytes)
 
     @alone
@@ -183,13 +185,13 @@ class GoldenTransport(Transport):
         interval_fabric_cycles: int,
         timeout_fabric_cycles: int,
     ) -> int:
-        found = self._read_register(self._state(channel, address, LINE_BYTES), channel, address)
-        if found & mask != value:
+        bits = self._read_register(self._state(channel, address, LINE_BYTES), channel, address)
+        if bits & mask != value:
             raise DeviceTimeout(
-                f"the register at {address:#x} of channel {channel} reads {found:#x}; without a "
+                f"the register at {address:#x} of channel {channel} reads {bits:#x}; without a "
                 f"clock it will never read {value:#x} under the mask {mask:#x}"
             )
-        return found
+        return bits
 
     @alone
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
@@ -212,11 +214,11 @@ class GoldenTransport(Transport):
             state.memory[address : address + data.nbytes] = data
 
     def _dram_bytes(self, address: int, nbytes: int) -> int:
-        """How many of the bytes from ``address`` lie below the register windows."""
+        """Return how many of the bytes from ``address`` on lie below the register windows."""
         return max(0, min(nbytes, self._dram_end - address))
 
     def _register(self, state: GoldenChannel, address: int) -> tuple[RegisterMap, str] | None:
-        """The register at ``address``; None if none answers there in the mode in force."""
+        """Return the register at ``address``; None if none answers there in the present mode."""
         base = arbiter_window(self.capacity_bytes)
         registers = _ARBITER
         if address < base:
@@ -230,14 +232,14 @@ class GoldenTransport(Transport):
     def _refuse_read(self, state: GoldenChannel, channel: int, address: int) -> None:
         state.counts["refused"] += 1
         state.counts["late_reads"] += 1
-        raise DeviceFault(f"nobody answers the read of {address:#x} of channel {channel}")
+        raise DeviceFault(f"nothing answers the read of {address:#x} of channel {channel}")
 
     def _write_register(self, state: GoldenChannel, address: int, value: int) -> None:
-        found = self._register(state, address)
-        if found is None:
+        match = self._register(state, address)
+        if match is None:
             state.counts["refused"] += 1
             return
-        registers, name = found
+        registers, name = match
         mask = sum(field.mask for field in registers[name].fields if field.sw_writable)
         if registers is _ARBITER:
             if name == "mode":
@@ -249,11 +251,11 @@ class GoldenTransport(Transport):
             state.written[name] = value & mask
 
     def _read_register(self, state: GoldenChannel, channel: int, address: int) -> int:
-        found = self._register(state, address)
-        if found is None:
+        match = self._register(state, address)
+        if match is None:
             self._refuse_read(state, channel, address)
             return 0
-        registers, name = found
+        registers, name = match
         register = registers[name]
         if registers is _ARBITER:
             values = self._arbiter_values(state, name)
@@ -281,7 +283,7 @@ class GoldenTransport(Transport):
         return {}
 
     def _kernel_values(self, state: GoldenChannel, name: str) -> dict[str, int] | None:
-        """Fields of a kernel's register that are not simply what was written; None if all are."""
+        """Return a kernel register's computed fields; None if it holds the written value."""
         if name == "status":
             failed = state.cause != CAUSES["none"]
             return {"done": int(state.done), "error": int(failed), "cause": state.cause}
@@ -342,7 +344,7 @@ class GoldenTransport(Transport):
             dtype = _TYPES.get(formats.form(chosen, name), np.uint8)
             return state.memory[address : address + nbytes[name]].view(dtype)
 
-        # What is stored alone tells the number of values.
+        # Tensors that are only stored give the number of values.
         tensors: dict[str, Any] = {
             name: tensor(name, address) for name, address in (outputs | inputs).items()
         }
@@ -376,8 +378,11 @@ class GoldenTransport(Transport):
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
     ) -> None:
-        """Is called when a run was accepted and its results are in memory: for models that keep
-        time. It was skipped if ``formats`` say so and ``state.not_finite`` is not 0."""
+        """Do nothing; models with time override this to follow an accepted run.
+
+        Its results are in memory. It was skipped if ``formats.skip_not_finite`` and
+        ``state.not_finite`` is not 0.
+        """
 
     def _cause(
         self,
@@ -387,7 +392,7 @@ class GoldenTransport(Transport):
         inputs: dict[str, int],
         outputs: dict[str, int],
     ) -> str:
-        """Name of the first check that the settings fail, or ``none``."""
+        """Return the name of the first check that the settings fail, or ``none``."""
         if count == 0:
             return "zero_count"
         if formats.narrow and count % BLOCK_PARAMETERS:
@@ -405,7 +410,7 @@ class GoldenTransport(Transport):
                 and other_address < address + nbytes[name]
             )
 
-        # In place is no overlap, and the tensor has the same length there.
+        # An in-place tensor does not count as an overlap: it has the same address and length.
         for one, other in product(outputs.items(), inputs.items()):
             if one != other and overlap(one, other):
                 return "overlap"

@@ -1,10 +1,9 @@
 // Runs the Verilated channels of a module in the calling process.
 //
-// Each channel is a model of its own with a clock of its own. What they share is the host link, of
-// which the driver says who has it when. A channel is due to be simulated up to some time, at which
-// the driver sees it, and may be behind, or ahead if nobody will ask for it before it wakes; while a
-// call works on one channel, a second thread works on others, up to the same time. What is simulated
-// does not depend on that.
+// Each channel is a model with its own clock. They share the host link, and the driver decides
+// which channel uses it when. A channel must be simulated up to its due time. It may lag behind
+// that, or be ahead if it is not accessed before its wake time. While a call works on one channel,
+// a second thread simulates others up to the same time. The results do not depend on that.
 
 #include <algorithm>
 #include <cstdint>
@@ -52,16 +51,16 @@ public:
 
     ~Channel() {
         close_files();
-        // The thread's context may be that of a model that is gone.
+        // The thread's context may be that of a deleted model.
         Verilated::threadContextp(context_.get());
         top_->final();
     }
 
-    // Whether all of the trace has been written.
+    // Returns true if all of the trace was written.
     bool close_files() {
 #ifdef NEARMEM_WAVE
         if (wave_) {
-            // Readers take no file without a time.
+            // Waveform readers reject a file without a time.
             if (wave_empty_) wave_->dump(2 * now() * half_cycle_ps_);
             wave_->close();
         }
@@ -72,7 +71,7 @@ public:
 
     bool open_trace(const char* path) { return trace_.open(path, "w"); }
 
-    // Of the module's time from `from` on, before `until`.
+    // Times are the module's: from `from` on, before `until`.
     bool open_wave(const char* path, uint64_t half_cycle_ps, uint64_t from, uint64_t until) {
 #ifdef NEARMEM_WAVE
         half_cycle_ps_ = half_cycle_ps;
@@ -88,7 +87,7 @@ public:
 #endif
     }
 
-    // Whether no cycle is in the waveform yet.
+    // True until a cycle is in the waveform.
     bool wave_empty() const { return wave_empty_; }
 
     void reset() {
@@ -97,7 +96,7 @@ public:
         top_->rst = 1;
         for (int i = 0; i < 8; ++i) clock();
         top_->rst = 0;
-        clock();  // until the reset's register has it: see hw/sim/channel.py
+        clock();  // until the register of the reset has the value: see hw/sim/channel.py
         cycles_ = due_ = 0;
     }
 
@@ -108,7 +107,7 @@ public:
         due_ = now();
     }
 
-    // One fabric cycle.
+    // Simulates one fabric cycle.
     void tick() {
         clock();
         ++cycles_;
@@ -116,16 +115,16 @@ public:
         if (answered() && !asked_.empty()) take_answer();
     }
 
-    // The channel is to be simulated until then, now or later.
+    // Notes that the channel must be simulated until then, now or later.
     void rest(uint64_t until) { due_ = std::max(until, now()); }
     uint64_t behind() const { return std::max(due_, now()) - now(); }
     void catch_up(uint64_t cycles = UINT64_MAX) {
         for (cycles = std::min(cycles, behind()); cycles != 0; --cycles) tick();
     }
 
-    // Nobody asks for the channel before that time, until which its clock runs; 0: it is asked for.
+    // The channel is not accessed before that time, until which its clock runs; 0: accessed now.
     void wake(uint64_t time) { wake_ = time; }
-    // Up to where the channel can be simulated while another one is, up to `limit`.
+    // Returns how far the channel can be simulated beside another one, up to `limit`.
     uint64_t reach(uint64_t limit) const {
         return std::max(due_, std::min(wake_, limit));
     }
@@ -133,20 +132,20 @@ public:
         while (now() < time) tick();
     }
 
-    // The channel's clock stands still until then.
+    // Skips to that time with the channel's clock stopped.
     void stand_still(uint64_t until) {
         catch_up();
         if (now() < until) time_offset_ += until - now();
         due_ = now();
     }
 
-    // What was asked for before is not waited for any more.
+    // Discards the earlier requests.
     void forget() {
         for (Asked& asked : asked_) asked.target = nullptr;
         late_.clear();
     }
 
-    // Writes lines from `source`, or asks for those that go to `target`, from `start` on.
+    // Write lines from `source`, or request lines into `target`, from `start` on.
     bool put(uint64_t start, uint64_t line, const uint8_t* source, uint64_t lines) {
         return transfer(start, lines, [&](uint64_t i) {
             request(line + i, source + i * kLineBytes);
@@ -159,14 +158,14 @@ public:
         });
     }
 
-    // Whether all that was asked for has been answered in time.
+    // Returns true if all requests have been answered in time.
     bool await_answers() {
         for (unsigned i = 0; i <= read_latency_ && !asked_.empty(); ++i) tick();
         due_ = now();
         return asked_.empty();
     }
 
-    // Whether nothing is in flight between host and DRAM, at the latest after that many cycles.
+    // Simulates until nothing is in flight between host and DRAM; false after that many cycles.
     bool settle(uint64_t limit) {
         catch_up();
         for (; limit != 0 && !idle(); --limit) tick();
@@ -183,7 +182,7 @@ public:
         return true;
     }
 
-    // First and number of the lines of each stretch of answers that came late.
+    // First line and number of lines of each late stretch.
     std::vector<std::pair<uint64_t, uint64_t>>& late_lines() { return late_; }
 
     void request(uint64_t line, const uint8_t* write_data) {
@@ -210,7 +209,7 @@ public:
         return reinterpret_cast<uint8_t*>(&top_->rootp->NEARMEM_STORAGE[0]);
     }
 
-    // Of the module's time: how far the channel is simulated, and how far it is to be.
+    // Module times: how far the channel is simulated, and how far it must be.
     uint64_t now() const { return time_offset_ + cycles_; }
     uint64_t due() const { return due_; }
     uint64_t due_cycles() const { return due_ - time_offset_; }
@@ -219,7 +218,7 @@ public:
 private:
     struct Asked {
         uint64_t line;
-        uint8_t* target;  // null if nobody waits for it any more
+        uint8_t* target;  // null if no longer awaited
     };
 
     template <typename Request> bool transfer(uint64_t start, uint64_t lines, Request request) {
@@ -303,7 +302,7 @@ private:
     unsigned index_;
     unsigned read_latency_;
     uint64_t cycles_ = 0, due_ = 0, wake_ = 0;
-    uint64_t time_offset_ = 0;  // time of the module at which the channel's clock stood at zero
+    uint64_t time_offset_ = 0;  // module time at which the channel's clock was at zero
     std::deque<Asked> asked_;
     std::vector<std::pair<uint64_t, uint64_t>> late_;
     std::unique_ptr<VerilatedContext> context_;
@@ -326,8 +325,8 @@ public:
     unsigned count() const { return channels_.size(); }
     Channel& operator[](unsigned index) { return *channels_[index]; }
 
-    // Does `work`, which simulates a channel for about that many cycles. Others are simulated
-    // meanwhile, up to `limit` at most, before which nobody asks for anything.
+    // Does `work`, which simulates a channel for about that many cycles. Meanwhile other channels
+    // are simulated up to `limit`, before which no channel is accessed.
     template <typename Work>
     void beside_others(unsigned index, uint64_t cycles, uint64_t limit, Work&& work) {
         behind_.clear();
@@ -505,7 +504,7 @@ int nm_stream(Module* module, unsigned index, uint64_t count, const uint64_t* li
         if (i == kRoomLimitCycles) return kLost;
         idle();
     }
-    // The last reads are answered, late or not, when their time is over.
+    // The last reads are answered, late or not, after the read latency.
     for (uint64_t i = 0; i < channel.read_latency(); ++i) idle();
     return kOk;
 }

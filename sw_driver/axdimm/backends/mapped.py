@@ -1,4 +1,4 @@
-"""A module on the host's bus, reached through a memory map: of a UIO device, a BAR, a file."""
+"""A module on the host's bus, accessed through a memory map of a UIO device, a BAR or a file."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from ..registers import REGISTER_BYTES
 __all__ = ["MappedFile", "MappedTransport"]
 
 UIO = Path("/sys/class/uio")
-"""Where Linux says how large the maps of a UIO device are."""
+"""Folder in which Linux states the sizes of UIO maps."""
 
 
 class MappedFile:
-    """The module's bytes in the host's address space: a UIO device's map 0, a BAR, or any file.
+    """The module's bytes in the host's address space: map 0 of a UIO device, a BAR, or a file.
 
-    The file is locked, so that two programs do not drive one module.
+    The file is locked, so that two programs cannot drive the same module.
 
     Attributes
     ----------
     name: the path, for messages.
-    nbytes: how many bytes there are.
+    nbytes: size of the map in bytes.
 
     Raises
     ------
@@ -59,7 +59,7 @@ class MappedFile:
                 size = UIO / Path(self.name).name / "maps/map0/size"
                 self.nbytes = int(size.read_text(), 0) if size.exists() else os.fstat(file).st_size
                 self._map = opened.enter_context(mmap.mmap(file, self.nbytes))
-                # For an element of it CPython copies eight aligned bytes by one instruction.
+                # CPython accesses an element of eight aligned bytes with one instruction.
                 whole = self.nbytes // REGISTER_BYTES * REGISTER_BYTES
                 self._words = opened.enter_context(memoryview(self._map)[:whole].cast("Q"))
             except BlockingIOError:
@@ -77,44 +77,43 @@ class MappedFile:
             self._opened = opened.pop_all()
 
     def load(self, offset: int) -> int:
-        """Reads 8 aligned bytes, little endian, in one access."""
+        """Read 8 aligned bytes, little endian, in one access."""
         return self._words[offset // REGISTER_BYTES]
 
     def store(self, offset: int, value: int) -> None:
-        """Writes 8 aligned bytes, little endian, in one access."""
+        """Write 8 aligned bytes, little endian, in one access."""
         self._words[offset // REGISTER_BYTES] = value
 
     def read(self, offset: int, nbytes: int) -> NDArray[np.uint8]:
-        """Reads whole lines, by accesses of any width and order."""
+        """Read whole lines with accesses of any width and order."""
         return np.frombuffer(self._map, np.uint8, nbytes, offset).copy()
 
     def write(self, offset: int, data: NDArray[np.uint8]) -> None:
-        """Writes whole lines, by accesses of any width and order."""
+        """Write whole lines with accesses of any width and order."""
         np.frombuffer(self._map, np.uint8, data.size, offset)[:] = data
 
     def close(self) -> None:
-        """Releases the map. Calling it twice does no harm."""
+        """Release the map; a second call does nothing."""
         self._opened.close()
 
 
 class MappedTransport(Transport):
     """A module in the host's address space; see :class:`~sw_driver.axdimm.transport.Transport`.
 
-    For hardware with AXI4 ports for its host (``host=axi4``), the channels at consecutive
-    addresses. Nothing has a simulated time: counters of the kernel count, all other times are 0.
-    Times of waiting are the host's.
+    It is for hardware with AXI4 host ports (``host=axi4``) and channels at consecutive addresses.
+    There is no simulated time: the kernel's counters count, all other times are 0. Timeouts are in
+    host time.
 
     Parameters
     ----------
-    device: path of what is mapped, or a map, for example with the ``read`` and ``write`` of a DMA
-        engine.
-    channels: channels of the module, of which each has its share of the map.
-    fabric_mhz: the module's clock, by which times of waiting are told.
+    device: path to map, or a map, for example with ``read`` and ``write`` by a DMA engine.
+    channels: channels of the module; each has an equal share of the map.
+    fabric_mhz: the module's clock in MHz, which converts timeouts to seconds.
 
     Raises
     ------
-    InvalidArgumentError: ``device`` cannot be opened or mapped, or not as so many channels; or a
-        number is none.
+    InvalidArgumentError: ``device`` cannot be opened, mapped or divided into the channels, or a
+        number is wrong.
     DeviceInUseError: another program, or this one, has it open.
     """
 
@@ -167,8 +166,7 @@ class MappedTransport(Transport):
         return data
 
     def poll(self, channel: int, address: int, mask: int, value: int, **times: int) -> int:
-        """See :class:`~sw_driver.axdimm.transport.Transport`; the cycles are told by the host's
-        time."""
+        """See :class:`~sw_driver.axdimm.transport.Transport`; host time replaces the cycles."""
         steps = self.poll_steps(channel, address, mask, value, **times)
         return self.whole(channel, "polling a register", steps)
 
@@ -182,19 +180,19 @@ class MappedTransport(Transport):
         interval_fabric_cycles: int,
         timeout_fabric_cycles: int,
     ) -> Steps:
-        """See :meth:`poll`. Meanwhile other channels are asked, too."""
+        """See :meth:`poll`. Other channels may be polled meanwhile."""
         place, _ = self._place(channel, address, LINE_BYTES)
         cycle_s = 1e-6 / self.fabric_mhz
         end = time.monotonic() + timeout_fabric_cycles * cycle_s
         while True:
-            # Asked once more when the time is over: the host may have been away.
+            # Read once more after the timeout: the host may have been suspended.
             left = end - time.monotonic()
-            found = self._map.load(place)
-            if found & mask == value:
-                return found
+            bits = self._map.load(place)
+            if bits & mask == value:
+                return bits
             if left <= 0:
                 raise DeviceTimeout(
-                    f"channel {channel}: the register at {address:#x} read {found:#x} after "
+                    f"channel {channel}: the register at {address:#x} read {bits:#x} after "
                     f"{timeout_fabric_cycles * cycle_s:g} s, awaited {value:#x} in the bits "
                     f"{mask:#x}"
                 )
@@ -202,13 +200,11 @@ class MappedTransport(Transport):
             yield OTHERS_FIRST
 
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
-        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError`: hardware has no
-        backdoor."""
+        """Raise :class:`~sw_driver.device.errors.InvalidArgumentError`: there is no backdoor."""
         raise self._no_backdoor()
 
     def backdoor_read(self, channel: int, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError`: hardware has no
-        backdoor."""
+        """Raise :class:`~sw_driver.device.errors.InvalidArgumentError`: there is no backdoor."""
         raise self._no_backdoor()
 
     def _no_backdoor(self) -> InvalidArgumentError:
@@ -219,8 +215,7 @@ class MappedTransport(Transport):
         )
 
     def close(self) -> None:
-        """See :class:`~sw_driver.axdimm.transport.Transport`; calls of other threads are over
-        first."""
+        """Close the map once calls of other threads are over."""
         with self.domain.clock.within():
             super().close()
             self._map.close()
@@ -232,7 +227,7 @@ class MappedTransport(Transport):
         self.close()
 
     def _place(self, channel: int, address: int, nbytes: int) -> tuple[int, int]:
-        """Where in the map the access begins, and how many of its bytes are not registers."""
+        """Return the access's offset in the map, and how many of its bytes are not registers."""
         self.domain.check_open()
         check_bytes(self, channel, address, nbytes)
         in_memory = max(0, min(nbytes, self._windows - address))

@@ -1,4 +1,4 @@
-"""The Verilated RTL in this process, behind the driver's transport protocol."""
+"""The Verilated RTL in this process, behind the driver's transport interface."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = ["VerilatedTransport", "build_library", "wave_files"]
 _OK, _TIMEOUT, _VIOLATION = range(3)
 
 SETTLE_FABRIC_CYCLES = 512
-"""Fabric cycles after reset until a channel takes requests."""
+"""Fabric cycles after reset until a channel accepts requests."""
 
 SETTLE_LIMIT_FABRIC_CYCLES = 100_000
 
@@ -53,7 +53,7 @@ _C_FLAGS = (
     f"-DNEARMEM_LINK_CYCLES_PER_LINE={LINK_FABRIC_CYCLES_PER_LINE}",
 )
 
-# One copy of the code of a functional unit, run for each of them: it stays in the cache.
+# All functional units run one copy of the code, which stays in the cache.
 _SETTINGS = '`verilator_config\nno_inline -module "*_unit"\nno_inline -module "*_unit_fp32_flush"\n'
 
 HARNESS = Path(__file__).with_name("harness.cpp")
@@ -64,20 +64,20 @@ _u64 = ctypes.c_uint64
 
 
 class VerilatedTransport(TimedTransport):
-    """The module's RTL, one model a channel.
+    """The module's RTL, one model for each channel.
 
-    Time that a channel lets pass is simulated when its state is needed, or before that, by a second
-    thread of the host, while another channel is simulated.
+    A channel's passed time is simulated when its state is needed. A second host thread may simulate
+    it earlier, while another channel is simulated.
 
     Parameters
     ----------
     config: the module.
-    wave: where :meth:`close` puts a waveform (FST); with several channels ``.chN`` is put into the
-        name.
-    wave_window: the waveform is of these fabric cycles of the module's time, from the first to
-        before the second; None: of all.
-    dram_trace: where :meth:`close` writes the DRAM commands (CSV).
-    announce: told when the simulator has to be built first.
+    wave: file for a waveform (FST), written by :meth:`close`. With several channels ``.chN`` is
+        inserted into the name.
+    wave_window: begin and exclusive end of the waveform in fabric cycles of the module's time; None
+        for all.
+    dram_trace: file for the DRAM commands (CSV), written by :meth:`close`.
+    announce: function called with a message when the simulator must be built first.
     memory_timing, arithmetic, shared: see :func:`build_library`.
 
     Raises
@@ -88,7 +88,7 @@ class VerilatedTransport(TimedTransport):
     name = "rtl"
 
     WINDOW_FABRIC_CYCLES = 4096
-    """Fabric cycles that are simulated in a step; nothing simulated depends on it."""
+    """Fabric cycles simulated in one step; results do not depend on it."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class VerilatedTransport(TimedTransport):
         self.fabric_mhz = config.fabric_mhz
         self.subnormals = config.subnormals
         self.late_reads = [0] * config.channels
-        """Host reads that came late and were repeated, of each channel."""
+        """Number of late and repeated host reads, by channel."""
         self._dram_trace = dram_trace
         self._wave_window = wave_window
         self._library = load_library(
@@ -126,13 +126,13 @@ class VerilatedTransport(TimedTransport):
             HARNESS,
         )
         self._module = self._library.nm_open(config.channels, config.read_latency_fabric_cycles)
-        # For a transport that nobody closes. Not at the program's end, when others close it.
+        # Closes a transport that the program did not close; not at exit, where others close it.
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._module)
         self._finalizer.atexit = False
-        # What grows, by channel.
+        # Files in progress, by channel.
         self._waves: list[Unfinished] = []
         self._traces: list[Unfinished] = []
-        # What answers are written to, by channel.
+        # Destinations of the answers, by channel.
         self._targets: list[list[NDArray[np.uint8]]] = [[] for _ in range(self.channels)]
         geometry = config.part.geometry
         self._storage: list[DramStorage] = []
@@ -156,13 +156,13 @@ class VerilatedTransport(TimedTransport):
 
     @staticmethod
     def part(path: Path, channel: int) -> Path:
-        """The file of one channel."""
+        """Return the path of one channel's file."""
         return path.with_name(f"{path.stem}.ch{channel}{path.suffix}")
 
     def _check(
         self, channel: int, address: int = 0, nbytes: int = 0, *, lines: bool = True
     ) -> None:
-        """Raises what is wrong with a call before it goes to C, which checks nothing."""
+        """Raise errors of a call before it reaches the C code, which checks nothing."""
         self.domain.check_open()
         check_bytes(self, channel, address, nbytes, lines=lines)
 
@@ -172,8 +172,8 @@ class VerilatedTransport(TimedTransport):
             self._check(channel)
             return getattr(self._library, f"nm_{function}")(self._module, channel, *arguments)
 
-    def _do(self, channel: int, what: str, function: str, *arguments: Any) -> None:
-        """Makes a call, described by ``what``, and raises what has become of it."""
+    def _do(self, channel: int, label: str, function: str, *arguments: Any) -> None:
+        """Make a call to the library, called ``label`` in messages; raise its errors."""
         status = self._call(function, channel, *arguments)
         if status == _OK:
             return
@@ -187,9 +187,9 @@ class VerilatedTransport(TimedTransport):
             code = self._library.nm_violation(self._module, channel, ctypes.byref(tck))
             raise DeviceFault(
                 f"channel {channel}: DRAM rule {Violation(code).name} broken at tCK {tck.value}, "
-                f"while {what}; the simulation is not to be trusted from there on"
+                f"while {label}; the simulation is not to be trusted from there on"
             )
-        raise DeviceFault(f"channel {channel}: the device stopped answering while {what}")
+        raise DeviceFault(f"channel {channel}: the device stopped answering while {label}")
 
     def forget(self, channel: int) -> None:
         """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
@@ -200,16 +200,16 @@ class VerilatedTransport(TimedTransport):
     def put(self, channel: int, start: int, line: int, data: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
         source = np.ascontiguousarray(data, dtype=np.uint8)
-        what = f"writing {source.size} bytes at {LINE_BYTES * line:#x}"
+        label = f"writing {source.size} bytes at {LINE_BYTES * line:#x}"
         lines = source.size // LINE_BYTES
-        self._do(channel, what, "put", start, line, source.ctypes.data, lines)
+        self._do(channel, label, "put", start, line, source.ctypes.data, lines)
 
     def ask(self, channel: int, start: int, line: int, target: NDArray[np.uint8]) -> None:
         """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
         self._targets[channel].append(target)
-        what = f"reading {target.size} bytes at {LINE_BYTES * line:#x}"
+        label = f"reading {target.size} bytes at {LINE_BYTES * line:#x}"
         lines = target.size // LINE_BYTES
-        self._do(channel, what, "ask", start, line, target.ctypes.data, lines)
+        self._do(channel, label, "ask", start, line, target.ctypes.data, lines)
 
     def answers(self, channel: int) -> list[tuple[int, int]]:
         """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
@@ -240,13 +240,13 @@ class VerilatedTransport(TimedTransport):
     def catch_up(self, channel: int) -> Generator[None, None, None]:
         """See :class:`sw_driver.axdimm.transport.TimedTransport`."""
         while self._call("behind", channel):
-            # Others that are let rest meanwhile are simulated beside this one.
+            # Other channels at rest are simulated in parallel.
             self.domain.now = self.now(channel)
             yield
             self._do(channel, "waiting", "catch_up", self.WINDOW_FABRIC_CYCLES)
 
     def _pass(self, channel: int, fabric_cycles: int) -> None:
-        """Lets the channel's time pass, and simulates it."""
+        """Advance the channel, and simulate it."""
         self._call("rest", channel, self.now(channel) + fabric_cycles)
         self._call("catch_up", channel, self._call("behind", channel))
 
@@ -259,14 +259,13 @@ class VerilatedTransport(TimedTransport):
         *,
         interval_fabric_cycles: int,
     ) -> tuple[NDArray[np.uint32], int]:
-        """Asks for a line at each address, read or written, for measurements.
+        """Request a line at each address, read or written, for measurements.
 
-        The requests are ``interval_fabric_cycles`` apart, more where the channel has no room. What
-        is read is thrown away; what is written is a pattern. Nothing else may use the link at that
-        time.
+        Requests are ``interval_fabric_cycles`` apart, more where the channel has no room. Read data
+        is discarded; written data is a pattern. Nothing else may use the link at that time.
 
-        Returns the latency of each read in fabric cycles, from its request to the arrival of its
-        data at the arbiter, and how many of the reads were too late for the host.
+        Returns the latency of each read in fabric cycles, from request to data at the arbiter, and
+        the number of reads that were late for the host.
         """
         for address in (addresses.min(initial=0), addresses.max(initial=0)):
             self._check(channel, int(address), LINE_BYTES)
@@ -281,17 +280,17 @@ class VerilatedTransport(TimedTransport):
             raise ValueError(f"{lines.size} addresses for {is_write.size} requests")
         latencies = np.empty(int(lines.size - is_write.sum()), dtype=np.uint32)
         late = _u64(0)
-        asked = (lines.size, lines.ctypes.data, is_write.ctypes.data, interval_fabric_cycles)
-        found = (latencies.ctypes.data, ctypes.byref(late))
+        inputs = (lines.size, lines.ctypes.data, is_write.ctypes.data, interval_fabric_cycles)
+        outputs = (latencies.ctypes.data, ctypes.byref(late))
         self._begin(channel)
-        self._do(channel, f"streaming {lines.size} lines", "stream", *asked, *found)
+        self._do(channel, f"streaming {lines.size} lines", "stream", *inputs, *outputs)
         self.domain.now = self.now(channel)
         return latencies, late.value
 
     def _settle(self, channel: int) -> None:
-        """Lets the channel's time pass until what went over the link before is in the DRAM."""
-        what = "waiting for requests in flight"
-        self._do(channel, what, "settle", SETTLE_LIMIT_FABRIC_CYCLES)
+        """Advance the channel until its earlier link traffic has reached the DRAM."""
+        label = "waiting for requests in flight"
+        self._do(channel, label, "settle", SETTLE_LIMIT_FABRIC_CYCLES)
 
     @alone
     def backdoor_write(self, channel: int, address: int, data: NDArray[np.uint8]) -> None:
@@ -316,20 +315,21 @@ class VerilatedTransport(TimedTransport):
         return self._call("now", channel)
 
     def run_bare(self, fabric_cycles: Sequence[int]) -> None:
-        """Let each channel's clock run for its number of cycles, in a thread of the host, with
-        nothing else done: the simulator's own speed."""
+        """Run each channel's clock for its number of cycles, in a host thread of its own.
+
+        This measures the simulator's speed; nothing else happens.
+        """
         with self.domain.clock.within(), ThreadPoolExecutor(self.channels) as threads:
             self._check(0)
             bare = partial(self._library.nm_bare, self._module)
             list(threads.map(bare, range(self.channels), fabric_cycles))
 
     def close(self) -> None:
-        """See :class:`sw_driver.axdimm.transport.Transport`; writes waveforms and DRAM commands.
-        Calls of other threads are over first.
+        """Close the device once calls of other threads are over; write waveforms and DRAM commands.
 
-        Raises ``OSError`` if a file could not be written in full, and
-        :class:`~sw_driver.device.errors.InvalidArgumentError` if the window of the waveform has
-        nothing of any channel; then the file is not there.
+        Raises ``OSError`` if a file could not be written completely, and
+        :class:`~sw_driver.device.errors.InvalidArgumentError` if the waveform's window is empty for
+        all channels; then there is no file.
         """
         with self.domain.clock.within():
             self._close()
@@ -341,8 +341,7 @@ class VerilatedTransport(TimedTransport):
             for file in (*self._waves, *self._traces):
                 files.callback(file.drop)
             if self._waves or self._traces:
-                # All channels' traces end at the same time, so that refreshes seem to be missing in
-                # none of them.
+                # All channels' traces end at the same time, so that no refresh seems to be missing.
                 cycles = [self.fabric_cycles(channel) for channel in range(self.channels)]
                 for channel, done in enumerate(cycles):
                     self._pass(channel, max(cycles) - done if self._traces else 0)
@@ -359,7 +358,7 @@ class VerilatedTransport(TimedTransport):
                 self._keep_files(has_wave, whole, end)
 
     def _keep_files(self, has_wave: bool, whole_traces: bool, end: int) -> None:
-        """Keep the waveforms if they have anything, and the traces as one file."""
+        """Keep the waveforms if they are not empty, and the traces as one file."""
         for wave in self._waves if has_wave else ():
             if not is_whole_fst(wave.part):
                 raise OSError(errno.EIO, _NOT_ALL, str(wave.path))
@@ -391,10 +390,10 @@ def build_library(
     arithmetic: bool = True,
     shared: bool = False,
 ) -> Path:
-    """The shared library of ``config``, built unless one of the same sources is there.
+    """Return the shared library of ``config``, and build it unless it is already built.
 
     ``wave`` and ``announce`` are those of :func:`~sw_driver.simulator.library.verilated_library`,
-    the rest is that of :class:`hw.sim.channel.SimulatedChannel`.
+    the others those of :class:`hw.sim.channel.SimulatedChannel`.
 
     Raises :class:`~sw_driver.simulator.runtime.BuildError`.
     """
@@ -425,14 +424,14 @@ def build_library(
 
 
 def wave_files(wave: Path, channels: int) -> list[Path]:
-    """The files of the waveform ``wave``, one for each of a module's channels."""
+    """Return the files of the waveform ``wave``, one for each of a module's channels."""
     if channels == 1:
         return [wave]
     return [VerilatedTransport.part(wave, channel) for channel in range(channels)]
 
 
 def _about(config: ModuleConfig, *, wave: bool, arithmetic: bool) -> str:
-    with_what = [
+    extras = [
         *(["narrow formats"] if config.narrow else []),
         *(["waveform"] if wave else []),
         *([] if arithmetic else ["delays in place of the units"]),
@@ -441,11 +440,13 @@ def _about(config: ModuleConfig, *, wave: bool, arithmetic: bool) -> str:
         f"the simulator of a channel ({', '.join(config.rules)}, {config.lanes} lanes, blocks of "
         f"{config.block_bytes} bytes, {config.capacity_bytes >> 20} MiB"
     )
-    return ", ".join([about, *with_what]) + ")"
+    return ", ".join([about, *extras]) + ")"
 
 
 def _untraced(lanes: int) -> str:
-    """Verilator settings that leave all units but the first out of a waveform, nine tenths of its
-    size."""
+    """Return Verilator settings that leave all units but the first out of a waveform.
+
+    That saves nine tenths of its size.
+    """
     scope = "channel.channel.kernel.lanes.unit_"
     return "".join(f'tracing_off -scope "{scope}{lane}*"\n' for lane in range(1, lanes))

@@ -1,4 +1,4 @@
-"""The bytes in a simulated channel's DRAM, by their addresses."""
+"""Bytes of a simulated channel's DRAM, by address."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["DramStorage"]
 
 
 class DramStorage:
-    """Reads and writes the bytes of a channel's DRAM, in no simulated time.
+    """Access to the bytes of a channel's DRAM without simulated time.
 
-    ``lines`` has the shape (lines, 64), in the device's order: by bank group, bank, row and line
-    within the row. Addresses are as in :mod:`hw.dram.address_map`.
+    ``lines`` has the shape (lines, 64) in the device's order: bank group, bank, row, and line
+    within the row. Addresses are those of :mod:`hw.dram.address_map`.
     """
 
     def __init__(self, geometry: DramGeometry, lines: NDArray[np.uint8]) -> None:
@@ -29,20 +29,20 @@ class DramStorage:
             geometry.bursts_per_row,
             LINE_BYTES,
         )
-        # In C order the linear memory: row, bank, pair of bank groups, line within the row, which
-        # of the pair, byte. The last three are a block.
+        # The linear memory in C order: row, bank, pair of bank groups, line within the row, bank
+        # group of the pair, byte. The last three form a block.
         self._memory = device.transpose(3, 2, 0, 4, 1, 5)
         self._block_bytes = 2 * geometry.row_bytes
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """A copy of the bytes from ``address`` on."""
+        """Return a copy of the bytes from ``address`` on."""
         data = np.empty(nbytes, np.uint8)
         for block, part, at in self._pieces(address, nbytes):
             data[at] = block.reshape(-1)[part]
         return data
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Stores bytes from ``address`` on; nothing else changes."""
+        """Store bytes from ``address`` on."""
         for block, part, at in self._pieces(address, data.size):
             content = block.reshape(-1)
             content[part] = data[at]
@@ -51,7 +51,7 @@ class DramStorage:
     def _pieces(
         self, address: int, nbytes: int
     ) -> Iterator[tuple[NDArray[np.uint8], slice, slice]]:
-        """Each block that has some of the bytes, where they are in it, and which they are."""
+        """Yield each block with some of the bytes, their slice in it, and their slice in all."""
         done = 0
         while done < nbytes:
             number, start = divmod(address + done, self._block_bytes)

@@ -194,7 +194,7 @@ def train(
         ranking=ranking(profile),
         candidates=candidates,
         ran=[
-            Ran(step, each.what, each.place, each.running, each.ended)
+            Ran(step, each.label, each.place, each.running, each.ended)
             for step, events in enumerate(queued)
             for each in events
         ],

@@ -1,4 +1,4 @@
-// The ports of what Vivado adds to boards/@@{name}_top_xczu19eg.v, for tools that do not have it.
+// Ports of the parts that Vivado adds to boards/@@{name}_top_xczu19eg.v, for tools without them.
 (* black_box *)
 module @@{name}_host_wrapper (
     input wire aclk,

@@ -1,6 +1,6 @@
-// Models of the FPGAs' clock gates, for simulators and linters: the enable counts while the clock
-// is low. Blocking and continuous assignments only, so that the clock they pass is no event later.
-// Each package has them; a project has them once.
+// Models of the FPGAs' clock gates, for simulators and linters. The enable counts while the clock is
+// low. There are only blocking and continuous assignments, so the gated clock is not an event later.
+// Each package has these models; a project needs them once.
 `ifndef NEARMEM_CLOCK_CELLS
 `define NEARMEM_CLOCK_CELLS
 module BUFGCE (input wire I, input wire CE, output wire O);

@@ -1,4 +1,4 @@
-// The clock gate of an ECP5, made of that of an AMD FPGA.
+// The clock gate of an ECP5, built from that of an AMD FPGA.
 module DCCA (input wire CLKI, input wire CE, output wire CLKO);
   BUFGCE gate (.I(CLKI), .CE(CE), .O(CLKO));
 endmodule

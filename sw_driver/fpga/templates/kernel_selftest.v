@@ -1,6 +1,6 @@
-// Self test of @@name, for simulation and for an FPGA: a memory on its AXI4 port, a player of
-// a script on its registers, and a comparison of the memory with what a model, which shares
-// nothing with the design, says that it holds at the end.
+// Self test of @@name, for simulation and for an FPGA. It has a memory on the AXI4 port, and plays a
+// script of register accesses. At the end it compares the memory with the expected contents from a
+// model that shares nothing with the design.
 module @@{name}_selftest (
     input  wire clk,
     input  wire rst,
@@ -13,10 +13,10 @@ module @@{name}_selftest (
   localparam STEP_BITS = @@step_bits;
   localparam ADDRESS_BITS = @@address_bits;
 
-  // A step of the script: what to do, the register's address, 64 bits.
+  // A step of the script: its kind, the register's address, 64 bits of data.
   localparam [7:0] WRITE = 0, READ = 1, WAIT = 2;
   reg [87:0] script [0:STEPS-1];
-  // First what the memory holds before, then what it holds afterwards.
+  // The memory's contents before the runs, followed by the expected contents after them.
   reg [511:0] image [0:2*LINES-1];
   reg [511:0] memory [0:LINES-1];
   initial begin
@@ -29,7 +29,7 @@ module @@{name}_selftest (
     if (rst) random <= 16'h1;
     else random <= {random[14:0], random[15] ^ random[13] ^ random[12] ^ random[10]};
 
-  // The memory is filled, the script played, the memory compared.
+  // Phases: fill the memory, play the script, compare the memory.
   localparam [1:0] FILL = 0, PLAY = 1, COMPARE = 2, END = 3;
   reg [1:0] phase;
   reg [LINE_BITS+1:0] count;
@@ -119,7 +119,7 @@ module @@{name}_selftest (
       end
     end
 
-  // AXI4-Lite: a step of the script at a time.
+  // AXI4-Lite: one step of the script at a time.
   reg [STEP_BITS-1:0] step;
   reg [87:0] order;
   always @(posedge clk) order <= script[step];

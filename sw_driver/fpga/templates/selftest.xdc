@@ -1,7 +1,7 @@
-# The fabric's clock, @@mhz MHz. The board has to bring it; the pins have to be added here.
+# The fabric's clock, @@mhz MHz. The board must provide it; add the pins below.
 create_clock -name clk -period @@period_ns [get_ports clk]
 
-# The button is asynchronous and goes through two registers; nobody times the lights.
+# The button is asynchronous and goes through two registers; the lights have no timing.
 set_false_path -from [get_ports button]
 set_false_path -to [get_ports {led[*]}]
 

@@ -1,11 +1,11 @@
-// The self test of @@name on @@board. Of the lights 0 says that it passed, 1 that it failed, and 7
-// blinks. The button starts it again.
+// The self test of @@name on @@board. Light 0 shows that it passed, light 1 that it failed, and light
+// 7 blinks. The button starts it again.
 module @@{name}_@@top (
     input  wire @@clock,
     input  wire button,
     output wire [7:0] led
 );
-  // The button is asynchronous; the reset that follows from it is not.
+  // The button is asynchronous; the reset made from it is not.
   (* ASYNC_REG = "TRUE" *) reg [1:0] pressed = 0;
   reg [3:0] settled = 0;
   reg rst = 1;

@@ -1,6 +1,6 @@
-// Self test of @@name, for simulation and for an FPGA: applies operands, with idle cycles in
-// between, and compares each result, and the cycle in which it comes, with those that are expected.
-// Made by a model that shares nothing with the design.
+// Self test of @@name, for simulation and for an FPGA. It applies operands with idle cycles in
+// between, and compares each result and its cycle with the expected ones. A model that shares nothing
+// with the design has computed these.
 module @@{name}_selftest (
     input  wire clk,
     input  wire rst,
@@ -18,7 +18,7 @@ module @@{name}_selftest (
     $readmemh("@@{name}_results.hex", results);
   end
 
-  // The next of each, read ahead as block memory needs it.
+  // The next operand and result, read ahead as block memory requires.
   reg [@@{operands_high}:0] operand;
   reg [@@{results_high}:0] expected;
   reg [COUNT_BITS-1:0] issued, taken;
@@ -35,7 +35,7 @@ module @@{name}_selftest (
   end
 
   reg failed;
-  // i_valid after so many cycles, of which there may be none.
+  // i_valid delayed by LATENCY cycles, possibly 0.
   reg [LATENCY:0] in_flight;
   wire [LATENCY:0] delayed;
   assign delayed[0] = i_valid;

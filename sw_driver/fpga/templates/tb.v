@@ -1,4 +1,4 @@
-// Runs the self test of @@name in a simulator and says PASS or FAIL. Plain Verilog: no Python.
+// Runs the self test of @@name in a simulator and prints PASS or FAIL. Plain Verilog: no Python.
 `timescale 1ns / 1ps
 module @@{name}_tb;
   reg clk = 0;
@@ -18,7 +18,7 @@ module @@{name}_tb;
         $finish;
       end else begin
         $display("FAIL: @@name");
-        // So that the simulator's exit says it, too.
+        // The simulator's exit status shows the failure, too.
 `ifdef __ICARUS__
         $finish_and_return(1);
 `else

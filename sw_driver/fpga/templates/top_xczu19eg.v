@@ -1,10 +1,10 @@
-// @@name on the XCZU19EG with DDR4 on its memory port. Two parts come from Vivado and are not here:
+// @@name on the XCZU19EG with DDR4 on its memory port. Two parts are not here; add them with Vivado:
 //
 // @@{name}_ddr4_0: the IP "DDR4 SDRAM (MIG)" with an AXI4 interface: data width 512, address width
 //   @@address_bits, ID width 1, for a DIMM or components of 64 bits in all. Its user clock, a quarter of
 //   the memory's, is the clock of everything here: @@mhz MHz.
-// @@{name}_host_wrapper: a block design: the processing system, and a SmartConnect that makes of its
-//   master port @@host_bus of @@host_bits bits with @@host_address_bits address bits, external as M_AXI, on this clock.
+// @@{name}_host_wrapper: a block design with the processing system and a SmartConnect. Its master port
+//   M_AXI is external: @@host_bus, @@host_bits bits of data, @@host_address_bits of address, on this clock.
 //
 // boards/@@{name}_xczu19eg_black_boxes.v has their ports for other tools.
 module @@{name}_top_xczu19eg (
@@ -27,7 +27,7 @@ module @@{name}_top_xczu19eg (
     inout  wire [7:0]  c0_ddr4_dqs_c
 );
   wire clk, ui_rst, calibrated;
-  // All waits until the memory has been calibrated.
+  // Everything waits for the calibration of the memory.
   reg rst = 1;
   reg aresetn = 0;
   always @(posedge clk) begin

@@ -1,0 +1,1 @@
+"""Networks of memory-nodes: golden models and Verilated RTL."""

@@ -1,4 +1,4 @@
-"""A network of golden memory-nodes: what transfers do, without time."""
+"""A network of golden memory-nodes: results of transfers, without time."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ __all__ = ["GoldenNetwork"]
 
 
 class GoldenNetwork(DmaNetwork):
-    """``devices`` device-nodes and as many golden memory-nodes in a ring: memory-node n is between
-    device n and the next. A transfer is over when it has been started.
+    """A ring of ``devices`` device-nodes and as many golden memory-nodes, without time.
+
+    Memory-node n is between device n and the next. A transfer is over as soon as it starts.
 
     Parameters
     ----------
     devices
         Number of devices, 2 to 128.
     links
-        Links of a node; half of them are on each side.
+        Number of a node's links; half of them are on each side.
     local_bytes, share_bytes
         Bytes of a device's memory, and of each of the two groups of a memory-node.
     clock
-        The clock that it shares with other devices, if it does.
+        Clock shared with other devices, if any.
     """
 
     name = "golden"
@@ -69,7 +70,7 @@ class _GoldenPorts:
         self._answers: dict[tuple[int, int], deque[tuple[int, Flit]]] = {}
 
     def send(self, device: int, link: int, channel: int, flits: list[Flit]) -> None:
-        # A device's right side is the node's left one, which has its first links.
+        # A device's right side is the left side of its node, which has the node's first links.
         right, number = divmod(link, self.side_links)
         node = self._nodes[device if right else device - 1]
         sent = node.take(

@@ -1,4 +1,4 @@
-"""A network of memory-nodes in RTL, Verilated, with their DDR4, in this process."""
+"""A network of Verilated memory-nodes with their DDR4, in this process."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = ["RtlNetwork"]
 _OK, _WAITING = 0, 1
 
 _REGISTER_LIMIT_CYCLES = 1000
-"""Cycles that an access to a register may take."""
+"""Cycle limit of a register access."""
 
 _REGISTER_CYCLES = 3
-"""Cycles that a sound one takes."""
+"""Cycles of a normal register access."""
 
 _MOST_FLITS = 4096
-"""Flits that are fetched from the simulator at once, at most."""
+"""Flits that one call fetches from the simulator, at most."""
 
 _FLIT = np.dtype(
     [("channel", "u1"), ("head", "u1"), ("tail", "u1"), ("", "u1"), ("payload", f"V{LINE_BYTES}")]
@@ -49,8 +49,9 @@ _u64 = ctypes.c_uint64
 
 
 class RtlNetwork(DmaNetwork):
-    """``devices`` device-nodes and as many memory-nodes of ``config`` in a ring, see
-    :func:`~hw.sim.memory_node_ring.memory_node_ring`. The clock stands still while no call is made.
+    """A ring of ``devices`` device-nodes and as many Verilated memory-nodes.
+
+    See :func:`~hw.sim.memory_node_ring.memory_node_ring`. The clock stands still between calls.
 
     Parameters
     ----------
@@ -61,9 +62,9 @@ class RtlNetwork(DmaNetwork):
     local_bytes
         Bytes of a device's memory.
     announce
-        Is told when the simulator has to be built first.
+        Function called with a message when the simulator must be built first.
     clock
-        The clock that it shares with other devices, if it does.
+        Clock shared with other devices, if any.
 
     Raises
     ------
@@ -89,7 +90,7 @@ class RtlNetwork(DmaNetwork):
         super().__init__(self.ports, self.ports.domain)
 
     def close(self) -> None:
-        """Discards what is queued, and releases the models."""
+        """Discard queued operations and release the models."""
         super().close()
 
     def _close(self) -> None:
@@ -98,8 +99,10 @@ class RtlNetwork(DmaNetwork):
 
 
 class RtlPorts:
-    """The devices' ends of the links, and the registers of the nodes. An access to a register takes
-    its time like any operation."""
+    """Device ends of the links, and the registers of the nodes.
+
+    A register access takes simulated time like any operation.
+    """
 
     timed = True
 
@@ -134,7 +137,7 @@ class RtlPorts:
         )
         self._library = load_library(path, _HARNESS)
         self._ring = self._library.nm_open()
-        # For a network that nobody closes. Not at the program's end, when others close it.
+        # Closes a network that the program did not close; not at exit, where others close it.
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._ring)
         self._finalizer.atexit = False
         self._buffer = np.empty(_MOST_FLITS, _FLIT)
@@ -174,36 +177,39 @@ class RtlPorts:
         return bool(self._call("dead", self._link(device, link)))
 
     def cut(self, device: int, link: int) -> None:
-        """Cuts a link: from now on the device hears nothing of it."""
+        """Cut a link: the device receives nothing from it any more."""
         self._call("cut", self._link(device, link))
 
     def consistent(self, cycles: int) -> bool:
-        """Lets cycles pass; whether no output depended on an input in the same cycle, as must be
-        for parts that are simulated one by one."""
+        """Advance by ``cycles``; return True if no output depended on an input in the same cycle.
+
+        Parts that are simulated one by one require this.
+        """
         return bool(self._call("consistent", cycles))
 
     def advance(self, cycles: int) -> None:
-        """See :class:`~sw_driver.memory_node.dma.Ports`. Raises
-        :class:`~sw_driver.device.transport.DeviceFault` if the DRAM has seen a violation of its
-        timing."""
+        """See :class:`~sw_driver.memory_node.dma.Ports`.
+
+        Raises :class:`~sw_driver.device.transport.DeviceFault` if a DRAM timing rule was broken.
+        """
         with self.domain.clock.within():
             self._call("advance", cycles)
             if self._call("violated"):
-                raise DeviceFault("a DRAM of a memory-node has seen a violation of its timing")
+                raise DeviceFault("a DRAM of a memory-node reports a broken timing rule")
 
     def cycles(self) -> int:
         """See :class:`~sw_driver.memory_node.dma.Ports`."""
         return self._call("cycles")
 
     def close(self) -> None:
-        """Releases the models, when calls of other threads are over."""
+        """Release the models once calls of other threads are over."""
         with self.domain.clock.within():
             self._finalizer()
             self._ring = None
 
     def _access(self, node: int, offset_bytes: int, value: int = 0, *, write: bool = False) -> int:
         word = _u64(value)
-        what = f"the register at {offset_bytes:#x} of memory-node {2 * node + 1}"
+        label = f"the register at {offset_bytes:#x} of memory-node {2 * node + 1}"
 
         def steps() -> Steps:
             yield from self.domain.catch_up(self.cycles, self.advance)
@@ -211,12 +217,12 @@ class RtlPorts:
             status = self._call("access", *access)
             self.domain.now = max(self.domain.now, self.cycles())
             if status == _WAITING:
-                raise DeviceTimeout(f"{what} did not answer in {_REGISTER_LIMIT_CYCLES} cycles")
+                raise DeviceTimeout(f"{label} did not answer in {_REGISTER_LIMIT_CYCLES} cycles")
             if status != _OK:
-                raise DeviceFault(f"{what} was refused")
+                raise DeviceFault(f"{label} was refused")
 
         with self.domain.clock:
-            Handle(f"an access to {what}", self.domain).carry_out(steps())
+            Handle(f"an access to {label}", self.domain).carry_out(steps())
         return word.value
 
     def _link(self, device: int, link: int) -> int:

@@ -104,14 +104,14 @@ public:
         return flits;
     }
 
-    // The device hears nothing of a link any more.
+    // Cuts a link: the device receives nothing from it any more.
     void cut(unsigned link) { cut_.push_back(link); }
 
     void advance(uint64_t cycles) {
         for (; cycles != 0; --cycles) tick();
     }
 
-    // As advance; whether all outputs were in each cycle what they were before the inputs came.
+    // As advance; returns true if no output changed in a cycle when the inputs did.
     bool consistent(uint64_t cycles) {
         bool same = true;
         for (; cycles != 0; --cycles) {
@@ -134,7 +134,7 @@ public:
     }
 
 private:
-    // What moves over a channel in this cycle, and then what is offered in the next one.
+    // Moves flits over a channel in this cycle, and offers flits for the next one.
     template <typename Port> void before(Port& port, Link& link) {
         take(link, 0, port.receive_0_valid, port.receive_0_payload);
         take(link, 1, port.receive_1_valid, port.receive_1_payload);
@@ -177,7 +177,7 @@ private:
         });
     }
 
-    // A cycle, of which `step` does what the parts do.
+    // Simulates a cycle; `step` evaluates the parts.
     template <typename Step> void cycle(Step&& step) {
         unsigned number = 0;
         parts_.each_device_port([&](auto& port) { before(port, links_[number++]); });

@@ -1,7 +1,7 @@
-// The two functions of LZ4 that Verilator's waveform writer calls, without compression.
+// The two LZ4 functions that Verilator's waveform writer calls, without compression.
 //
-// A fresh machine has no LZ4 headers and no package of the Python index brings them. What is
-// written is a valid LZ4 block of literals only (LZ4 block format, "last literals").
+// A fresh machine has no LZ4 headers, and no package of the Python index contains them. The output
+// is a valid LZ4 block of literals only (LZ4 block format, "last literals").
 
 #ifndef NEARMEM_STORED_LZ4_H
 #define NEARMEM_STORED_LZ4_H

@@ -1,7 +1,7 @@
-// Has Verilator's waveform writer go on when its file cannot be written.
+// Lets Verilator's waveform writer go on when its file cannot be written.
 //
-// It would end the program, as a position in such a file is not the expected one. Whether all of the
-// file is there is seen when it is closed.
+// Its check of the file position would end the program. Whether the file is complete is checked
+// when it is closed.
 
 #ifndef NEARMEM_STORED_WAVEFORM_CHECKS_H
 #define NEARMEM_STORED_WAVEFORM_CHECKS_H

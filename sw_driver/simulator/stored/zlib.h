@@ -1,7 +1,7 @@
-// The functions of zlib that Verilator's waveform writer calls, without compression.
+// The zlib functions that Verilator's waveform writer calls, without compression.
 //
-// As for LZ4: a fresh machine has no zlib headers. What is written is a valid zlib stream
-// (RFC 1950) of stored blocks (RFC 1951, 3.2.4).
+// As for LZ4, a fresh machine has no zlib headers. The output is a valid zlib stream (RFC 1950) of
+// stored blocks (RFC 1951, 3.2.4).
 
 #ifndef NEARMEM_STORED_ZLIB_H
 #define NEARMEM_STORED_ZLIB_H
