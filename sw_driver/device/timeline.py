@@ -112,7 +112,7 @@ class Timeline:
         self._cycle_ns = 1000 / Fraction(fabric_mhz)
         self._tracks: dict[str, _Track] = {}
         self._lanes: dict[str, list[int]] = {}
-        """By name, the fabric cycle in which the last slice of each lane ended."""
+        """Fabric cycle in which the last slice of each lane ended, by name."""
         self._values: dict[str, list[tuple[int, int]]] = {}
         """Values of each counter, with the fabric cycle from which each holds."""
 
