@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 __all__ = ["children", "kill_children", "kill_started", "kill_tree"]
 
@@ -29,8 +31,13 @@ def children() -> set[int]:
 
 def kill_children(before: set[int]) -> None:
     """Kill what this process has started since ``before``, its :func:`children` then, with all that
-    those have started."""
-    for child in children() - before:
+    those have started.
+
+    ``multiprocessing`` ends its resource tracker itself, and would start another in its place.
+    """
+    tracker: Any = sys.modules.get("multiprocessing.resource_tracker")
+    spared = set() if tracker is None else {tracker._resource_tracker._pid}
+    for child in children() - before - spared:
         kill_tree(child)
 
 
