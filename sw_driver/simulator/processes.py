@@ -30,10 +30,18 @@ def children() -> set[int]:
 def kill_children(before: set[int]) -> None:
     """Kill the child processes that are not in ``before``, with their descendants.
 
-    ``before`` is an earlier result of :func:`children`.
+    ``before`` is an earlier result of :func:`children`. The resource tracker of ``multiprocessing``
+    stays: it ends by itself, and another would be started in its place.
     """
     for child in children() - before:
-        kill_tree(child)
+        if not _is_tracker(child):
+            kill_tree(child)
+
+
+def _is_tracker(pid: int) -> bool:
+    with suppress(OSError):
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 @contextmanager

@@ -218,6 +218,36 @@ def test_a_signal_ends_a_command_with_all_that_it_has_begun(tmp_path: Path, numb
     wait_for(lambda: not lives(child))
 
 
+TRACKED = """
+import multiprocessing, sys, time
+from sw_driver.cli import main
+from sw_driver.commands import config
+
+lock = None
+
+def run():
+    global lock
+    lock = multiprocessing.get_context("spawn").Lock()
+    print("working", flush=True)
+    time.sleep(1000)
+
+config.run = run
+sys.exit(main(["config"]))
+"""
+"""A command that shares a lock with workers, as pools of processes do."""
+
+
+def test_what_workers_share_is_given_back_without_a_word() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", TRACKED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, errors) == (128 + signal.SIGTERM, "nearmem: interrupted\n")
+
+
 def test_a_terminal_that_is_gone_changes_no_status(tmp_path: Path) -> None:
     reads, writes = os.pipe()
     os.close(reads)
