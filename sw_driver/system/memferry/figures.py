@@ -179,7 +179,7 @@ def figure9(runs: Runs) -> Experiment:
 def figure10(runs: Runs) -> Experiment:
     """How much the GPU is used, and GO-MemFerry with some gradients on the GPU."""
     steps = _steps(runs, NETWORKS)
-    used = {each: [100 * of.busy("gpu") / of.step_ns for of in steps[each]] for each in PAPERS}
+    used = {each: [100 * (of.busy("gpu") / of.step_ns) for of in steps[each]] for each in PAPERS}
     gpt = {each: of[-1] for each, of in used.items()}
     shares = [n / 4 for n in range(5)]
     kept = [_steps(runs, NETWORKS, [GO], reserve=each)[GO] for each in shares]
