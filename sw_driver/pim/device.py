@@ -581,35 +581,20 @@ class Pim:
         Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for another shape or type.
         """
         _check_placed(placed)
-        if not isinstance(values, np.ndarray):
-            raise InvalidArgumentError(
-                f"got a {type(values).__name__} of values: expected a numpy array, float32 of "
-                f"shape {placed.shape}"
-            )
-        if values.shape != placed.shape or values.dtype != np.float32:
-            raise InvalidArgumentError(
-                f"the values are {values.dtype} of shape {values.shape}: expected float32 of "
-                f"shape {placed.shape}",
-                shape=values.shape,
-                dtype=str(values.dtype),
-            )
-        blocks = (
-            (address, np.ascontiguousarray(values[index])) for index, address in placed.blocks()
-        )
-        self._call("write_tensor", self._write(blocks))
+        self._call("write_tensor", self._write(placed.blocks_of(values)))
 
     def read_tensor(self, placed: PlacedTensor) -> NDArray[np.float32]:
         """The tensor's values."""
         _check_placed(placed)
+        return self._call("read_tensor", self._read_tensor(placed, self._read))
+
+    def _read_tensor(self, placed: PlacedTensor, read: Callable[[int, int], Steps]) -> Steps:
+        """Read each block of a tensor; return its values."""
         values = np.empty(placed.shape, np.float32)
-
-        def steps() -> Steps:
-            for index, address in placed.blocks():
-                block = values[index]
-                data = yield from self._read(address, block.nbytes)
-                values[index] = data.view(np.float32).reshape(block.shape)
-
-        self._call("read_tensor", steps())
+        for index, address in placed.blocks():
+            block = values[index]
+            data = yield from read(address, block.nbytes)
+            values[index] = data.view(np.float32).reshape(block.shape)
         return values
 
     # What operations of the clock's others do, in their steps.
@@ -654,6 +639,10 @@ class Pim:
     def read_steps(self, address_bytes: int, nbytes: int) -> Steps:
         """The steps of :meth:`read_memory`."""
         return self._in_turn(self._read(address_bytes, nbytes))
+
+    def tensor_steps(self, placed: PlacedTensor) -> Steps:
+        """The steps of :meth:`read_tensor`, a turn for each block."""
+        return self._read_tensor(placed, self.read_steps)
 
     def write_steps(self, blocks: Iterable[tuple[int, NDArray[np.generic]]]) -> Steps:
         """Those of :meth:`write_memory` for each address and what is written there."""

@@ -511,17 +511,7 @@ class CommandQueue:
     ) -> Event:
         """Writes values, which may change afterwards, to a buffer of their shape."""
         self._check_buffer(buffer)
-        if not isinstance(values, np.ndarray):
-            raise InvalidArgumentError(
-                f"got a {type(values).__name__} of values: expected a numpy array, float32 of "
-                f"shape {buffer.shape}"
-            )
-        if values.shape != buffer.shape or values.dtype != np.float32:
-            raise InvalidArgumentError(
-                f"the values are {values.dtype} of shape {values.shape}, the buffer has room for "
-                f"float32 of shape {buffer.shape}"
-            )
-        blocks = [(at, np.array(values[i], ndmin=1, order="C")) for i, at in buffer.blocks()]
+        blocks = buffer.blocks_of(values)
         access = Access(buffer.span, False, True)
         return self._enqueue(
             "write",
@@ -534,16 +524,13 @@ class CommandQueue:
     def enqueue_read(self, buffer: PlacedTensor, wait_for: Sequence[Event] = ()) -> Event:
         """Reads a buffer, whose values are the event's result."""
         self._check_buffer(buffer)
-
-        def steps(_: Event) -> Steps:
-            values = np.empty(buffer.shape, np.float32)
-            for index, at in buffer.blocks():
-                data = yield from self.context.pim.read_steps(at, values[index].nbytes)
-                values[index] = data.view(np.float32).reshape(values[index].shape)
-            return values
-
-        accesses = [Access(buffer.span, True, False)]
-        return self._enqueue("read", accesses, steps, wait_for, [buffer.buffer])
+        return self._enqueue(
+            "read",
+            [Access(buffer.span, True, False)],
+            lambda _: self.context.pim.tensor_steps(buffer),
+            wait_for,
+            [buffer.buffer],
+        )
 
     def enqueue_barrier(self, wait_for: Sequence[Event] = ()) -> Event:
         """Ends when all before it, and what it is to wait for, has."""

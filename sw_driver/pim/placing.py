@@ -14,6 +14,9 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hw.pim.config import STRIPE_BYTES
 from hw.pim.work.descriptor import FORMS, Opcode
 from sw_driver.device.errors import InvalidArgumentError, OutOfMemoryError
@@ -155,6 +158,25 @@ class PlacedTensor:
             size *= self.shape[dense]
         for index in product(*map(range, self.shape[:dense])):
             yield index, self.at(*index)
+
+    def blocks_of(self, values: NDArray[np.float32]) -> list[tuple[int, NDArray[np.float32]]]:
+        """Copies of the tensor's ``values``, block by block, each behind its byte address.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for another shape or type.
+        """
+        if not isinstance(values, np.ndarray):
+            raise InvalidArgumentError(
+                f"got a {type(values).__name__} of values: expected a numpy array, float32 of "
+                f"shape {self.shape}"
+            )
+        if values.shape != self.shape or values.dtype != np.float32:
+            raise InvalidArgumentError(
+                f"the values are {values.dtype} of shape {values.shape}: expected float32 of "
+                f"shape {self.shape}",
+                shape=values.shape,
+                dtype=str(values.dtype),
+            )
+        return [(at, np.array(values[i], ndmin=1, order="C")) for i, at in self.blocks()]
 
 
 def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | int) -> Work:

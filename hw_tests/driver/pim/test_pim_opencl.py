@@ -225,7 +225,7 @@ def refusals(made: Any, other: Made) -> list[tuple[Callable[[], Any], str]]:
         (lambda: queue.enqueue_barrier([foreign]), "which is no event of this context"),
         (lambda: queue.enqueue_kernel(other.double), "no event or kernel of"),
         (lambda: queue.enqueue_barrier([3]), "wait_for has 3, which is no event"),
-        (lambda: queue.enqueue_write(made.x, VALUES[0]), r"\(16,\), the buffer .*4, 16"),
+        (lambda: queue.enqueue_write(made.x, VALUES[0]), r"\(16,\): expected .*4, 16"),
         (
             lambda: queue.enqueue_write(made.x, VALUES.astype(np.int32)), "int32 .* float32"
         ),

@@ -366,10 +366,7 @@ def compare_works(
     from ...pim.backends.rtl import RtlPim
 
     def cost(device: Pim, work: Work) -> Figures:
-        banks = [bank for bank in range(device.config.banks) if work.banks >> bank & 1]
-        work_id = device.pim_fix(banks or None, work, work.result, len(banks) or work.units)
-        device.wait(work_id)
-        counters = device.counters(work_id)
+        ((_, counters),) = run_at_once(device, [work])
         return Figures(
             cycles=counters.cycles or 0,
             bytes_read=counters.bytes_read,
