@@ -178,7 +178,7 @@ def test_no_number_is_adams_traffic_or_latency() -> None:
     # Timing of the DRAM, units of the small PIM, a size, a place in the descriptor, layers of a
     # network, a side of MNIST's images, and how many times as fast as a CPU a paper has the PIM.
     others = {"hw/dram/standard.py", "golden/dram_timing.py"}
-    others |= {"hw/pim/config.py", "sw_driver/pim/backends/golden.py"}
+    others |= {"hw/pim/config.py", "golden/pim/descriptor.py"}
     others |= {"sw_driver/workload/networks.py", "sw_driver/workload/models/gan.py"}
     others |= {"sw_driver/system/hetero_pim/experiments.py"}
     # A machine is data: its tests compare it with the rule.
