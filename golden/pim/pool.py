@@ -47,7 +47,7 @@ class FullError(Exception):
 
 
 class NoSuchWorkError(LookupError):
-    """Id that the pool has not given out, or whose slot has been taken again."""
+    """Id that the pool has not given out, or that has lost its slot to another work."""
 
 
 class Counters(NamedTuple):

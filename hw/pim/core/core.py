@@ -33,7 +33,7 @@ _OWN_REGISTERS = 0x8000_0000
 _POOL_REGISTERS = 0x8001_0000
 _WINDOWS = 8
 _TAIL, _STOP = 2, 4
-"""Numbers of a core's own registers whose writes have an effect."""
+"""Numbers of the core's own registers that act on a write."""
 _MASTER_BYTES = 0x18
 """Bytes of a ring's registers that its master writes: base, size and head."""
 

@@ -188,7 +188,7 @@ class _Output(wiring.Component):
     Members
     -------
     waiting, following : In(inputs)
-        The inputs whose first payload is for this output, and those whose first payload follows.
+        Inputs with a first payload for this output, and inputs with a first payload that follows.
     grant : Out(inputs)
         The input that is served, or none.
     mover : Out(range(inputs))

@@ -63,7 +63,7 @@ class WorkTally(wiring.Component):
         The work of ``slot`` starts or completes.
     slot : In(range(config.works))
     running : In(config.works)
-        Slots whose works are running; a slot's bit rises after ``start`` and falls after
+        Slots with a running work; a slot's bit rises after ``start`` and falls after
         ``complete``.
     select : In(range(config.works))
         The slot whose ``counts`` are shown.

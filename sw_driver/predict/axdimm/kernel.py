@@ -2,8 +2,8 @@
 
 A round is one block of each tensor. Its loads are requested when the input FIFOs have room for all
 of them. It is computed when it is loaded and the output FIFOs have room for all its results. Then
-it is stored. Rounds overlap as far as the FIFOs allow. A run without loads or without stores skips
-the wait for them.
+it is stored. The FIFOs limit the overlap of rounds. A run without loads or without stores skips the
+wait for them.
 
 Cycles that depend on later events are ``NEVER``; the caller must ask again later.
 """

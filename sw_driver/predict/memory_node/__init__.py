@@ -1,8 +1,8 @@
 """Predictor of the fabric cycles in which a group of a memory-node answers its links' requests.
 
-It is a model at the grain of AXI bursts. Requests come over the links as fast as these take them,
-are cut into stripes, wait for their turn at the channels, and are answered in order on each link.
-The DDR4 controller is that of :mod:`sw_driver.predict.dram`.
+It is a model at the grain of AXI bursts. Requests come over the links as fast as these take them.
+They are cut into stripes, wait for their turn at the channels, and are answered in order on each
+link. The DDR4 controller is that of :mod:`sw_driver.predict.dram`.
 
 Order, stripes, flits, packets, windows and buffers are those of the specification
 (docs/memory-node-spec.md) and of the configuration's fields. Depths of small FIFOs and pipeline

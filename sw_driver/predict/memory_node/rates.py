@@ -39,8 +39,8 @@ def link_gb_per_s(config: MemoryNodeConfig) -> float:
 def memory_gb_per_s(config: MemoryNodeConfig) -> float:
     """Return the bandwidth of a node's memory, in GB/s (10^9 bytes a second).
 
-    All links read and write packets of 4 KB in turn, each in its part of the addresses, from one
-    batch of postponed refreshes to the next. The call takes a few seconds.
+    All links read and write packets of 4 KB in turn, each in its part of the addresses. The time is
+    that from one batch of postponed refreshes to the next. The call takes a few seconds.
     """
     links = config.group_links
     share = config.group_bytes // LINE_BYTES // PACKET_LINES // links

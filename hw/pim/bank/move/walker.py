@@ -55,9 +55,9 @@ class Walker(wiring.Component):
     -------
     i : In(stream of :attr:`Jobs.walk <hw.pim.work.layouts.Jobs.walk>`)
         ``vectors``, ``group_size``, ``length``, ``columns``, ``rows``, ``line`` and ``line_left``
-        are 1 or more, ``group_size`` is 16 or less, and ``tap_column`` and ``tap_row`` are less
-        than ``columns`` and ``rows``. No coordinate is less than -2 ** 16, including those of
-        column 0 and row 0 in every line.
+        are 1 or more. ``group_size`` is 16 or less. ``tap_column`` and ``tap_row`` are less than
+        ``columns`` and ``rows``. No coordinate is less than -2 ** 16, including those of column 0
+        and row 0 in every line.
     context : In(context_bits)
         Context of the walk that is taken in this cycle.
     o : Out(stream of :func:`walked_layout`)

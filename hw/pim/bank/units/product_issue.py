@@ -67,7 +67,7 @@ class ProductIssue(wiring.Component):
     sums : Out(stream of :func:`sums_layout`)
         Fields of a reduction, when it begins.
     ring_freed : In(2)
-        Rounds whose products are no longer needed.
+        Rounds of products that are no longer needed.
     frame_free : In(1)
     frame : In(range(RESULT_FRAMES))
         Whether there is a free frame, and the next frame's number.
