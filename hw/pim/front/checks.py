@@ -32,7 +32,7 @@ _MOST_BLOCK = 6
 _LANES = 3
 """Binary logarithm of the lanes that share a part of a buffer."""
 _CHUNKS = 5
-"""Binary logarithm of the chunks in a buffer, at least; a lane's tree has no more levels."""
+"""Binary logarithm of a buffer's least chunks; a lane has no places for a longer chunk's tree."""
 
 
 class Checks:
