@@ -1,7 +1,7 @@
 """Reference model of the heterogeneous PIM's fixed-function pools, from ``docs/pim-spec.md``.
 
-Bit for bit what a work computes, and which works are accepted, wait, and are visible to others; no
-timing.
+It models a work's results bit for bit, and which works are accepted, wait and are visible to
+others. It has no timing.
 """
 
 from .arithmetic import compute, tree

@@ -1,7 +1,8 @@
-"""What a work computes, bit for bit, in the order that the specification states.
+"""Results of a work, bit for bit, in the order that the specification states.
 
-FP32, every operation rounded to nearest even on its own, subnormal numbers kept, every NaN in a
-result is 0x7FC00000. Vectorised over what is independent, so that a layer takes about a second.
+All is FP32. Every operation is rounded to nearest even on its own, subnormal numbers are kept, and
+every NaN in a result is 0x7FC00000. Independent elements are vectorised, so that a layer takes
+about a second.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from .descriptor import ELEMENT_BYTES, Descriptor, Opcode, Tensor
 __all__ = ["compute", "place", "tree"]
 
 _CHUNK = 1 << 20
-"""Products that are worked on at a time, to stay near the processor's caches."""
+"""Products in flight at once; few enough for the processor's caches."""
 
 Floats = NDArray[np.float32]
 
 
 def tree(values: Floats) -> Floats:
-    """The sum over the first index by a balanced binary tree: neighbours first, an odd one out goes
-    to the next level as it is."""
+    """Return the sum over the first index by a balanced binary tree.
+
+    Neighbours are added first; an odd one out goes unchanged to the next level.
+    """
     while len(values) > 1:
         sums = values[:-1:2] + values[1::2]
         values = np.concatenate([sums, values[-1:]]) if len(values) % 2 else sums
@@ -32,7 +35,7 @@ def tree(values: Floats) -> Floats:
 
 
 def compute(work: Descriptor, memory: NDArray[np.uint8]) -> Floats:
-    """The result of ``work``, in the shape of its result's indices, with operands from ``memory``.
+    """Return the result of ``work`` in the shape of its indices, with operands from ``memory``.
 
     The work must have passed :func:`golden.pim.descriptor.check`; memory is not changed.
     """
@@ -58,12 +61,12 @@ def compute(work: Descriptor, memory: NDArray[np.uint8]) -> Floats:
 
 
 def place(work: Descriptor, memory: NDArray[np.uint8], result: Floats) -> None:
-    """Writes ``result`` where ``work`` wants it."""
+    """Write ``result`` to the place of the result of ``work``."""
     _view(memory, work, "result")[...] = result
 
 
 def _view(memory: NDArray[np.uint8], work: Descriptor, name: str) -> Floats:
-    """A tensor of ``work`` in ``memory``, without a copy."""
+    """Return a tensor of ``work`` as a view of ``memory``."""
     tensor: Tensor = getattr(work, name)
     extents = work.extents(name)
     strides = [ELEMENT_BYTES * stride for stride in tensor.strides[: len(extents)]]
@@ -100,7 +103,7 @@ def _convolution(work: Descriptor, a: Floats, b: Floats) -> Floats:
 
 
 def _windows(work: Descriptor, plane: Floats) -> Floats:
-    """What the filter meets: by row and column of the filter, then of the result."""
+    """Return the filter's inputs, by row and column of the filter, then of the result."""
 
     def inputs(outputs: int, taps: int, pad: int) -> NDArray[np.int64]:
         return work.stride * np.arange(outputs) + work.dilation * np.arange(taps)[:, None] - pad
@@ -108,5 +111,5 @@ def _windows(work: Descriptor, plane: Floats) -> Floats:
     y = inputs(work.rows, work.filter_height, work.pad_top)[:, None, :, None]
     x = inputs(work.columns, work.filter_width, work.pad_left)[None, :, None, :]
     inside = (y >= 0) & (y < work.height) & (x >= 0) & (x < work.width)
-    found = plane[y.clip(0, work.height - 1), x.clip(0, work.width - 1)]
-    return np.where(inside, found, np.float32(0))
+    values = plane[y.clip(0, work.height - 1), x.clip(0, work.width - 1)]
+    return np.where(inside, values, np.float32(0))

@@ -1,4 +1,4 @@
-"""What a work is: its descriptor, the words it is made of, and why it may be refused."""
+"""Descriptor of a work: its fields, its words, and the causes of refusal."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 
 ELEMENT_BYTES = 4
 INDICES = 4
-"""Indices for which a tensor has strides in a descriptor."""
+"""Strides of a tensor in a descriptor: one per index."""
 
 
 class Opcode(IntEnum):
-    """What a work computes."""
+    """Operation of a work."""
 
     ADD = 0x01
     MUL = 0x02
@@ -44,7 +44,7 @@ class Opcode(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a work is refused; of several causes the lowest is given."""
+    """Cause of a refused work; of several causes, the lowest is reported."""
 
     NONE = 0
     OPCODE = 1
@@ -59,7 +59,7 @@ class Cause(IntEnum):
 
 
 class Form(NamedTuple):
-    """What an opcode takes: its tensors, each with the sizes over which its indices run."""
+    """Tensors and sizes of an opcode; each tensor has the sizes of its indices."""
 
     tensors: dict[str, tuple[str, ...]]
     sizes: tuple[str, ...]
@@ -100,7 +100,7 @@ FORMS = {
         ("pad_top", "pad_left"),
     ),
 }
-"""The form of every opcode."""
+"""Form of every opcode."""
 
 _LARGE = ("rows", "columns", "length")
 _SIZES = (
@@ -111,21 +111,23 @@ _SIZES = (
 _TENSORS = ("a", "b", "result")
 _WORDS = struct.Struct("<4I2Q8xQ14I4B2H16x8i16x4i")
 RESERVED_WORDS = (8, 9, *range(28, 32), *range(40, 44))
-"""Words that no opcode uses, and which are zero."""
+"""Words that no opcode uses; they must be zero."""
 
 DESCRIPTOR_BYTES = _WORDS.size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """Where an operand or the result is."""
+    """Place of an operand or of the result."""
 
     address_bytes: int = 0
-    """Byte address in the stack of the element whose indices are all zero."""
+    """Byte address in the stack of the element with all indices zero."""
 
     strides: tuple[int, ...] = ()
-    """Distances in elements between neighbours along each index; negative and, for operands, zero
-    ones are good. There are always four; those that are not given are zero."""
+    """Distances in elements between neighbours along each index; always four, 0 if not given.
+
+    They may be negative and, for operands, zero.
+    """
 
     def __post_init__(self) -> None:
         missing = INDICES - len(self.strides)
@@ -135,35 +137,40 @@ class Tensor:
 
 
 class Plan(NamedTuple):
-    """How a work is cut. Results do not depend on it."""
+    """Cut of a work into tiles and chunks. Results do not depend on it."""
 
     chunk: int = 0
-    """Logarithm of the elements of a vector that are in a buffer at once."""
+    """Binary logarithm of a vector's elements in a buffer at once."""
     depth: int = 0
-    """Logarithm of the first vectors of a lane in a tile."""
+    """Binary logarithm of the first vectors per lane in a tile."""
     seconds: int = 0
-    """Logarithm of the second vectors of a tile."""
+    """Binary logarithm of the second vectors of a tile."""
     block: int = 0
-    """Logarithm of the second vectors that are in a buffer at once."""
+    """Binary logarithm of the second vectors in a buffer at once."""
     channels: int = 0
-    """Whole channels that are in a buffer at once; 0: one, or a part of one."""
+    """Whole channels in a buffer at once; 0: one, or a part of one."""
     flags: int = 0
 
     @property
     def exchanged(self) -> bool:
-        """Whether the first vectors are the second operand's: with MATMUL b's columns, with CONV2D
-        the filters."""
+        """True if the first vectors are the second operand's.
+
+        They are b's columns with MATMUL, the filters with CONV2D.
+        """
         return bool(self.flags & 1)
 
     @property
     def across(self) -> tuple[bool, bool]:
-        """Whether neighbouring first (second) vectors are loaded together."""
+        """True, for first and for second vectors, if neighbouring vectors are loaded together."""
         return bool(self.flags & 2), bool(self.flags & 4)
 
 
 class Room(NamedTuple):
-    """What a plan must fit: elements that are at once in a buffer of eight lanes' first operand and
-    in that of the second, and sums that a lane keeps."""
+    """Sizes that a plan must fit.
+
+    The words are elements in one buffer half, per eight lanes, of the first and of the second
+    operand, and the sums that a lane keeps.
+    """
 
     first_words: int
     second_words: int
@@ -172,15 +179,15 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
-    """A work for the fixed-function pools; what its opcode does not use is zero."""
+    """Work for the fixed-function pools; fields that its opcode does not use are zero."""
 
     opcode: int
     alpha_bits: int = 0
-    """The FP32 factor of SCALEADD."""
+    """FP32 factor of SCALEADD, as bits."""
     banks: int = 0
-    """The banks to work on, a bit for each; 0 leaves the choice to the pool."""
+    """Banks to work on, a bit for each; 0 leaves the choice to the pool."""
     units: int = 0
-    """Units to work on, if the choice is the pool's; fewer if no more are idle."""
+    """Units to work on, if the pool chooses the banks; fewer if no more are idle."""
     a: Tensor = field(default_factory=Tensor)
     b: Tensor = field(default_factory=Tensor)
     result: Tensor = field(default_factory=Tensor)
@@ -202,7 +209,7 @@ class Descriptor:
 
     @property
     def form(self) -> Form:
-        """The form of the opcode; ``ValueError`` if there is no such opcode."""
+        """Form of the opcode; ``ValueError`` if there is no such opcode."""
         return FORMS[Opcode(self.opcode)]
 
     @property
@@ -211,11 +218,11 @@ class Descriptor:
         return tuple(name for name in self.form.tensors if name != "result")
 
     def extents(self, name: str) -> tuple[int, ...]:
-        """How many values each index of the tensor ``name`` takes."""
+        """Return the size of each index of the tensor ``name``."""
         return tuple(getattr(self, size) for size in self.form.tensors[name])
 
     def span(self, name: str) -> range:
-        """The tensor's bytes in the stack, from the lowest to the highest and all in between."""
+        """Return the tensor's byte addresses, from the lowest to the highest."""
         tensor: Tensor = getattr(self, name)
         low = high = 0
         for stride, extent in zip(tensor.strides, self.extents(name), strict=False):
@@ -225,7 +232,7 @@ class Descriptor:
         return range(first, tensor.address_bytes + ELEMENT_BYTES * (high + 1))
 
     def conflicts_with(self, other: Descriptor) -> bool:
-        """Whether a result of one of the two is in a place that the other uses."""
+        """Return whether one of the two works writes a place that the other uses."""
 
         def meets(writer: Descriptor, reader: Descriptor) -> bool:
             written = writer.span("result")
@@ -235,7 +242,7 @@ class Descriptor:
         return meets(self, other) or meets(other, self)
 
     def encode(self) -> bytes:
-        """The descriptor as the hardware takes it, little endian.
+        """Return the descriptor in the hardware's format, little endian.
 
         Raises ``struct.error`` for a value that its field cannot hold.
         """
@@ -250,7 +257,7 @@ class Descriptor:
 
     @classmethod
     def decode(cls, data: bytes) -> Descriptor:
-        """The inverse of :meth:`encode`.
+        """Return the descriptor from its words, the inverse of :meth:`encode`.
 
         Raises ``ValueError`` if a reserved word is not zero.
         """
@@ -279,9 +286,9 @@ class Descriptor:
 
 
 def check(work: Descriptor, *, stack: StackMap, units: int, room: Room | None = None) -> Cause:
-    """Why a ``stack`` with ``units`` in all would refuse ``work``, or ``Cause.NONE``.
+    """Return the cause for which a ``stack`` with ``units`` would refuse ``work``, or ``NONE``.
 
-    Plans are not looked at unless it is known for what there is ``room``.
+    Plans are checked only if ``room`` is given.
     """
     if work.opcode not in FORMS:
         return Cause.OPCODE
@@ -325,8 +332,11 @@ def _unused_are_zero(work: Descriptor) -> bool:
 
 
 def _places_are_distinct(work: Descriptor) -> bool:
-    """Whether no two results are certain to share a place: ordered by their strides, each index
-    steps over all that those before it reach."""
+    """Return whether no two results share a place.
+
+    It is sufficient that, ordered by strides, each index steps beyond the reach of all smaller
+    ones. Other results count as sharing.
+    """
     indices = zip(work.result.strides, work.extents("result"), strict=False)
     reach = 0
     for stride, extent in sorted((abs(stride), extent) for stride, extent in indices):
@@ -337,7 +347,7 @@ def _places_are_distinct(work: Descriptor) -> bool:
 
 
 def _plan_fits(work: Descriptor, room: Room) -> bool:
-    """Whether a work of good sizes may be cut as its plan says (docs/pim-spec.md, "The plan")."""
+    """Return whether a work of good sizes may be cut by its plan (docs/pim-spec.md, "The plan")."""
     chunk, depth, seconds, block, channels, flags = work.plan
     if max(chunk, depth, seconds, block) > 16 or chunk < 3 or flags >= 8:
         return False
@@ -347,7 +357,7 @@ def _plan_fits(work: Descriptor, room: Room) -> bool:
     if work.plan.exchanged and work.opcode not in (Opcode.MATMUL, Opcode.CONV2D):
         return False
     taps = work.length or work.filter_height * work.filter_width
-    # Subtrees of a channel that are open when a chunk ends, and the sum over the channels.
+    # Subtrees of a channel that are open at a chunk's end, and the sum over the channels.
     kept = ((taps - 1) // elements).bit_length() + 1
     places = 1 << (kept - 1).bit_length()
     buffers = [room.first_words, *([room.second_words] if work.opcode == Opcode.DOT else [])]

@@ -1,7 +1,8 @@
-"""What the kernels of the programmable PIM compute, bit for bit (``docs/pim-kernels.md``).
+"""Results of the kernels of the programmable PIM, bit for bit (``docs/pim-kernels.md``).
 
-FP32, every operation rounded to nearest even on its own, in the order that the page states;
-subnormal numbers kept, every NaN in a result is 0x7FC00000. Adam and SGD are in ``golden/rules``.
+All is FP32, in the order that the page states. Every operation is rounded to nearest even on its
+own, subnormal numbers are kept, and every NaN in a result is 0x7FC00000. Adam and SGD are in
+``golden/rules``.
 """
 
 from __future__ import annotations
@@ -54,18 +55,18 @@ _NAN = np.float32(np.nan)
 
 def _horner(x: Floats, coefficients: Floats) -> Floats:
     result = np.full_like(x, coefficients[0])
-    for each in coefficients[1:]:
-        result = result * x + each
+    for coefficient in coefficients[1:]:
+        result = result * x + coefficient
     return result
 
 
 def _power(exponents: NDArray[Any]) -> Floats:
-    """2 to the power of -126 to 127."""
+    """Return 2 to the power of each exponent, from -126 to 127."""
     return (exponents.astype(np.int64) + 127 << 23).astype(np.uint32).view(np.float32)
 
 
 def exp(x: Floats) -> Floats:
-    """e to the power of each element."""
+    """Return e to the power of each element."""
     with np.errstate(all="ignore"):
         inside = np.where((x >= -104) & (x <= 89), x, np.float32(0))
         big = np.float32(12582912)
@@ -80,13 +81,13 @@ def exp(x: Floats) -> Floats:
 
 
 def log(x: Floats) -> Floats:
-    """The natural logarithm of each element."""
+    """Return the natural logarithm of each element."""
     with np.errstate(all="ignore"):
         small = x < np.float32(2.0**-126)
         scaled = np.where(small, x * np.float32(2.0**23), x)
         finite = np.where((x > 0) & (x < np.inf), scaled, np.float32(1))
         mantissa, exponent = np.frexp(finite)
-        # frexp's mantissa is in [0.5, 1); ours from the root of 1/2 on.
+        # frexp's mantissa is in [0.5, 1); ours is in [sqrt(1/2), sqrt(2)).
         low = mantissa.view(np.uint32) < _ROOT_HALF
         f = np.where(low, mantissa * np.float32(2), mantissa) - np.float32(1)
         e = (exponent - low - np.where(small, 23, 0)).astype(np.float32)
@@ -101,52 +102,52 @@ def log(x: Floats) -> Floats:
 
 
 def _order(x: Floats) -> NDArray[np.int64]:
-    """Numbers that are as IEEE 754's maximum has the elements: -0 below +0, NaN above all."""
+    """Return sort keys in the order of IEEE 754's maximum: -0 below +0, NaN above all."""
     bits = x.view(np.int32).astype(np.int64)
     keys = np.where(bits < 0, -(bits & 0x7FFFFFFF) - 1, bits)
     return np.where(np.isnan(x), 1 << 40, keys)
 
 
 def _running(values: Floats) -> Floats:
-    """The sum over the first index, one after the other."""
+    """Return the sum over the first index, added one after the other."""
     return np.add.accumulate(values, axis=0, dtype=np.float32)[-1]
 
 
 def _results(*arrays: Any) -> Any:
-    each = [canonical(np.array(array, np.float32)) for array in arrays]
-    return tuple(each) if len(each) > 1 else each[0]
+    results = [canonical(np.array(array, np.float32)) for array in arrays]
+    return tuple(results) if len(results) > 1 else results[0]
 
 
 def relu(x: Floats) -> Floats:
-    """The greater of each element and +0."""
+    """Return the greater of each element and +0."""
     return _results(np.where(_order(x) > 0, x, np.float32(0)))
 
 
 def relu_gradient(y: Floats, dy: Floats) -> Floats:
-    """``dy`` where ``y`` (the result or the operand of ReLU) is greater than zero, else +0."""
+    """Return ``dy`` where ``y`` (result or operand of ReLU) is greater than zero, else +0."""
     return _results(np.where(y > 0, dy, np.float32(0)))
 
 
 def bias(x: Floats, b: Floats) -> Floats:
-    """``x`` (outer, channels, inner) with each channel's element of ``b`` added."""
+    """Return ``x`` (outer, channels, inner) plus each channel's element of ``b``."""
     with np.errstate(all="ignore"):
         return _results(x + b[:, None])
 
 
 def bias_gradient(dy: Floats) -> Floats:
-    """The sums of ``dy`` (outer, channels, inner) for each channel."""
+    """Return the sum of ``dy`` (outer, channels, inner) for each channel."""
     with np.errstate(all="ignore"):
         return _results(_running(_by_channel(dy)))
 
 
 def _by_channel(x: Floats) -> Floats:
-    """What channels are summed up over, and the channels."""
+    """Return ``x`` (outer, channels, inner) as (outer x inner, channels)."""
     return x.transpose(0, 2, 1).reshape(-1, x.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pooling:
-    """Windows over planes of ``height`` x ``width``."""
+    """Pooling windows over planes of ``height`` x ``width``."""
 
     height: int
     width: int
@@ -159,7 +160,7 @@ class Pooling:
     pad_left: int = 0
 
     def windows(self) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-        """Each result's row and column, and those of the elements in its window, row-major."""
+        """Yield each result's row and column, and those of its window's elements, row-major."""
         for p, q in product(range(self.rows), range(self.columns)):
             top, left = p * self.stride - self.pad_top, q * self.stride - self.pad_left
             y = [i for i in range(top, top + self.window_height) if 0 <= i < self.height]
@@ -168,7 +169,7 @@ class Pooling:
 
 
 def max_pool(x: Floats, pooling: Pooling) -> Floats:
-    """The greatest element of each window of each plane of ``x`` (planes, height, width)."""
+    """Return each window's greatest element in each plane of ``x`` (planes, height, width)."""
     result = np.empty((len(x), pooling.rows, pooling.columns), np.float32)
     for p, q, place in _greatest(x, pooling):
         result[:, p, q] = place(x)
@@ -176,7 +177,7 @@ def max_pool(x: Floats, pooling: Pooling) -> Floats:
 
 
 def max_pool_gradient(x: Floats, dy: Floats, pooling: Pooling) -> Floats:
-    """The gradient of :func:`max_pool`'s operand."""
+    """Return the gradient of :func:`max_pool`'s operand."""
     dx = np.zeros_like(x)
     with np.errstate(all="ignore"):
         for p, q, place in _greatest(x, pooling):
@@ -185,8 +186,11 @@ def max_pool_gradient(x: Floats, dy: Floats, pooling: Pooling) -> Floats:
 
 
 def _greatest(x: Floats, pooling: Pooling) -> Iterator[tuple[int, int, Callable[..., Any]]]:
-    """Each result's row and column, and what gives or sets the elements at the place of the first
-    of the greatest elements."""
+    """Yield each result's row and column, and a function for its greatest elements' places.
+
+    The function returns an array's elements at the first greatest element of each plane's window.
+    With a second argument it sets them first.
+    """
     planes = np.arange(len(x))
     keys = _order(x)
     for p, q, inside in pooling.windows():
@@ -202,7 +206,7 @@ def _greatest(x: Floats, pooling: Pooling) -> Iterator[tuple[int, int, Callable[
 
 
 def average_pool(x: Floats, pooling: Pooling) -> Floats:
-    """The mean of the elements of each window of each plane of ``x`` (planes, height, width)."""
+    """Return each window's mean in each plane of ``x`` (planes, height, width)."""
     result = np.empty((len(x), pooling.rows, pooling.columns), np.float32)
     with np.errstate(all="ignore"):
         for p, q, inside in pooling.windows():
@@ -212,7 +216,7 @@ def average_pool(x: Floats, pooling: Pooling) -> Floats:
 
 
 def average_pool_gradient(dy: Floats, pooling: Pooling) -> Floats:
-    """The gradient of :func:`average_pool`'s operand."""
+    """Return the gradient of :func:`average_pool`'s operand."""
     dx = np.zeros((len(dy), pooling.height, pooling.width), np.float32)
     with np.errstate(all="ignore"):
         for p, q, inside in pooling.windows():
@@ -225,8 +229,11 @@ def average_pool_gradient(dy: Floats, pooling: Pooling) -> Floats:
 def softmax_cross_entropy(
     x: Floats, labels: NDArray[np.int64], scale: np.float32
 ) -> tuple[Floats, Floats]:
-    """The loss of each sample of ``x`` (samples, classes), and the gradient of ``x`` of the sum of
-    the losses, times ``scale``; NaN for a sample whose label is no class."""
+    """Return the loss of each sample of ``x`` (samples, classes), and the gradient of ``x``.
+
+    The gradient is that of the sum of the losses, times ``scale``. Both are NaN for a sample with
+    a label that is no class.
+    """
     samples, classes = x.shape
     rows = np.arange(samples)
     good = (labels >= 0) & (labels < classes)
@@ -243,8 +250,10 @@ def softmax_cross_entropy(
 
 
 def moments(x: Floats, eps: np.float32) -> tuple[Floats, Floats]:
-    """The mean of each channel of ``x`` (outer, channels, inner), and one divided by the root of
-    its variance and ``eps``."""
+    """Return each channel's mean and 1 / sqrt(variance + ``eps``).
+
+    ``x`` has the shape (outer, channels, inner).
+    """
     values = _by_channel(x)
     n = np.float32(len(values))
     with np.errstate(all="ignore"):
@@ -255,8 +264,8 @@ def moments(x: Floats, eps: np.float32) -> tuple[Floats, Floats]:
 
 
 def normalise(x: Floats, mean: Floats, inverse: Floats, gamma: Floats, beta: Floats) -> Floats:
-    """``x`` (outer, channels, inner) with mean ``beta`` and deviation ``gamma``."""
-    mean, inverse, gamma, beta = (each[:, None] for each in (mean, inverse, gamma, beta))
+    """Return ``x`` (outer, channels, inner) with mean ``beta`` and deviation ``gamma``."""
+    mean, inverse, gamma, beta = (value[:, None] for value in (mean, inverse, gamma, beta))
     with np.errstate(all="ignore"):
         return _results(((x - mean) * inverse) * gamma + beta)
 
@@ -264,13 +273,17 @@ def normalise(x: Floats, mean: Floats, inverse: Floats, gamma: Floats, beta: Flo
 def normalise_gradient(
     x: Floats, dy: Floats, mean: Floats, inverse: Floats, gamma: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """The gradients of ``x``, ``gamma`` and ``beta``; mean and deviation are those of ``x``."""
+    """Return the gradients of ``x``, ``gamma`` and ``beta``.
+
+    ``mean`` and ``inverse`` are the :func:`moments` of ``x``.
+    """
     n = np.float32(x.shape[0] * x.shape[2])
     with np.errstate(all="ignore"):
         normal = (x - mean[:, None]) * inverse[:, None]
         dbeta = _running(_by_channel(dy))
         dgamma = _running(_by_channel(dy * normal))
-        factor, shift, slope = (each[:, None] for each in (gamma * inverse, dbeta / n, dgamma / n))
+        scales = gamma * inverse, dbeta / n, dgamma / n
+        factor, shift, slope = (scale[:, None] for scale in scales)
         dx = factor * ((dy - shift) - normal * slope)
         return _results(dx, dgamma, dbeta)
 
@@ -278,7 +291,7 @@ def normalise_gradient(
 def dropout(
     x: Floats, key: tuple[int, int], offset: int, threshold: int, scale: np.float32
 ) -> Floats:
-    """``x`` times ``scale``, and +0 where the element's random word is less than ``threshold``."""
+    """Return ``x`` times ``scale``, or +0 where an element's random word is below ``threshold``."""
     blocks = philox((np.arange(-(-x.size // 4), dtype=np.uint64), offset, 0, 0), key)
     words = np.stack(blocks, axis=-1).ravel()[: x.size]
     with np.errstate(all="ignore"):

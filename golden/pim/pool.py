@@ -1,8 +1,8 @@
-"""A functional pool: works on a stack's memory, their order and visibility, the registers.
+"""Functional pool: works on a stack's memory, their order and visibility, the registers.
 
-There is no clock. A work that has what it needs runs until :meth:`Pool.finish` completes it, so
-that a caller decides what overlaps and in which order works complete, and by :meth:`Pool.grow` when
-those that run get more banks.
+There is no clock. A work starts as soon as it can, and runs until :meth:`Pool.finish` completes it.
+So the caller decides which works overlap and in which order they complete. :meth:`Pool.grow` gives
+more banks to running works.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BEAT_BYTES = 32
 
 
 class WorkRefusedError(Exception):
-    """A work was refused for ``cause``; nothing was written."""
+    """Refusal of a work for ``cause``; nothing was written."""
 
     def __init__(self, cause: Cause) -> None:
         super().__init__(f"the pool refused the work: {cause.name.lower()}")
@@ -43,18 +43,18 @@ class WorkRefusedError(Exception):
 
 
 class FullError(Exception):
-    """As many works are accepted and not completed as the pool holds."""
+    """Submission to a pool without a free slot."""
 
 
 class NoSuchWorkError(LookupError):
-    """The pool has not given out this id, or no longer knows the work's particulars."""
+    """Id that the pool has not given out, or that has lost its slot to another work."""
 
 
 class Counters(NamedTuple):
-    """A work's counters.
+    """Counters of a work.
 
-    There are no cycles in a model without a clock. Bytes are the least that must move: hardware
-    moves whole beats, some of them more than once.
+    A model without a clock has no cycles. Bytes are the least that must move: hardware moves whole
+    beats, some of them more than once.
     """
 
     multiplications_done: int
@@ -66,8 +66,10 @@ class Counters(NamedTuple):
 
 
 class HostError(NamedTuple):
-    """The last request of the host that was answered with an error: no bank holds the beat that
-    begins at the byte ``address``."""
+    """Last request of the host that was answered with an error: no bank holds its beat.
+
+    ``address`` is the first byte of the beat.
+    """
 
     address: int
     write: bool
@@ -75,28 +77,28 @@ class HostError(NamedTuple):
 
 @dataclass(eq=False)
 class _Work:
-    """A work that was accepted."""
+    """Accepted work."""
 
     id: int
     descriptor: Descriptor
     account: Account
     banks: list[int] = field(default_factory=list)
-    """Banks at work, empty as long as the work waits; they stay known after it."""
+    """Banks that the work runs or ran on; empty while it waits."""
     lacking: int = 0
-    """Units that the work takes and its banks do not have, if the pool chooses them."""
+    """Units that the work requests beyond those of its banks, if the pool chooses them."""
     done: bool = False
 
 
 class Pool:
-    """The fixed-function units of a stack, its memory and its registers.
+    """Fixed-function units of a stack, its memory and its registers.
 
     Parameters
     ----------
     multipliers, adders: units of each bank.
     bank_bytes: local memory of a bank; a power of two, 512 or more.
-    slots: works that may be accepted and not completed at once.
+    slots: works in flight, accepted but not completed, at most.
     computes: whether there is memory, and works compute; else only states and counters change.
-    room: what plans must fit; by default any plan will do.
+    room: sizes that plans must fit; by default any plan will do.
     """
 
     def __init__(
@@ -117,14 +119,14 @@ class Pool:
         self.memory: NDArray[np.uint8] = np.zeros(size, np.uint8)
         self._slots: list[_Work | None] = [None] * slots
         self._free = list(range(slots))
-        """Slots whose works have completed, or that have had none; the next to be taken first."""
+        """Free slots, in the order in which they will be taken."""
         self._accepted: list[_Work] = []
         self._reserved: set[int] = set()
-        """Banks that no work may take but those that named them and wait."""
+        """Banks reserved for waiting works that named them."""
         self.starts = 0
         """Works that have started."""
         self.host_errors = 0
-        """Requests of the host, one for each beat, that were answered with an error."""
+        """Requests of the host, one per beat, that were answered with an error."""
         self.host_error: HostError | None = None
 
     @property
@@ -134,13 +136,13 @@ class Pool:
 
     @property
     def has_room(self) -> bool:
-        """Whether a work can be accepted."""
+        """True if a work can be accepted."""
         return bool(self._free)
 
     # Registers.
 
     def work_query(self, work_id: int) -> int:
-        """1 if the work has completed, 0 if not.
+        """Return 1 if the work has completed, 0 if not.
 
         Raises
         ------
@@ -152,7 +154,7 @@ class Pool:
         return int(work_id < slot.id or slot.done)
 
     def banks_of(self, work_id: int) -> list[int]:
-        """The banks that a work runs or ran on; none while it waits.
+        """Return the banks that a work runs or ran on; none while it waits.
 
         Raises
         ------
@@ -162,13 +164,15 @@ class Pool:
 
     @property
     def idle(self) -> int:
-        """A bit for each bank, 1 if it is idle; that of the programmable PIM, above them, is 0
-        since there is none."""
+        """A bit for each bank, 1 if it is idle.
+
+        The bits above, those of the programmable PIM, are 0: the model has none.
+        """
         busy = {bank for work in self._accepted for bank in work.banks}
         return sum(1 << bank for bank in range(self.banks) if bank not in busy)
 
     def counters(self, work_id: int) -> Counters:
-        """The counters of a work; they stay until its slot is taken again."""
+        """Return the counters of a work; they stay until its slot is taken again."""
         work = self._work(work_id)
         account = work.account
         multiplications, additions = account.multiplications, account.additions
@@ -179,19 +183,19 @@ class Pool:
     # The host's memory port.
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """What the host reads, beat by beat; 0 where no bank holds a byte."""
+        """Return the bytes that the host reads, beat by beat; 0 where no bank holds a byte."""
         data = np.zeros(nbytes, np.uint8)
         for held in self._held(address, nbytes, write=False):
             data[held.start - address : held.stop - address] = self.memory[held.start : held.stop]
         return data
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Writes what the host gives, beat by beat; nothing where no bank holds a byte."""
+        """Write the host's bytes, beat by beat; drop those that no bank holds."""
         for held in self._held(address, data.size, write=True):
             self.memory[held.start : held.stop] = data[held.start - address : held.stop - address]
 
     def _held(self, address: int, nbytes: int, *, write: bool) -> list[range]:
-        """The parts of these bytes that banks hold; counts beats that none holds."""
+        """Return the parts of these bytes that banks hold, and count the other beats as errors."""
         end, stack = address + nbytes, self.stack
         first, last = address // _BEAT_BYTES, -(-end // _BEAT_BYTES)
         for gap in ((stack.local.stop, stack.striped.start), (stack.striped.stop, end)):
@@ -200,25 +204,25 @@ class Pool:
                 self.host_errors += stop - begin
                 self.host_error = HostError((stop - 1) * _BEAT_BYTES, write)
         memories = (stack.local, stack.striped) if self._computes else ()
-        parts = (range(max(address, each.start), min(end, each.stop)) for each in memories)
+        parts = (range(max(address, held.start), min(end, held.stop)) for held in memories)
         return [part for part in parts if part]
 
     # Works.
 
     def submit(self, work: Descriptor) -> int:
-        """Accepts a work and returns its id.
+        """Accept a work and return its id.
 
         Raises
         ------
         WorkRefusedError: with the cause.
-        FullError: a good work must wait until there :attr:`has_room`.
+        FullError: the work is good, but the pool is full; see :attr:`has_room`.
         """
         units = sum(self.bank_units)
         cause = check(work, stack=self.stack, units=units, room=self._room)
         if cause:
             raise WorkRefusedError(cause)
         if not self._free:
-            raise FullError("the pool holds as many works as it can")
+            raise FullError(f"all {len(self._slots)} slots of the pool are taken; finish a work")
         slot = self._free.pop(0)
         held = self._slots[slot]
         last = held.id if held else slot
@@ -229,8 +233,9 @@ class Pool:
         return accepted.id
 
     def finish(self, work_id: int | None = None) -> None:
-        """Completes a running work, or all that were accepted: its result becomes visible, its
-        banks idle, and waiting works may start.
+        """Complete a running work, or all accepted works.
+
+        The result becomes visible, the banks become idle, and waiting works may start.
 
         Raises
         ------
@@ -258,13 +263,18 @@ class Pool:
     def _work(self, work_id: int) -> _Work:
         work = self._slots[work_id % len(self._slots)]
         if work is None or work.id != work_id:
-            raise NoSuchWorkError(f"the pool knows nothing of a work {work_id}")
+            raise NoSuchWorkError(
+                f"the pool has no work {work_id}: it has not given out this id, or has taken its "
+                "slot again"
+            )
         return work
 
     def grow(self, dealt: Container[int] = ()) -> int | None:
-        """Gives idle banks to the oldest of the running works that take more units than they have,
-        and are none of ``dealt``, of which no tile is left. Returns its id; None if there is no
-        such work, or no bank for it."""
+        """Give idle banks to the oldest running work with fewer units than it requests.
+
+        Works in ``dealt``, which have no tile left, are skipped. Return the work's id, or None if
+        there is no such work, or no bank for it.
+        """
         for work in self._accepted:
             if work.banks and work.lacking and work.id not in dealt:
                 chosen = self._take(work)
@@ -272,7 +282,7 @@ class Pool:
         return None
 
     def _start(self) -> None:
-        """Gives banks to the works that can start, the oldest first."""
+        """Give banks to the works that can start, the oldest first."""
         self._reserved.clear()
         for age, work in enumerate(self._accepted):
             descriptor = work.descriptor
@@ -286,7 +296,7 @@ class Pool:
                 self._reserved |= set(named_banks(descriptor))
 
     def _take(self, work: _Work) -> bool:
-        """Gives banks to a work, if there are some for it."""
+        """Give banks to a work; return whether there were any for it."""
         idle = [bank for bank in range(self.banks) if self.idle >> bank & 1]
         free = [bank for bank in idle if bank not in self._reserved]
         chosen = choose_banks(work.descriptor, work.lacking, free, self.stack, self.bank_units)
@@ -296,15 +306,18 @@ class Pool:
 
 
 def named_banks(work: Descriptor) -> list[int]:
-    """The banks that the work asks for; none if the pool chooses."""
+    """Return the banks that the work names; none if the pool chooses."""
     return [bank for bank in range(work.banks.bit_length()) if work.banks >> bank & 1]
 
 
 def choose_banks(
     work: Descriptor, units: int, idle: Sequence[int], stack: StackMap, bank_units: Sequence[int]
 ) -> list[int]:
-    """Of the ``idle`` banks those that the work takes, none if it has to wait: all that it names;
-    or so many as have ``units``, with its data in their local memory first, then by number."""
+    """Choose the banks for a work from ``idle``; return an empty list if it has to wait.
+
+    These are all banks that it names, or enough banks for ``units``: those with its data in their
+    local memory first, then by number.
+    """
     if work.banks:
         named = named_banks(work)
         return named if set(named) <= set(idle) else []

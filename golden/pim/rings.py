@@ -19,20 +19,20 @@ _COUNTS = 1 << 16
 
 
 class Memory(Protocol):
-    """The memory in which the rings are."""
+    """Memory that holds the rings."""
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """The bytes from ``address`` on."""
+        """Return the bytes from ``address`` on."""
         ...
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Writes bytes from ``address`` on."""
+        """Write bytes from ``address`` on."""
         ...
 
 
 @dataclass
 class Ring:
-    """The registers of a ring."""
+    """Registers of a ring."""
 
     base: int = 0
     size: int = 0
@@ -46,29 +46,31 @@ class Ring:
     enable: bool = False
 
     def address(self, count: int) -> int:
-        """Address of the slot that has its turn at ``count``."""
+        """Return the address of the slot for descriptor or completion ``count``."""
         slots = 1 << self.size
         return _SLOT_BYTES * (self.base // slots * slots + count % slots)
 
     @property
     def region(self) -> range:
-        """All bytes of the ring."""
+        """Byte addresses of the ring."""
         return range(self.address(0), self.address(0) + (_SLOT_BYTES << self.size))
 
 
 class Rings:
-    """Fetches descriptors and writes what became of them; their master writes the registers."""
+    """Rings that fetch descriptors and write completions; their masters write the registers."""
 
     def __init__(self, count: int, memory: Memory) -> None:
         self.rings = [Ring() for _ in range(count)]
         self._memory = memory
         self._turn = 0
         self._origins: dict[int, tuple[Ring, int]] = {}
-        """The ring and the descriptor's number of each work that has not completed."""
+        """Ring and descriptor number of each work that has not completed, by the work's id."""
 
     def fetch(self) -> bytes | None:
-        """The next descriptor, from the rings in turn, or None; to be accepted or refused before
-        the next one."""
+        """Return the next descriptor, from the rings in turn, or None.
+
+        It must be accepted or refused before the next call.
+        """
         count = len(self.rings)
         turns = ((self._turn + step) % count for step in range(1, count + 1))
         waiting = (turn for turn in turns if self.rings[turn].head != self.rings[turn].tail)
@@ -79,21 +81,21 @@ class Rings:
         return self._memory.read(ring.address(ring.tail), DESCRIPTOR_BYTES).tobytes()
 
     def accept(self, work_id: int) -> None:
-        """Notes that the descriptor was accepted as the work ``work_id``."""
+        """Register the descriptor's acceptance as the work ``work_id``."""
         ring = self.rings[self._turn]
         self._origins[work_id] = ring, ring.tail
         ring.id = work_id
         self._take(Cause.NONE)
 
     def refuse(self, cause: Cause) -> Callable[[], None]:
-        """Notes that the descriptor was refused; returns what writes that to its ring."""
+        """Register the descriptor's refusal; return a function that writes its completion."""
         ring = self.rings[self._turn]
         descriptor = ring.tail
         self._take(cause)
         return partial(self._write, ring, descriptor, 0, cause)
 
     def complete(self, work_id: int) -> None:
-        """Writes to its ring that a work has completed; the ring's interrupt becomes pending."""
+        """Write a work's completion to its ring; the ring's interrupt becomes pending."""
         self._write(*self._origins.pop(work_id), work_id, Cause.NONE)
 
     def _take(self, cause: Cause) -> None:

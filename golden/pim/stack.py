@@ -1,4 +1,4 @@
-"""The stack's address space: which bank holds which byte."""
+"""Address space of the stack, with the bank of each byte."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from functools import cached_property
 __all__ = ["STRIPE_BYTES", "StackMap"]
 
 STRIPE_BYTES = 512
-"""Consecutive bytes of the striped memory that are in one bank."""
+"""Consecutive bytes of the striped memory in one bank."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StackMap:
-    """First the local memory, bank after bank; then, from an address that is a power of two times
-    ``bank_bytes``, the striped memory, over as many of the first banks as make a power of two."""
+    """Address map of the stack: the local memory, bank after bank, then the striped memory.
+
+    The striped memory begins at a power of two times ``bank_bytes``. It uses the largest power of
+    two of banks, from bank 0 on.
+    """
 
     banks: int
     bank_bytes: int
 
     @cached_property
     def local(self) -> range:
-        """Bytes of the local memory."""
+        """Byte addresses of the local memory."""
         return range(self.banks * self.bank_bytes)
 
     @cached_property
     def striped_banks(self) -> int:
-        """Banks that the striped memory is in."""
+        """Banks that hold the striped memory."""
         banks = 1
         while 2 * banks <= self.banks:
             banks *= 2
@@ -35,20 +38,20 @@ class StackMap:
 
     @cached_property
     def striped(self) -> range:
-        """Bytes of the striped memory."""
+        """Byte addresses of the striped memory."""
         banks = self.striped_banks
         start = (banks if banks == self.banks else 2 * banks) * self.bank_bytes
         return range(start, start + banks * self.bank_bytes)
 
     def holds(self, span: range) -> bool:
-        """Whether all bytes of ``span`` are in the local, or all in the striped memory."""
+        """Return whether all bytes of ``span`` are in the local, or all in the striped memory."""
         return any(
             span.start >= memory.start and span.stop <= memory.stop
             for memory in (self.local, self.striped)
         )
 
     def decode(self, address: int) -> tuple[int, int]:
-        """The bank that holds the byte ``address``, and which byte of its vault that is.
+        """Return the bank that holds the byte ``address``, and the byte's address in its vault.
 
         ``ValueError`` if no bank does.
         """
@@ -61,7 +64,7 @@ class StackMap:
         return bank, self.bank_bytes + turn * STRIPE_BYTES + byte
 
     def banks_of(self, spans: Iterable[range]) -> list[int]:
-        """The banks that hold bytes of ``spans``, which the memory holds, in ascending order."""
+        """Return the banks of ``spans`` in ascending order; the memory must hold all spans."""
         banks: set[int] = set()
         for span in spans:
             if span.start in self.local:
@@ -69,7 +72,7 @@ class StackMap:
                 banks.update(range(first, last + 1))
             else:
                 begin = self.striped.start
-                first, last = ((each - begin) // STRIPE_BYTES for each in (span[0], span[-1]))
+                first, last = ((byte - begin) // STRIPE_BYTES for byte in (span[0], span[-1]))
                 last = min(last, first + self.striped_banks - 1)
                 banks.update(stripe % self.striped_banks for stripe in range(first, last + 1))
         return sorted(banks)

@@ -1,4 +1,4 @@
-"""Which bank, row and column of a vault hold which address."""
+"""Address map of a vault: layer, bank, row and column of an address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COLUMNS = 8
 
 
 class VaultPlace(NamedTuple):
-    """Where 32 bytes are."""
+    """Place of 32 bytes."""
 
     layer: int
     bank: int
@@ -22,10 +22,10 @@ class VaultPlace(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class VaultAddressMap:
-    """512 consecutive bytes alternate, by 32, between a row of two layers.
+    """Address map: 512 consecutive bytes alternate, by 32, between one row in each of two layers.
 
-    The next 512 bytes are in the next two layers, and when all layers had their turn in the next
-    bank of each, and after the last bank in the next row.
+    The next 512 bytes are in the next two layers. After the last layers comes the next bank, after
+    the last bank the next row.
     """
 
     layers: int
@@ -34,10 +34,11 @@ class VaultAddressMap:
 
     @property
     def capacity_bytes(self) -> int:
+        """Bytes of the vault."""
         return self.layers * self.banks_per_layer * self.rows * _COLUMNS * _BEAT_BYTES
 
     def decode(self, address: int) -> VaultPlace:
-        """Where the byte ``address`` is; ``ValueError`` beyond the capacity."""
+        """Return the place of the byte ``address``; ``ValueError`` beyond the capacity."""
         if not 0 <= address < self.capacity_bytes:
             raise ValueError(f"address must be below {self.capacity_bytes}, got {address!r}")
         stretch, beat = divmod(address // _BEAT_BYTES, 2 * _COLUMNS)

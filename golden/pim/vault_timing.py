@@ -1,7 +1,7 @@
-"""Checks a trace of the commands to a vault of the memory stack, independently of the hardware.
+"""Checker of command traces of a vault of the memory stack, independent of the hardware.
 
-The figures are those of two published models of HMC, each in the unit of its source: Ramulator 1.0
-(``src/HMC.h``, ``HMC_2500``) in clocks of 0.8 ns, CasHMC 1.3 (``ConfigDRAM.ini``) in nanoseconds.
+The figures are those of two published models of HMC, each in the unit of its source. Ramulator 1.0
+(``src/HMC.h``, ``HMC_2500``) has clocks of 0.8 ns, CasHMC 1.3 (``ConfigDRAM.ini``) nanoseconds.
 Precharges are part of the last read or write of a bank (RDA, WRA). For traces see
 :mod:`golden.command_trace`.
 """
@@ -33,7 +33,7 @@ _CLOCK_PS = 800
 
 @dataclass(frozen=True, kw_only=True)
 class VaultTable(TimingTable):
-    """What the checker needs to know of a vault."""
+    """Timing and organisation of a vault for the checker."""
 
     layers: int
     banks_per_layer: int
@@ -93,9 +93,9 @@ def _rules(table: VaultTable) -> Iterable[Rule]:
 
 
 class VaultChecker(RuleChecker):
-    """The :class:`~golden.command_trace.RuleChecker` of a vault.
+    """:class:`~golden.command_trace.RuleChecker` of a vault.
 
-    The time to the first refresh begins at the end of reset; none may be postponed.
+    The time to the first refresh begins at the end of reset. No refresh may be postponed.
     """
 
     def __init__(self, table: VaultTable) -> None:
@@ -115,7 +115,7 @@ class VaultChecker(RuleChecker):
 
 
 def check_vault_trace(lines: Iterable[str]) -> TraceReport:
-    """Checks the trace of vaults, see :func:`golden.command_trace.check_lines`."""
+    """Check a trace of vaults, see :func:`golden.command_trace.check_lines`."""
     return check_lines(
         lines,
         kind="vault",

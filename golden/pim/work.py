@@ -1,4 +1,4 @@
-"""What a work amounts to: operations and bytes."""
+"""Operations and bytes of a work."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Account", "account"]
 
 
 class Account(NamedTuple):
-    """The operations and the least traffic of a work."""
+    """Operations and least memory traffic of a work."""
 
     multiplications: int
     additions: int
     bytes_read: int
-    """Bytes of operands, each counted once however often it is used."""
+    """Bytes of operands; each byte counts once, however often it is used."""
     bytes_written: int
 
 
 def account(work: Descriptor) -> Account:
-    """The account of a work that has passed :func:`golden.pim.descriptor.check`."""
+    """Return the account of a work that has passed :func:`golden.pim.descriptor.check`."""
     results = prod(work.extents("result"))
     match Opcode(work.opcode):
         case Opcode.ADD:
@@ -49,26 +49,26 @@ def account(work: Descriptor) -> Account:
 
 
 def _elements_read(work: Descriptor, name: str) -> int:
-    """Different elements of an operand that the work has use for."""
+    """Count the distinct elements of an operand that the work uses."""
     indices = [np.arange(extent) for extent in work.extents(name)]
     if work.opcode == Opcode.CONV2D and name == "a":
         indices[2] = _met(work, work.rows, work.filter_height, work.pad_top, work.height)
         indices[3] = _met(work, work.columns, work.filter_width, work.pad_left, work.width)
     strides = getattr(work, name).strides
     offsets = [np.unique(index * stride) for index, stride in zip(indices, strides, strict=False)]
-    if not all(len(each) for each in offsets):
+    if not all(len(places) for places in offsets):
         return 0
-    steps = [each for each in offsets if len(each) > 1]
-    steps.sort(key=lambda each: np.diff(each).min())
+    steps = [places for places in offsets if len(places) > 1]
+    steps.sort(key=lambda places: np.diff(places).min())
     reach = 0
-    for each in steps:
-        if np.diff(each).min() <= reach:  # some elements have several sets of indices
+    for places in steps:
+        if np.diff(places).min() <= reach:  # some elements have several sets of indices
             return len(reduce(lambda x, y: np.unique(np.add.outer(x, y)), steps))
-        reach += each[-1] - each[0]
+        reach += places[-1] - places[0]
     return prod(map(len, offsets))
 
 
 def _met(work: Descriptor, outputs: int, taps: int, pad: int, size: int) -> NDArray[np.int64]:
-    """Rows or columns of the input that some window contains."""
+    """Return the rows or columns of the input that are in at least one window."""
     met = work.stride * np.arange(outputs) + work.dilation * np.arange(taps)[:, None] - pad
     return np.unique(met[(met >= 0) & (met < size)])

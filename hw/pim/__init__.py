@@ -1,4 +1,4 @@
-"""The heterogeneous PIM's fixed-function pools: units in the banks of a 3D memory's logic layer.
+"""Fixed-function pools of the heterogeneous PIM: units in the logic layer of a 3D memory's banks.
 
 The specification is ``docs/pim-spec.md``.
 """

@@ -20,64 +20,75 @@ __all__ = [
 ]
 
 BEAT_BYTES = 32
-"""Bytes that a vault's memory moves in a cycle: 10 GB/s at 312.5 MHz (HMC 2.0)."""
+"""Bytes that a vault's memory moves per cycle: 10 GB/s at 312.5 MHz (HMC 2.0)."""
 
 STRIPE_BYTES = 512
-"""Consecutive bytes of the striped memory that are in one bank: a row in each of two layers, see
-:attr:`~hw.pim.vault.geometry.VaultGeometry.address_layout`."""
+"""Consecutive bytes of the striped memory in one bank: a row in each of two layers.
+
+See :attr:`~hw.pim.vault.geometry.VaultGeometry.address_layout`.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PimConfig:
-    """What the pools are generated for; the defaults are the paper's machine (IV-D, V-A)."""
+    """Configuration of the pools; the defaults are the paper's machine (IV-D, V-A)."""
 
     rows: int = 4
     """Rows of the grid of banks, 1 to 8."""
 
     columns: int = 8
-    """Columns of the grid, 1 to 8; together at most 32 banks."""
+    """Columns of the grid, 1 to 8; the grid has at most 32 banks."""
 
     total: int = 444
-    """Multipliers and adders in all banks, so that the 121 + 120 of an 11 x 11 filter are 54 % of
-    444 (paper, III-C). Twice as many are 444 of each (paper, IV-D)."""
+    """Multipliers plus adders in all banks.
+
+    By the default, the 121 + 120 units of an 11 x 11 filter are 54 % of 444 (paper, III-C). Twice
+    the default gives 444 multipliers and 444 adders (paper, IV-D).
+    """
 
     weights: ThermalWeights = field(default_factory=ThermalWeights)
-    """Shares of the units that banks in corners, at edges and inside get."""
+    """Relative numbers of units in corner, edge and inside banks."""
 
     clock_mhz: float = 312.5
-    """Clock of units and memory (paper, V-A); what is counted in cycles does not depend on it."""
+    """Clock of units and memory, in MHz (paper, V-A); cycle counts do not depend on it."""
 
     bank_bytes: int = 1 << 27
-    """Bytes of a bank's local memory, and of what it has of the striped memory: a power of two from
-    1 KiB to 1 GiB. The default makes 8 GiB of 32 banks, the larger of HMC 2.0's configurations."""
+    """Bytes of a bank's local memory; its part of the striped memory has the same size.
+
+    A power of two from 1 KiB to 1 GiB. The default makes 8 GiB of 32 banks, the larger of HMC 2.0's
+    configurations.
+    """
 
     buffer_bytes: int = 65536
     """Bytes of a bank's operand buffers, both halves together: a power of two from 8 KiB to 1 MiB.
-    Half of it is the first operand's, a quarter the second's; the rest is there if a bank has more
-    than eight lanes, for the second's of these."""
+
+    Half of them belong to the first operand, a quarter to the second. The last quarter exists in
+    banks with more than eight lanes: it has the second operand of lanes 8 and up.
+    """
 
     state_words: int = 512
     """Intermediate sums that each lane keeps: a power of two from 64 to 4096."""
 
     works: int = 8
-    """Works that are accepted and not yet completed at once: a power of two from 2 to 32."""
+    """Works in flight, accepted but not completed, at most: a power of two from 2 to 32."""
 
     rings: int = 2
-    """Rings of descriptors, 1 to 5: the host's, and at least one for each core."""
+    """Descriptor rings, 1 to 5: one for the host and at least one per core."""
 
     cores: int = 0
-    """Programmable PIMs, 0 to 4: RISC-V cores, each of which is the master of a ring."""
+    """Programmable PIMs, 0 to 4: RISC-V cores; each is the master of one ring."""
 
     scratchpad_bytes: int = 65536
     """Bytes of each core's memory for code, data and stack: a power of two from 8 KiB to 1 MiB."""
 
     core_clock_ratio: int = 1
-    """How many times as fast as the pool's clock the cores' is: 1, 2 or 4. Above 1 it has an
-    input."""
+    """Clock of the cores divided by that of the pool: 1, 2 or 4; above 1 it has its own input."""
 
     clocking: str = "gated"
-    """How the banks' lanes are clocked, one of :data:`hw.logic.clocking.CLOCKINGS`; results and
-    cycles do not depend on it."""
+    """Clocking of the banks' lanes, one of :data:`hw.logic.clocking.CLOCKINGS`.
+
+    Results and cycles do not depend on it.
+    """
 
     def __post_init__(self) -> None:
         check_int("rows", self.rows, 1, 8)
@@ -104,9 +115,9 @@ class PimConfig:
             )
         check_int("scratchpad_bytes", self.scratchpad_bytes, 1 << 13, 1 << 20, power_of_two=True)
         check_int("core_clock_ratio", self.core_clock_ratio, 1, 4, power_of_two=True)
-        check_types(self)  # True is no number
+        check_types(self)  # also refuses True as a number
         check_clocking(self.clocking)
-        _ = self.placement  # which refuses what cannot be placed
+        _ = self.placement  # raises ``ValueError`` for units that cannot be placed
 
     @cached_property
     def placement(self) -> Placement:
@@ -130,7 +141,7 @@ class PimConfig:
 
     @property
     def has_core_clock(self) -> bool:
-        """Whether there are cores with a clock of their own."""
+        """True if there are cores and they have their own clock."""
         return self.cores > 0 and self.core_clock_ratio > 1
 
     @property
@@ -141,12 +152,12 @@ class PimConfig:
 
     @property
     def first_words(self) -> int:
-        """Elements of the first operand that a group of eight lanes holds in one half of it."""
+        """Elements of the first operand in one buffer half, per group of eight lanes."""
         return self.buffer_bytes // 16 // self.lane_groups
 
     @property
     def second_words(self) -> int:
-        """Elements of the second operand that eight lanes have in one half of it."""
+        """Elements of the second operand in one buffer half, per group of eight lanes."""
         return self.buffer_bytes // 32
 
     @property
@@ -156,27 +167,29 @@ class PimConfig:
 
     @cached_property
     def local_bytes(self) -> int:
-        """Bytes of the local memory of all banks; bank i holds those from i · ``bank_bytes``."""
+        """Bytes of the local memory of all banks; bank i begins at i · ``bank_bytes``."""
         return self.banks * self.bank_bytes
 
     @cached_property
     def striped_start_bytes(self) -> int:
-        """Address of the striped memory: that of the local memory's end, or beyond it if the
-        number of banks is no power of two."""
+        """First address of the striped memory.
+
+        It is the end of the local memory, or later if the number of banks is no power of two.
+        """
         return self.bank_bytes << (self.banks - 1).bit_length()
 
     @cached_property
     def striped_banks(self) -> int:
-        """Banks that hold the striped memory in turn, the first ones: a power of two."""
+        """Banks that hold the stripes in turn: a power of two, the lowest bank numbers."""
         return 1 << self.banks.bit_length() - 1
 
     @cached_property
     def stack_bytes(self) -> int:
-        """The end of the striped memory, and of the address space."""
+        """Bytes of the address space; the striped memory ends there."""
         return self.striped_start_bytes + self.striped_banks * self.bank_bytes
 
     def holds(self, address_bytes: int, nbytes: int) -> bool:
-        """Whether a bank holds each of these bytes."""
+        """Return whether every one of these bytes is in a bank's memory."""
         end = address_bytes + nbytes
         local, start = self.local_bytes, self.striped_start_bytes
         if not 0 <= address_bytes <= end <= self.stack_bytes:
@@ -185,7 +198,7 @@ class PimConfig:
 
     @property
     def memory_description(self) -> str:
-        """The addresses that banks hold, for messages."""
+        """Address ranges of the local and striped memory, for error messages."""
         start = self.striped_start_bytes
         return (
             f"the local memory, 0x0 to {self.local_bytes - 1:#x}, or the striped memory, "
@@ -194,7 +207,7 @@ class PimConfig:
 
     @property
     def vault_gb_per_s(self) -> float:
-        """Peak bandwidth of one bank's memory, in 10^9 bytes a second."""
+        """Peak bandwidth of one bank's memory, in GB/s (10^9 bytes a second)."""
         return BEAT_BYTES * self.clock_mhz / 1e3
 
 
@@ -211,16 +224,16 @@ PIM_PRESETS = {
         works=4,
     ),
 }
-"""Named configurations: the paper's machine, the same with 444 pairs, and a small one for tests."""
+"""Named configurations: the paper's machine, one with 444 unit pairs, and a small one for tests."""
 
 _WEIGHTS = tuple(item.name for item in fields(ThermalWeights))
 
 OPTIONS = (*(item.name for item in fields(PimConfig) if item.name != "weights"), *_WEIGHTS)
-"""What :func:`configure` takes: the fields of the configuration and those of the weights."""
+"""Options of :func:`configure`: the fields of :class:`PimConfig` and those of the weights."""
 
 
 def configure(preset: str = "paper", **options: Any) -> PimConfig:
-    """The preset with ``options`` changed.
+    """Return the preset with ``options`` changed.
 
     Raises ``ValueError`` for an unknown preset or option and for values that do not fit.
     """

@@ -1,4 +1,4 @@
-"""How many arithmetic units each bank of the stack gets."""
+"""Placement of arithmetic units in the banks of the stack."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hw.logic.checks import check_types
 __all__ = ["MAX_LANES", "Placement", "ThermalWeights", "place"]
 
 MAX_LANES = 16
-"""Lanes of a bank at most: a lane is a multiplier and an adder."""
+"""Most lanes of a bank; a lane is a multiplier and an adder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThermalWeights:
-    """What share of the units a bank gets, by its position; only the ratios matter.
+    """Relative numbers of units in a bank, by its position; only the ratios matter.
 
     Banks at edges and corners have better thermal dissipation paths than central ones and so
-    support a higher density of units (paper, IV-D). The paper gives no numbers. The defaults are
-    those that bring 444 units to 32 banks with nothing left over.
+    support a higher density of units (paper, IV-D). The paper gives no numbers. The defaults
+    divide 444 units among 32 banks with nothing left over.
     """
 
     corner: float = 16.0
@@ -36,35 +36,34 @@ class ThermalWeights:
         for name, weight in vars(self).items():
             if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
                 raise ValueError(f"{name} must be a positive, finite weight, got {weight!r}")
-        check_types(self)  # True is no number
+        check_types(self)  # also refuses True as a number
 
     def of(self, row: int, column: int, *, rows: int, columns: int) -> float:
-        """The weight of the bank at ``row`` and ``column`` of a grid."""
+        """Return the weight of the bank at ``row`` and ``column`` of a grid."""
         rims = (row in (0, rows - 1)) + (column in (0, columns - 1))
         return (self.inside, self.edge, self.corner)[rims]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """The units of every bank, by bank number: row by row from the top left."""
+    """Units of every bank, by bank number: row by row from the top left."""
 
     multipliers: tuple[int, ...]
     adders: tuple[int, ...]
 
     @property
     def units(self) -> tuple[int, ...]:
-        """Multipliers and adders together, by bank."""
+        """Multipliers plus adders, by bank."""
         return tuple(map(sum, zip(self.multipliers, self.adders, strict=True)))
 
 
 def place(*, rows: int, columns: int, total: int, weights: ThermalWeights) -> Placement:
-    """Places ``total`` units, multipliers and adders, on a grid of banks.
+    """Place ``total`` units, multipliers and adders, on a grid of banks.
 
-    A bank's part is in proportion to its weight, rounded down; what then is left goes one by one
-    to the banks that lost most by it, among equals to the lower number. Half of a bank's units are
-    multipliers; of the banks with an odd number the first has one multiplier more, the second one
-    adder more, and so on, so that the whole has as many of each (one more multiplier if ``total``
-    is odd).
+    A bank's units are in proportion to its weight, by largest remainders; the lower bank number
+    wins a tie. Half of a bank's units are multipliers. Banks with an odd number of units get one
+    more multiplier and one more adder alternately, beginning with a multiplier. So the stack has
+    equal numbers of both, or one more multiplier if ``total`` is odd.
 
     Raises ``ValueError`` if a bank would remain without a multiplier or an adder, or get more than
     :data:`MAX_LANES` of one of them.
@@ -98,7 +97,7 @@ def place(*, rows: int, columns: int, total: int, weights: ThermalWeights) -> Pl
 
 
 def _apportion(total: int, shares: Sequence[float]) -> tuple[int, ...]:
-    """``total`` in whole parts in proportion to ``shares``, by largest remainders."""
+    """Divide ``total`` into whole parts in proportion to ``shares``, by largest remainders."""
     exact = [total * share / sum(shares) for share in shares]
     parts = [floor(part) for part in exact]
     by_loss = sorted(range(len(parts)), key=lambda bank: parts[bank] - exact[bank])

@@ -1,4 +1,4 @@
-"""The pool: all banks with their units, what gives them work, and the way to the memory."""
+"""Pool: all banks with their units, their control and the memory controllers."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ __all__ = ["PimPool", "bank_kinds", "bank_module"]
 
 
 def bank_module(multipliers: int, adders: int) -> str:
-    """Name of the module of a bank with so many units."""
+    """Return the Verilog module name of a bank with these units."""
     return f"pim_bank_{multipliers}_{adders}"
 
 
 def bank_kinds(config: PimConfig) -> list[tuple[int, int]]:
-    """Multipliers and adders of each bank."""
+    """Return the multipliers and adders of each bank, by bank number."""
     return list(zip(config.placement.multipliers, config.placement.adders, strict=True))
 
 
 class PimPool(wiring.Component):
-    """The fixed-function half of the logic layer, up to the DRAM of its vaults (docs/pim-spec.md).
+    """Fixed-function half of the logic layer, up to the DRAM of its vaults (docs/pim-spec.md).
 
     Parameters
     ----------
     config
         The pool.
     part
-        Timing and organisation of the vaults, with as many rows as make ``vault_bytes``.
+        Timing and organisation of the vaults; the number of rows is set to make ``vault_bytes``.
         ``ValueError`` if no number of rows does.
 
     Members
@@ -67,12 +67,12 @@ class PimPool(wiring.Component):
 
     @property
     def part(self) -> VaultPart:
-        """The vaults, with their number of rows."""
+        """Vault timing and organisation, with the number of rows that makes ``vault_bytes``."""
         return self._part
 
     @property
     def _outside(self) -> dict[str, wiring.Member]:
-        """Members of the control that are not for a bank or a vault."""
+        """Members of the control that leave the pool: neither a bank's nor a vault's."""
         members = self._control.signature.members
         return {
             name: members[name]
@@ -98,7 +98,7 @@ class PimPool(wiring.Component):
             vault: Any = Shared(controller, name="pim_vault_controller")
             m.submodules[f"bank_{number}"] = bank
             m.submodules[f"controller_{number}"] = vault
-            # All of its members but the work, which all banks have together.
+            # The work is not among a bank's own members: all banks share it.
             own = BankSignature(config).flip()
             end = SimpleNamespace(
                 signature=own, **{name: getattr(bank, name) for name in own.members}

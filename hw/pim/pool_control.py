@@ -1,4 +1,4 @@
-"""The pool without its banks: what gives them work, and the way to the memory."""
+"""Control of the pool: everything but the banks and their memory controllers."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ _CORE_TAG = 8
 
 
 class PoolControl(wiring.Component):
-    """Registers, rings, check of descriptors, scheduler, cores, the host's port to the memory, and
-    the switch.
+    """Registers, rings, descriptor check, scheduler, cores, host memory port and switch.
 
     No output depends combinationally on an input.
 
@@ -56,14 +55,14 @@ class PoolControl(wiring.Component):
         The registers of ``pim.rdl``.
     host_request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     host_response : Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
-        The host's way to the memory, with tags of ``HOST_TAG_BITS``; results of running works
-        cannot be seen.
+        The host's path to the memory, with tags of ``HOST_TAG_BITS``. The host does not see the
+        results of running works.
     irq : Out(config.rings + config.cores)
         A bit for each ring and each core: its interrupt is pending and enabled.
     core_clk : In(1)
         The clock of cores that have one of their own, see :class:`~hw.pim.core.faster.FasterCore`.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
-        What banks that start are to work on.
+        The work for the banks that start.
     bank_0, bank_1, ... : Out(:class:`~hw.pim.bank.interface.BankSignature`)
     all others: those of :class:`~hw.pim.memory.switch.MemorySwitch` that begin with ``vault``
     """
@@ -93,7 +92,7 @@ class PoolControl(wiring.Component):
 
     @property
     def tag_bits(self) -> int:
-        """Width of a vault's tag."""
+        """Width of a vault's tag, in bits."""
         return self._switch.tag_bits
 
     def elaborate(self, platform: Any) -> Module:
@@ -130,7 +129,7 @@ class PoolControl(wiring.Component):
         return m
 
     def _place_cores(self, m: Any, registers: Any, rings: Any) -> list[Any]:
-        """The cores, which reach the registers beside the host."""
+        """Place the cores, and an arbiter by which they share the registers with the host."""
         config, host = self._config, wiring.flipped(self.s_axi)
         if not config.cores:
             wiring.connect(m, host, registers.s_axi)
@@ -145,8 +144,8 @@ class PoolControl(wiring.Component):
         for number, core in enumerate(cores):
             m.submodules[f"core_{number}"] = core
             wiring.connect(m, core.m_axi, getattr(arbiter, f"s_axi_{number + 1}"))
-            ring, told = registers.ring_control[number + 1], rings.status[number + 1]
-            filled = (ring.head - told.completions)[:COUNT_BITS]
+            ring, status = registers.ring_control[number + 1], rings.status[number + 1]
+            filled = (ring.head - status.completions)[:COUNT_BITS]
             m.d.comb += [
                 core.number.eq(number),
                 *([core.core_clk.eq(self.core_clk)] if config.has_core_clock else []),
@@ -159,8 +158,10 @@ class PoolControl(wiring.Component):
 
     @staticmethod
     def _share(m: Any, host: Any, rings: Any, cores: list[Any]) -> None:
-        """Gives rings and cores their turns on the way to the memory; the tag of what a core asks
-        is its number with a bit above those of the rings' tags."""
+        """Share the memory path between rings and cores, round robin.
+
+        The tag of a core's request is its number, with a bit set above those of the rings' tags.
+        """
         into, back = host.inner_request, host.inner_response
         users = [rings, *cores]
         asks = Cat(user.request.valid for user in users)

@@ -1,4 +1,4 @@
-"""A choice by a bit for each that can be chosen."""
+"""One-hot selection among constants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["selected"]
 
 
 def selected(numbers: Sequence[int], one_hot: Any) -> Any:
-    """That of the ``numbers`` whose bit is set; 0 if none is."""
+    """Return the entry of ``numbers`` that the one-hot value selects; 0 if no bit is set."""
     return Cat(
         Cat(one_hot[index] for index, number in enumerate(numbers) if number >> bit & 1).any()
         for bit in range(max(numbers).bit_length())

@@ -1,4 +1,4 @@
-"""Sums of products, one after the other, by one multiplier."""
+"""Sums of products, computed one after the other on one multiplier."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ class Sum(NamedTuple):
 
 
 class SharedMultiplier:
-    """Computes lists of sums, a product a cycle, modulo 2 ** ``width``; factors are unsigned.
+    """Lists of sums, one product a cycle, modulo 2 ** ``width``; factors are unsigned.
 
-    ``start[name]`` is to be a pulse; the sums of that list are then computed in their order, from
-    values that hold still meanwhile, and ``done`` is a pulse in the first cycle in which all of
-    them are in their targets, n + 3 cycles after ``start`` for n products. A sum may use the target
-    of another list, not one of its own.
+    A pulse on ``start[name]`` starts that list; its sums are computed in order. Their inputs must
+    hold still until ``done``, a pulse n + 3 cycles after ``start`` for n products. In that cycle
+    all sums are in their targets. A sum may use targets of other lists, not of its own list.
     """
 
     def __init__(self, m: Any, *, width: int, lists: dict[str, Sequence[Sum]]) -> None:
@@ -48,7 +47,7 @@ class SharedMultiplier:
             begins[name] = end
             end += sum(len(item.terms) for item in sums)
             ends.append(end - 1)
-        m.d.comb += last.eq(Cat(step == each for each in ends).any())
+        m.d.comb += last.eq(Cat(step == end for end in ends).any())
         with m.If(active):
             m.d.sync += [step.eq(step + 1), active.eq(~last)]
         for name, begin in begins.items():
@@ -57,7 +56,7 @@ class SharedMultiplier:
 
         # Factors, product, sum: a cycle each.
         sides = [*zip(*(map(Value.cast, term) for _, _, term in steps), strict=True)]
-        for factor in (each for side in sides for each in side):
+        for factor in (value for side in sides for value in side):
             if factor.shape().signed:
                 raise ValueError(f"factors must be unsigned, got {factor!r}")
         factors = [Signal(max(map(len, side))) for side in sides]

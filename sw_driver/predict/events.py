@@ -1,4 +1,4 @@
-"""Processes in simulated time: they wait for a cycle, or for each other."""
+"""Processes in simulated time, which wait for a cycle or for each other."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ __all__ = ["Alarm", "Clock", "Condition", "Process", "Step"]
 
 _Result = TypeVar("_Result")
 Step = Generator["int | Condition", None, _Result]
-"""A part of a process, with its result."""
+"""Generator that is a part of a process, with its result."""
 Process = Step[None]
-"""Yields a cycle to sleep until, or a condition to wait for."""
+"""Generator that yields the cycle to sleep until, or a condition to wait for."""
 
 _LATE = 1 << 60
 
 
 class Condition:
-    """Something that changes, and the processes that wait until it does."""
+    """State that changes, and the processes that wait for a change."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: list[Process] = []
 
     def wait(self, process: Process) -> None:
-        """Has ``process`` woken by the next :meth:`notify`."""
+        """Wake ``process`` at the next :meth:`notify`."""
         self._waiting.append(process)
 
     def notify(self, _: object = None) -> None:
-        """Wakes who waits, in this cycle; each looks again whether it may go on."""
+        """Wake the waiting processes in this cycle; each must check again if it may go on."""
         clock = self._clock
         waiting, self._waiting = self._waiting, []
         for process in waiting:
@@ -37,14 +37,14 @@ class Condition:
 
 
 class Alarm:
-    """Calls a function in the earliest of the cycles that were asked for since the last call."""
+    """Timer that calls a function in the earliest cycle set since the last call."""
 
     def __init__(self, clock: Clock, function: Callable[[], None]) -> None:
         self._clock, self._function = clock, function
         self._cycle = -1
 
     def set(self, cycle: int) -> None:
-        """Has the function called in ``cycle``, or now if that is past, unless it is earlier."""
+        """Call the function in ``cycle``, or now if that is past, unless an earlier call is set."""
         if self._cycle < 0 or cycle < self._cycle:
             self._cycle = cycle
             self._clock.at(cycle, self._ring, cycle)
@@ -56,31 +56,31 @@ class Alarm:
 
 
 class Clock:
-    """Calls functions in the order of their cycles; in the same cycle, in the order in which that
-    was asked for."""
+    """Clock that calls functions in the order of their cycles, and of requests in one cycle."""
 
     def __init__(self) -> None:
         self.now = 0
+        """Present cycle."""
         self._number = 0
         self._events: list[tuple[int, int, Callable[[Any], None], Any]] = []
 
     def at(self, cycle: int, function: Callable[[Any], None], argument: Any = None) -> None:
-        """Has ``function`` called with ``argument`` in ``cycle``, or now if that is past."""
+        """Call ``function`` with ``argument`` in ``cycle``, or now if that is past."""
         self._number += 1
         heapq.heappush(self._events, (max(cycle, self.now), self._number, function, argument))
 
     def late(self, cycle: int, function: Callable[[Any], None]) -> None:
-        """The same, after all that :meth:`at` calls in that cycle."""
+        """Call ``function`` in ``cycle``, after all calls of :meth:`at` in that cycle."""
         self._number += 1
         number = self._number + _LATE
         heapq.heappush(self._events, (max(cycle, self.now), number, function, None))
 
     def start(self, process: Process, cycle: int) -> None:
-        """Runs ``process`` from ``cycle`` on."""
+        """Run ``process`` from ``cycle`` on."""
         self.at(cycle, self.wake, process)
 
     def wake(self, process: Process) -> None:
-        """Runs ``process`` until it yields again."""
+        """Run ``process`` until it yields again."""
         wish = next(process, None)
         if isinstance(wish, Condition):
             wish.wait(process)
@@ -89,15 +89,15 @@ class Clock:
 
     @property
     def next_cycle(self) -> int:
-        """That of the next event; far off if there is none."""
+        """Cycle of the next event; far off if there is none."""
         return self._events[0][0] if self._events else _LATE
 
     def step(self) -> None:
-        """Takes the next event."""
+        """Execute the next event."""
         self.now, _, function, argument = heapq.heappop(self._events)
         function(argument)
 
     def run(self) -> None:
-        """Takes events until there are none."""
+        """Execute events until there are none."""
         while self._events:
             self.step()

@@ -1,1 +1,1 @@
-"""A bank's part of the pool: its sequencer, and the rooms of its movers, buffers and units."""
+"""A bank of the pool: sequencer, movers, buffers and units."""

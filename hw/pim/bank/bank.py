@@ -1,4 +1,4 @@
-"""A bank's part of the pool: its units, their buffers and what keeps them at work."""
+"""A bank of the pool: units, buffers, movers and their sequencer."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["PimBank"]
 
 
 class PimBank(wiring.Component):
-    """Executes a work, tile by tile, on the multipliers and adders of a bank.
+    """Bank that executes a work, tile by tile, on its multipliers and adders.
 
-    It reads and writes the whole stack by its port; what it writes is in the memory when it is
-    done. Tiles are asked for ahead of the one that is computed.
+    Its port reads and writes the whole stack. All writes are in the memory when the bank is done.
+    It requests tiles ahead of the one that it computes.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class PimBank(wiring.Component):
     Members
     -------
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
-        With ``start``: what the bank is to work on.
+        With ``start``: the work that the bank executes.
     all others: those of :class:`~hw.pim.bank.interface.BankSignature`, flipped
     """
 
@@ -106,5 +106,5 @@ class PimBank(wiring.Component):
 
 
 def _common(part: wiring.Component, name: str) -> Any:
-    """A part that banks of several kinds have: described, and simulated, by the same code."""
+    """Share a part between banks of several kinds: one Verilog module, one simulated code."""
     return Shared(part, name=f"pim_{name}")

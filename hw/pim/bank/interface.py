@@ -1,4 +1,4 @@
-"""The interface between the pool and a bank."""
+"""Interface between the pool and a bank."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ __all__ = ["BankSignature"]
 
 
 class BankSignature(wiring.Signature):
-    """What the pool gives to a bank and takes from it; the pool has it as ``Out``.
+    """Interface between the pool and a bank, as the pool sees it.
 
-    No member depends combinationally on one of the other direction. What ``start`` starts goes to
-    all banks alike: the ``work`` of :class:`~hw.pim.pool_control.PoolControl`.
+    No member depends combinationally on one of the other direction. The work itself comes beside
+    it, for all banks alike: ``work`` of :class:`~hw.pim.pool_control.PoolControl`.
 
     Members
     -------
     start : Out(1)
-        Pulse: there are tiles of the work to be done. Not before ``done`` of the last one.
+        Pulse: begin the work. Not before ``done`` of the previous one.
     tile : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
-        What to do, until a tile with ``end``.
+        Tiles to compute, up to one with ``end``.
     request : In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     response : Out(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
         Always taken; in any order.
     done : In(1)
         Pulse: all tiles are done, and all results are in the memory.
     multiplications, additions : In(LANE_BITS + 1)
-        How many were done in a cycle; those of a work at the latest with ``done``.
+        Operations of this cycle. Those of a work come no later than ``done``.
     beats_read, beats_written : In(1)
-        The memory has taken a request to read or to write; those of a work at the latest with
-        ``done``.
+        Pulse: the memory has taken a read or a write. Those of a work come no later than ``done``.
     """
 
     def __init__(self, config: PimConfig) -> None:

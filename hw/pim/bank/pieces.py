@@ -1,6 +1,7 @@
-"""What a bank works on: a work, a tile of it, a chunk of that, a block of second vectors.
+"""Pieces of a bank's work: the work, its tiles, their chunks, and blocks of second vectors.
 
-Each knows where it is, and how to go on to the next one; :mod:`hw.pim.bank.sequencer` says when.
+Each piece keeps its position and can step to the next one; :mod:`hw.pim.bank.sequencer` decides
+when.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from hw.pim.work.layouts import (
 __all__ = ["Block", "Chunk", "Tile", "WholeWork"]
 
 _WITHOUT_WRAP = (1 << 24) - 1
-"""Columns of a row that is longer than any buffer."""
+"""Columns of a row that never ends: longer than any buffer."""
 
 
 class WholeWork:
-    """What follows from a work alone: its kind, and sums that are worked out when it starts."""
+    """Values that depend on the work alone: its kind, and sums computed when it starts."""
 
     def __init__(self, m: Any, jobs: Jobs, work: Any) -> None:
         self._work = work
@@ -36,23 +37,22 @@ class WholeWork:
             name: Signal(jobs.word_bits, name=name)
             for name in ("first_row", "first_channel", "second_row", "second_channel")
         }
-        """Distance from the last element of an operand's row, and of its channel, to the next
-        one."""
+        """Distance from the last element of an operand's row or channel to the next element."""
         self.above, self.left = (
             Signal(signed(COORDINATE_BITS), name=name) for name in ("above", "left")
         )
         """Row and column of the first padded element."""
         self.chunk_taps = Signal(jobs.k_bits, name="whole_taps")
-        """Taps of a chunk with as many channels as the plan says."""
+        """Taps of a chunk with all the channels of the plan."""
         self.shared = work.second_kind == Second.SHARED
         self.only_sums = ~work.elementwise & (work.second_kind == Second.NONE)
         self.has_second = work.elementwise | (work.second_kind != Second.NONE)
-        # Without signs, which a simulator would work out again for each bit of a longer number.
+        # Unsigned: a simulator would compute a sign again for each bit of a wider number.
         self._rows = wire(m, (work.tap_rows - 1)[:16], "rows")
         self._columns = wire(m, (work.tap_columns - 1)[:24], "columns")
 
     def sums(self) -> list[Sum]:
-        """Sums that are worked out when the work starts."""
+        """Return the sums to compute when the work starts."""
         work = self._work
         return [
             *self._wrap("first", work.first),
@@ -71,7 +71,7 @@ class WholeWork:
 
 
 class Tile:
-    """The tile that is worked on: where its operands begin, and its place in lines of vectors."""
+    """Present tile: first addresses of its operands, and its place in lines of vectors."""
 
     def __init__(self, jobs: Jobs, work: Any, whole: WholeWork) -> None:
         self._work, self.whole = work, whole
@@ -86,7 +86,7 @@ class Tile:
         )
 
     def sums(self) -> list[Sum]:
-        """Sums that are worked out when the tile begins."""
+        """Return the sums to compute when the tile begins."""
         fields, work, bases = self.fields, self._work, self.bases
         own = work.elementwise | (work.second_kind == Second.PRIVATE)
         second_index = Mux(own, fields.first, fields.second)
@@ -119,7 +119,7 @@ class Tile:
         ]
 
     def find_lines(self, m: Any) -> None:
-        """Takes note of a line's length, and of what is left of the one the tile begins in."""
+        """Register the length of a line, and the vectors left in the tile's first line."""
         work = self._work
         in_line = wire(m, (work.line - self.fields.first)[: len(work.line)], "in_line")
         m.d.sync += [
@@ -128,7 +128,10 @@ class Tile:
         ]
 
     def elements(self, name: str) -> dict[str, Any]:
-        """The walk of an elementwise operand; of an element that repeats, over one beat."""
+        """Return the walk of an elementwise operand.
+
+        An element that repeats is copied to one beat only.
+        """
         count = self.fields.first_count
         copies = Mux(count < BEAT_WORDS, count, BEAT_WORDS)
         return {
@@ -145,12 +148,12 @@ class Tile:
 
 
 class Chunk:
-    """The chunk of a tile that is worked on: whole channels, or taps of one."""
+    """Present chunk of a tile: whole channels, or taps of one channel."""
 
     def __init__(self, m: Any, jobs: Jobs, work: Any, tile: Tile) -> None:
         self._work, self._tile = work, tile
         plan = work.plan
-        # Where the chunk begins.
+        # First element of the chunk.
         self.channel, self.tap = Signal(16, name="channel"), Signal(32, name="tap")
         self._tap_row, self._tap_column = Signal(16, name="tap_row"), Signal(24, name="tap_column")
         self.addresses = {
@@ -161,17 +164,17 @@ class Chunk:
             for name in ("chunk_y", "chunk_x", "in_line_x")
         )
         self._rest_taps = Signal(jobs.k_bits, name="rest_taps")
-        """Taps of all channels that are left."""
+        """Taps left in all channels."""
         self._channels_left = Signal(16, name="channels_left")
         self._capacity = Signal(jobs.k_bits, name="capacity")
         self._whole_channels = Signal(name="whole")
         last_channels = Signal()
         self.last_taps = Signal(name="last_taps")
-        """Whether the chunk ends with a channel."""
+        """High if the chunk ends with a channel."""
         taps_left = Signal(32)
         self.length = Signal(jobs.k_bits, name="length")
         self.complete = Signal(name="complete")
-        """Whether the chunk is the tile's last one."""
+        """High if the chunk is the tile's last one."""
         m.d.comb += [
             self._channels_left.eq(work.channels - self.channel),
             self._capacity.eq(1 << plan.chunk),
@@ -190,7 +193,7 @@ class Chunk:
         ]
 
     def sums(self) -> list[Sum]:
-        """Sums that are worked out when the chunk begins."""
+        """Return the sums to compute when the chunk begins."""
         work, tile = self._work, self._tile
 
         def offsets(nest: Any) -> list[tuple[Any, Any]]:
@@ -213,14 +216,14 @@ class Chunk:
     def vectors(
         self, name: str, *, address: Any, vectors: Any, group_size: Any, x: Any
     ) -> dict[str, Any]:
-        """The walk of a reduction's operand."""
+        """Return the walk of a reduction's operand."""
         work, tile, wraps = self._work, self._tile, self._tile.whole.wraps
         nest, is_first = work[name], name == "first"
         lines: dict[str, Any] = {"line": tile.line, "line_left": tile.line_left}
         if is_first:
             lines["line_x"] = self.x - self.in_line_x
         else:
-            lines = {key: Mux(tile.whole.shared, NO_LINE, each) for key, each in lines.items()}
+            lines = {key: Mux(tile.whole.shared, NO_LINE, size) for key, size in lines.items()}
         return {
             "address": address,
             "vectors": vectors,
@@ -247,16 +250,16 @@ class Chunk:
         }
 
     def restart(self, m: Any) -> None:
-        """Goes to the tile's first chunk."""
+        """Go to the tile's first chunk."""
         m.d.sync += [self.channel.eq(0), *self._first_tap()]
 
     def advance_channels(self, m: Any) -> None:
-        """Goes to the next chunk, which begins with a channel."""
+        """Go to the next chunk, which begins with a channel."""
         channels = Mux(self._whole_channels, self._work.plan.channels, 1)
         m.d.sync += [self.channel.eq(self.channel + channels), *self._first_tap()]
 
     def advance_taps(self, m: Any) -> None:
-        """Goes to the next chunk of the same channel, as if its rows had no end."""
+        """Go to the next chunk of the same channel, ignoring the end of the row."""
         m.d.sync += [
             self.tap.eq(self.tap + self._capacity),
             self._tap_column.eq(self._tap_column + self._capacity),
@@ -264,27 +267,27 @@ class Chunk:
 
     @property
     def is_beyond_row(self) -> Any:
-        """Whether the chunk begins behind the end of its row, after :meth:`advance_taps`."""
+        """High if, after :meth:`advance_taps`, the chunk begins behind the end of its row."""
         return self._tap_column >= self._work.tap_columns
 
     def wrap_row(self, m: Any) -> None:
-        """Goes on in the next row."""
+        """Move the chunk's begin into the next row."""
         m.d.sync += [
             self._tap_column.eq(self._tap_column - self._work.tap_columns),
             self._tap_row.eq(self._tap_row + 1),
         ]
 
     def _first_tap(self) -> list[Any]:
-        return [each.eq(0) for each in (self._tap_row, self._tap_column, self.tap)]
+        return [position.eq(0) for position in (self._tap_row, self._tap_column, self.tap)]
 
 
 class Block:
-    """Second vectors of a tile that are in their buffer at once."""
+    """Second vectors of a tile that share one buffer half."""
 
     def __init__(self, m: Any, jobs: Jobs, work: Any, tile: Tile) -> None:
         self._work, self._word_bits = work, jobs.word_bits
         self.start = Signal(12, name="block")
-        """Number in the tile of the block's first vector."""
+        """Number of the block's first vector in the tile."""
         self.count = Signal(12, name="block_count")
         self.address = Signal(jobs.word_bits, name="block_address")
         self.x = Signal(signed(COORDINATE_BITS), name="block_x")
@@ -300,7 +303,7 @@ class Block:
         ]
 
     def restart(self, m: Any, chunk: Chunk) -> None:
-        """Goes to the chunk's first block."""
+        """Go to the chunk's first block."""
         m.d.sync += [
             self.start.eq(0),
             self.address.eq(chunk.addresses["second"]),
@@ -308,7 +311,7 @@ class Block:
         ]
 
     def advance(self, m: Any) -> None:
-        """Goes to the next block."""
+        """Go to the next block."""
         work, plan = self._work, self._work.plan
         m.d.sync += [
             self.start.eq(self.start + self._size),

@@ -1,4 +1,4 @@
-"""Cuts a bank's tiles into what its buffers hold, and orders loads and computation."""
+"""Sequencer: cuts a bank's tiles into pieces that fit its buffers, and orders loads and jobs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _JOBS_AHEAD = 4
 
 
 class Sequencer(wiring.Component):
-    """Makes jobs for the loader and for the lanes out of tiles.
+    """Converter of tiles into jobs for the loader and for the lanes.
 
-    A tile of a reduction is worked on in chunks: so many elements of its first vectors are loaded,
-    then the same elements of its second vectors, block after block, and each block goes to the
-    lanes with the chunk. All buffers have two halves; the loads run ahead of the lanes as far as
-    halves are free, from a tile to the next one, too. An elementwise tile is one chunk.
+    A reduction's tile is cut into chunks: ranges of the vectors' elements. For each chunk the
+    loader fetches the first vectors, then the second vectors, block by block. Each block makes one
+    job for the lanes. All buffers have two halves; loads run ahead of the lanes while halves are
+    free, also into the next tile. An elementwise tile is one chunk.
 
-    A tile takes some 30 cycles before its first load, a chunk some 15, beside what is under way.
+    A tile takes some 30 cycles before its first load, a chunk some 15; earlier jobs run meanwhile.
 
     Members
     -------
@@ -43,18 +43,18 @@ class Sequencer(wiring.Component):
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         Holds still from ``start`` to ``done``.
     start : In(1)
-        Pulse: tiles of ``work`` are to be done.
+        Pulse: begin the tiles of ``work``.
     tile : In(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
         The last one has ``end``.
     load : Out(stream of :attr:`Jobs.load <hw.pim.work.layouts.Jobs.load>`)
     loaded : In(1)
     loaded_buffer : In(:class:`~hw.pim.work.layouts.OperandBuffer`)
-        Pulse: a load is done, and which buffer it was for.
+        Pulse: a load into this buffer is done.
     job : Out(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
     release : In(2)
-        Pulses: a half of that buffer is free again.
+        Pulse per buffer: one of its halves is free again.
     drained : In(1)
-        Lanes and storer have nothing to do.
+        Lanes and storer are idle.
     done : Out(1)
         Pulse: all tiles are done.
     """
@@ -91,7 +91,7 @@ class Sequencer(wiring.Component):
             lists={"work": whole.sums(), "tile": tile.sums(), "chunk": chunk.sums()},
         )
         loads = _Loads(m, self.load, jobs, self.release)
-        # A job for the lanes, and the buffers of which it is the first to use a half.
+        # A job for the lanes, and the buffers with a half that no earlier job used.
         ahead_layout = data.StructLayout({"job": jobs.compute, "needs": len(OperandBuffer)})
         m.submodules.ahead = ahead = StreamFifo(shape=ahead_layout, depth=_JOBS_AHEAD)
         self._describe_job(m, ahead.i.payload, tile, chunk, block, loads)
@@ -107,10 +107,10 @@ class Sequencer(wiring.Component):
     def _describe_job(
         self, m: Any, described: Any, tile: Tile, chunk: Chunk, block: Block, loads: _Loads
     ) -> None:
-        """The job for the present chunk and block, and the loads that it is the first to need."""
+        """Describe the job of the present chunk and block, and the loads that it waits for."""
         work, job = self.work, described.job
         m.d.comb += [
-            job.halves.eq(Cat(each.loaded for each in loads.halves.values())),
+            job.halves.eq(Cat(half.loaded for half in loads.halves.values())),
             job.release.eq(Cat(block.last, tile.whole.has_second)),
             described.needs.eq(Cat(block.start == 0, tile.whole.has_second)),
             job.length.eq(Mux(work.elementwise, tile.fields.first_count, chunk.length)),
@@ -126,7 +126,7 @@ class Sequencer(wiring.Component):
     def _begin_work_and_tile(
         self, m: Any, sums: SharedMultiplier, tile: Tile, chunk: Chunk, block: Block
     ) -> None:
-        """States in which a work or a tile is taken, and its sums are worked out."""
+        """Add the states that take a work or a tile and compute its sums."""
         with m.State("IDLE"):
             m.d.comb += sums.start["work"].eq(self.start)
             with m.If(self.start):
@@ -154,7 +154,7 @@ class Sequencer(wiring.Component):
                 m.next = "CHUNK"
 
     def _load_elements(self, m: Any, tile: Tile, loads: _Loads) -> None:
-        """States that load the operands of an elementwise tile, one after the other."""
+        """Add the states that load the operands of an elementwise tile, one after the other."""
         for buffer, state in zip(OperandBuffer, ("ELEMENTS_second", "JOB"), strict=True):
             name = buffer.name.lower()
             with m.State(f"ELEMENTS_{name}"), m.If(loads.offer(m, buffer, tile.elements(name))):
@@ -169,8 +169,7 @@ class Sequencer(wiring.Component):
         block: Block,
         loads: _Loads,
     ) -> None:
-        """States that begin a chunk of a reduction, load its first vectors and a block of its
-        second ones."""
+        """Add the states that begin a chunk, load its first vectors and a block of second ones."""
         shared, first_count = tile.whole.shared, tile.fields.first_count
         lanes = Mux(tile.whole.only_sums, self.adders, self.pairs)
         with m.State("CHUNK"):
@@ -205,7 +204,7 @@ class Sequencer(wiring.Component):
                 m.next = "JOB"
 
     def _offer_job(self, m: Any, job: Any, chunk: Chunk, block: Block) -> None:
-        """States that hand on a job, and go to the next block, chunk or tile."""
+        """Add the states that hand on a job and go to the next block, chunk or tile."""
         with m.State("JOB"):
             m.d.comb += job.valid.eq(1)
             with m.If(job.ready):
@@ -229,9 +228,9 @@ class Sequencer(wiring.Component):
                 m.next = "CHUNK"
 
     def _drain(self, m: Any, ahead: Any) -> None:
-        """Waits until all that was handed on is done."""
+        """Add the state that waits until all jobs are done."""
         with m.State("DRAIN"):
-            # What is handed from part to part is seen by the one or the other a cycle later.
+            # A job between two parts may be unseen by both for a cycle.
             quiet = Signal(range(4))
             idle = (ahead.level == 0) & self.drained
             m.d.sync += quiet.eq(Mux(idle, quiet + 1, 0))
@@ -241,7 +240,7 @@ class Sequencer(wiring.Component):
                 m.next = "IDLE"
 
     def _hand_over(self, m: Any, ahead: Any) -> None:
-        """Passes a job on when what it needs is loaded."""
+        """Pass a job on once its loads are done."""
         needs, missing = ahead.o.payload.needs, Signal(len(OperandBuffer))
         go = self.job.valid & self.job.ready
         for place, buffer in enumerate(OperandBuffer):
@@ -257,7 +256,7 @@ class Sequencer(wiring.Component):
 
 
 class _Loads:
-    """Orders loads, each for the half of its buffer that is next."""
+    """Orders to the loader, each for the next half of its buffer."""
 
     def __init__(self, m: Any, port: Any, jobs: Jobs, release: Any) -> None:
         self.halves = {
@@ -265,11 +264,11 @@ class _Loads:
             for buffer in OperandBuffer
         }
         self._port = port
-        # A register for each field, which is written when a half is free: while the loads wait,
-        # there is nothing to work out.
+        # A register for each field, written only when a half is free: a waiting load costs a
+        # simulator nothing.
         self._walk = {
-            name: Signal(each.shape, name=f"walk_{name}", reset_less=True)
-            for name, each in jobs.walk
+            name: Signal(field.shape, name=f"walk_{name}", reset_less=True)
+            for name, field in jobs.walk
         }
         self._buffer, self._half = (
             Signal(OperandBuffer, name="load_buffer"),
@@ -278,13 +277,13 @@ class _Loads:
         m.d.comb += [
             port.payload.buffer.eq(self._buffer),
             port.payload.half.eq(self._half),
-            *(port.payload.walk[name].eq(each) for name, each in self._walk.items()),
+            *(port.payload.walk[name].eq(value) for name, value in self._walk.items()),
         ]
         with m.If(port.ready):
             m.d.sync += port.valid.eq(0)
 
     def offer(self, m: Any, buffer: OperandBuffer, walk: dict[str, Any]) -> Any:
-        """Orders a load; true when it is taken."""
+        """Order a load of ``walk`` into ``buffer``; return whether it is taken in this cycle."""
         half, port = self.halves[buffer], self._port
         m.d.comb += half.take.eq(half.free & (~port.valid | port.ready))
         with m.If(half.take):
@@ -292,22 +291,22 @@ class _Loads:
                 port.valid.eq(1),
                 self._buffer.eq(buffer),
                 self._half.eq(half.next),
-                *(each.eq(walk.get(field, 0)) for field, each in self._walk.items()),
+                *(register.eq(walk.get(name, 0)) for name, register in self._walk.items()),
             ]
         return half.take
 
 
 class _Halves:
-    """The halves of a buffer, which are filled in turn."""
+    """Halves of a buffer, filled in turn."""
 
     def __init__(self, m: Any, name: str, release: Any) -> None:
         free = Signal(range(_HALVES + 1), init=_HALVES, name=f"{name}_free")
         self.next = Signal(name=f"{name}_next")
-        """The half that is filled next."""
+        """Half that is filled next."""
         self.loaded = Signal(name=f"{name}_loaded")
-        """The half that was filled last."""
+        """Half that was filled last."""
         self.take = Signal(name=f"{name}_take")
-        """Is to be high when a load of the next half has been ordered."""
+        """Input: a load of the next half is ordered in this cycle."""
         self.free = Signal(name=f"{name}_is_free")
         m.d.comb += [self.loaded.eq(~self.next), self.free.eq(free != 0)]
         m.d.sync += [self.next.eq(self.next ^ self.take), free.eq(free + release - self.take)]

@@ -1,1 +1,1 @@
-"""The programmable PIM: a core in the stack."""
+"""Programmable PIM: RISC-V cores in the stack."""

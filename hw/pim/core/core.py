@@ -1,4 +1,4 @@
-"""A core of the programmable PIM: its processor, scratchpad, registers and ways out."""
+"""Core of the programmable PIM: processor, scratchpad, registers and ports."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _OWN_REGISTERS = 0x8000_0000
 _POOL_REGISTERS = 0x8001_0000
 _WINDOWS = 8
 _TAIL, _STOP = 2, 4
-"""Those of a core's own registers that do something."""
+"""Numbers of the core's own registers that act on a write."""
 _MASTER_BYTES = 0x18
 """Bytes of a ring's registers that its master writes: base, size and head."""
 
 
 class Core(wiring.Component):
-    """What docs/pim-spec.md, "The programmable PIM", says of a core.
+    """Core of docs/pim-spec.md, "The programmable PIM".
 
-    It does one access of the processor's after the other: a word takes three or four cycles, a line
-    eleven, and what is not in the scratchpad as much longer as that takes.
+    It serves the processor's accesses one after the other. A word takes three or four cycles and a
+    line eleven, plus the latency of the place if it is not in the scratchpad.
 
     Parameters
     ----------
@@ -52,16 +52,16 @@ class Core(wiring.Component):
     Members
     -------
     number : In(2)
-        Which of the cores it is.
+        Number of the core.
     control : In(:func:`~hw.pim.core.layouts.core_control_layout`)
     status : Out(:func:`~hw.pim.core.layouts.core_status_layout`)
-        What the host says and is told.
+        Control from the host, and status for it.
     overfilled : In(1)
-        There are more descriptors in the core's ring than it has slots.
+        There are more descriptors in the core's ring than slots.
     resting : In(1)
-        Nothing of the core's ring is under way. The core does not begin before.
+        No work of the core's ring is in flight. The core does not begin earlier.
     notice : Out(1)
-        A pulse when a kernel is done, and when the core is stopped for a cause.
+        Pulse: a kernel is done, or the core is stopped for a cause.
     request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     response : In(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         Requests to the memory, with tags of 0, and its responses; always taken.
@@ -102,12 +102,13 @@ class Core(wiring.Component):
         wiring.connect(m, port.request, wiring.flipped(self.request))
         wiring.connect(m, wiring.flipped(self.response), port.response)
 
-        # The access that is done, its line, and how many words of that are still to be given.
-        asked = Signal(
-            data.StructLayout({"address": 32, "data": 32, "strobe": 4, "write": 1, "fetch": 1})
+        # The present access, its line, and the words of the line that are left to answer.
+        current = Signal(
+            data.StructLayout({"address": 32, "data": 32, "strobe": 4, "write": 1, "fetch": 1}),
+            name="asked",
         )
         line, left = Signal(8 * BEAT_BYTES), Signal(range(_LINE_WORDS))
-        address, word, write = asked.address, asked.address[2:5], asked.write
+        address, word, write = current.address, current.address[2:5], current.write
         fault, where, quiet, own_write = Signal(CoreCause), Signal(32), Signal(), Signal()
         done = Signal()
         m.d.comb += done.eq(own_write & (address[2:7] == _TAIL))
@@ -119,15 +120,15 @@ class Core(wiring.Component):
         beat, offset, window = Signal(33), address[5:27], address[27:30]
         shown = offset < Array(size for _, size in windows)[window]
         away = Signal()
-        found, value, writable = self._registers(m, windows, asked, own_write, begins, away)
+        exists, value, writable = self._registers(m, windows, current, own_write, begins, away)
         buses = ((1, processor.fetch), (0, processor.access))
         m.d.comb += [
             processor.hold.eq(~running),
             where.eq(address),
             beat.eq(Array(base for base, _ in windows)[window] + offset),
             port.beat.eq(beat),
-            port.data.eq(asked.data.replicate(_LINE_WORDS)),
-            port.strobe.eq(asked.strobe << (word << 2)),
+            port.data.eq(current.data.replicate(_LINE_WORDS)),
+            port.strobe.eq(current.strobe << (word << 2)),
             port.at_once.eq(address[31]),
             port.drop.eq(~running),
             scratch_write.addr.eq(address[5:]),
@@ -135,7 +136,7 @@ class Core(wiring.Component):
             scratch_read.addr.eq(address[5:]),
             axi.araddr.eq(address),
             axi.awaddr.eq(address),
-            axi.wdata.eq(asked.data.replicate(2)),
+            axi.wdata.eq(current.data.replicate(2)),
             axi.wstrb.eq(Mux(address[2], 0xF0, 0x0F)),
             axi.rready.eq(1),
             axi.bready.eq(1),
@@ -146,8 +147,8 @@ class Core(wiring.Component):
                 m.d.sync += getattr(axi, f"{channel}valid").eq(0)
 
         def refuse(cause: CoreCause) -> None:
-            # What is fetched ahead of a jump may be anywhere. Zeros are no instruction.
-            with m.If(~asked.fetch):
+            # A prefetch past a jump may have any address. Zeros are no valid instruction.
+            with m.If(~current.fetch):
                 m.d.comb += fault.eq(cause)
             m.d.sync += line.eq(0)
             m.next = "ANSWER"
@@ -159,20 +160,20 @@ class Core(wiring.Component):
                     with m.If(running & bus.valid):
                         m.d.sync += [
                             address.eq(bus.address << 2),
-                            asked.data.eq(bus.data),
-                            asked.strobe.eq(bus.strobe),
+                            current.data.eq(bus.data),
+                            current.strobe.eq(bus.strobe),
                             write.eq(bus.write),
-                            asked.fetch.eq(is_fetch),
+                            current.fetch.eq(is_fetch),
                             left.eq(Mux(bus.burst, _LINE_WORDS - 1, 0)),
                         ]
                         m.next = "CHECK"
             with m.State("CHECK"):
-                whole = asked.strobe.all()
+                whole = current.strobe.all()
                 own_ring = RINGS_OFFSET_BYTES // RING_BYTES + 1 + self.number
                 in_own_ring = address[:REGISTERS_ADDR_WIDTH] // RING_BYTES == own_ring
                 with m.If(~running):
                     m.next = "IDLE"
-                with m.Elif(address[31] & asked.fetch):
+                with m.Elif(address[31] & current.fetch):
                     refuse(CoreCause.UNMAPPED)
                 with m.Elif(address[31] & ~port.quiet):
                     m.d.comb += [port.flush.eq(1), away.eq(1)]
@@ -194,13 +195,13 @@ class Core(wiring.Component):
                         m.next = "ANSWER"
                     with m.Else():
                         m.next = "SCRATCHPAD"
-                with m.Elif((address[7:] == _OWN_REGISTERS >> 7) & found):
+                with m.Elif((address[7:] == _OWN_REGISTERS >> 7) & exists):
                     m.d.sync += line.eq(value.replicate(_LINE_WORDS))
                     m.next = "ANSWER"
                     with m.If(write & ~(writable & whole)):
                         refuse(CoreCause.REGISTER)
                     with m.Elif(write & (address[2:7] == _STOP)):
-                        m.d.comb += where.eq(asked.data)
+                        m.d.comb += where.eq(current.data)
                         refuse(CoreCause.STOP)
                     with m.Elif(write):
                         m.d.comb += own_write.eq(1)
@@ -231,14 +232,14 @@ class Core(wiring.Component):
                 with m.If(Mux(write, axi.bresp, axi.rresp) != Response.OKAY):
                     refuse(CoreCause.REGISTER)
             with m.State("ANSWER"):
-                m.d.comb += [bus.ack.eq(asked.fetch == is_fetch) for is_fetch, bus in buses]
+                m.d.comb += [bus.ack.eq(current.fetch == is_fetch) for is_fetch, bus in buses]
                 m.d.sync += [address.eq(address + 4), left.eq(left - 1)]
                 with m.If(left == 0):
                     m.next = "IDLE"
         return m
 
     def _live(self, m: Any, fault: Any, where: Any, quiet: Any, done: Any) -> Any:
-        """Lets the processor run as the host says, and stops it; whether it begins."""
+        """Start and stop the processor; return the pulse with which it begins."""
         control, status = self.control, self.status
         cycles, own, begins = Signal(32), Signal(CoreCause), Signal()
         with m.If((control.limit != 0) & (cycles == control.limit)):
@@ -246,7 +247,7 @@ class Core(wiring.Component):
         with m.Elif(self.overfilled):
             m.d.comb += own.eq(CoreCause.RING)
         cause = Mux(own == CoreCause.NONE, fault, own)
-        # A kernel that says that the core is idle, or has done more, gains nothing.
+        # The limit counts only while a kernel is at work: idling or finishing a kernel restarts it.
         m.d.sync += cycles.eq(Mux(status.running & ~status.idle & ~done, cycles + 1, 0))
         with m.If(~control.run):
             m.d.sync += [status.running.eq(0), status.cause.eq(CoreCause.NONE)]
@@ -263,12 +264,14 @@ class Core(wiring.Component):
         return begins
 
     def _registers(
-        self, m: Any, windows: Any, asked: Any, write: Any, begins: Any, away: Any
+        self, m: Any, windows: Any, current: Any, write: Any, begins: Any, away: Any
     ) -> tuple[Any, Any, Any]:
-        """The core's own registers: whether one is at the address, its value, whether it can be
-        written."""
+        """Place the core's own registers.
+
+        Return whether one is at the address, its value, and whether it can be written.
+        """
         control, status = self.control, self.status
-        found, value, writable = Signal(), Signal(32), Signal()
+        exists, value, writable = Signal(), Signal(32), Signal()
         time, memory_time = Signal(32), Signal(32)
         m.d.sync += [time.eq(time + 1), memory_time.eq(memory_time + away)]
         waits = Signal()
@@ -278,14 +281,14 @@ class Core(wiring.Component):
         for number, window in enumerate(windows):
             for which, register in enumerate(window):
                 (kept if number else shown)[16 + 2 * number + which] = register
-        with m.Switch(asked.address[2:7]):
+        with m.Switch(current.address[2:7]):
             for number, register in (kept | shown).items():
                 with m.Case(number):
-                    m.d.comb += [found.eq(1), value.eq(register), writable.eq(number in kept)]
+                    m.d.comb += [exists.eq(1), value.eq(register), writable.eq(number in kept)]
                     if number in kept:
                         with m.If(write):
-                            m.d.sync += register.eq(asked.data)
+                            m.d.sync += register.eq(current.data)
                             m.d.comb += self.notice.eq(number == _TAIL)
         with m.If(begins):
             m.d.sync += [register.eq(0) for register in kept.values()]
-        return found, value, writable
+        return exists, value, writable

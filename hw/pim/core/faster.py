@@ -1,4 +1,4 @@
-"""A core in a clock of its own, and what passes between that and the pool's clock."""
+"""Core with its own clock, and the passage between this and the pool's clock."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ __all__ = ["FasterCore"]
 
 
 class FasterCore(wiring.Component):
-    """A :class:`~hw.pim.core.core.Core` in a clock that is twice the pool's, or a greater multiple.
+    """:class:`~hw.pim.core.core.Core` with a clock that is two or more times the pool's.
 
-    Each rising edge of the pool's clock has to be one of the core's, too, as of two outputs of one
-    PLL: they are one clock to the timing, and there are no synchronizers. What passes comes from a
-    register, and into the pool's clock it goes through one. A request arrives with the second edge
-    of the pool's clock at the latest, an answer one cycle of that later than it would.
+    Each rising edge of the pool's clock must coincide with one of the core's clock, as with two
+    outputs of one PLL. They are one clock for timing analysis, and there are no synchronizers. All
+    signals that cross come from registers; those into the pool's clock also go through one. A
+    request arrives with the second edge of the pool's clock at the latest. An answer arrives one
+    pool cycle later than without the crossing.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class FasterCore(wiring.Component):
             core.control.eq(me.control),
             core.overfilled.eq(me.overfilled),
             core.resting.eq(me.resting),
-            # Kept until the pool has seen it.
+            # Held until the pool has seen it.
             noticed.eq(core.notice | (noticed & ~me.notice)),
         ]
         m.d.sync += [me.status.eq(core.status), me.notice.eq(noticed)]
@@ -69,9 +70,9 @@ class FasterCore(wiring.Component):
 
 
 def _pass_down(m: Any, source: Any, target: Any, channel: str, *fields: str) -> None:
-    """Passes what a channel of the core's asks to the pool, which may take its time."""
+    """Pass a channel's transfers from the core to the pool, which may stall."""
     valid, ready = (getattr(target, f"{channel}{name}") for name in ("valid", "ready"))
-    # The next one is there, or none, when the pool's clock has its next edge.
+    # By the pool clock's next edge, the source's valid belongs to the next transfer.
     taken, seen = Signal(), Signal()
     m.d.core += seen.eq(taken)
     m.d.comb += getattr(source, f"{channel}ready").eq(taken != seen)
@@ -83,7 +84,7 @@ def _pass_down(m: Any, source: Any, target: Any, channel: str, *fields: str) -> 
 
 
 def _pass_up(m: Any, source: Any, target: Any, channel: str, *fields: str) -> None:
-    """Passes what the pool answers to the core, which takes it at once."""
+    """Pass a channel's answers from the pool to the core, which takes them at once."""
     given, seen = Signal(), Signal()
     gives = getattr(source, f"{channel}valid")
     m.d.comb += [

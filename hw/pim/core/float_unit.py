@@ -1,4 +1,4 @@
-"""The floating-point unit of the programmable PIM, on the custom-function port of its core."""
+"""Floating-point unit of the programmable PIM, on the custom-function port of its core."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hw.float.parts import Bits, cat, register
 __all__ = ["FloatUnit"]
 
 _STAGES = 5
-"""Stages of multiplier and adder: as in the pools, so that one clock suits both."""
+"""Stages of multiplier and of adder: as in the pools, so that one clock suits both."""
 
 
 class FloatUnit(wiring.Component):
-    """FP32 arithmetic for a core that waits for it, one operation at a time.
+    """FP32 arithmetic for a core, one operation at a time; the core waits for the result.
 
     ====== ====== ====== =========================================================================
     funct7 funct3 cycles result
@@ -40,8 +40,8 @@ class FloatUnit(wiring.Component):
     6      0      4      the signed integer ``a`` as a number, to nearest even
     ====== ====== ====== =========================================================================
 
-    Cycles are those from the one in which the operation is taken to that of its result. Other
-    functions have a result without meaning.
+    Cycles count from the cycle that takes the operation to that of its result. Other functions have
+    a meaningless result.
 
     Members
     -------
@@ -83,10 +83,10 @@ class FloatUnit(wiring.Component):
             m.d.sync += self.o_valid.eq(0)
 
         option, group = self.i_function[:2], self.i_function[3:6]
-        # What it was a cycle ago, for operations that take one.
+        # The option of the previous cycle, for operations that take one cycle.
         later: Bits = register(m, option, "later")
         less, equal = compare.o_y[0], compare.o_y[1]
-        # The minimum is the maximum with all signs inverted, but for a NaN.
+        # The minimum is the maximum with all signs inverted, except for a NaN.
         invert = ~later[0] & (maximum.o_y[:-1] != FP32.canonical_nan)
         units: list[tuple[Any, Bits]] = [
             (add, add.o_y),
@@ -98,7 +98,7 @@ class FloatUnit(wiring.Component):
             (from_integer, from_integer.o_y),
         ]
         for number, (unit, result) in enumerate(units):
-            # What is no group is of the last one, so that all is answered.
+            # Unknown groups go to the last unit, so that every operation is answered.
             last = number == len(units) - 1
             m.d.comb += unit.i_valid.eq(taken & ((group >= number) if last else (group == number)))
             m.d.comb += unit.i_a.eq(self.i_a)

@@ -1,4 +1,4 @@
-"""A core's way to the memory, which gathers what it writes."""
+"""Memory port of a core, which gathers writes to one beat."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MOST_WRITES = 7
 
 
 class GatheredMemory(wiring.Component):
-    """Reads beats, and writes parts of beats, of which it gathers those of one beat.
+    """Memory port that reads beats and gathers partial writes to one beat.
 
-    What is gathered goes to the memory before a read, before a write elsewhere, and when it is
-    asked to; reads give what was written before them. Writes are under way while other things are
-    done, seven at most.
+    The gathered beat goes to the memory before a read, before a write to another beat, and on
+    request. So reads see all earlier writes. Up to seven writes are in flight while other accesses
+    go on.
 
     Parameters
     ----------
@@ -35,19 +35,19 @@ class GatheredMemory(wiring.Component):
     Members
     -------
     beat, data, strobe : In, In(256), In(32)
-        A beat's address, and what is to be written of it.
+        A beat's address, and the bytes to write to it.
     write, read : In(1)
-        What to do; to be held until ``taken``.
+        Begin a write or a read; to be held until ``taken``.
     at_once : In(1)
         With ``write``: it goes to the memory without waiting for more.
     flush : In(1)
-        What is gathered goes to the memory.
+        Send the gathered beat to the memory.
     drop : In(1)
-        What is gathered is forgotten.
+        Forget the gathered beat.
     taken : Out(1)
-        The write is done, or the read is on its way: its answer is in ``o_valid``, ``o_data``.
+        The write is done, or the read is on its way; ``o_valid`` and ``o_data`` answer it.
     quiet : Out(1)
-        All that was written is in the memory.
+        All writes are in the memory.
     o_valid, o_data : Out(1), Out(256)
     request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     response : In(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)

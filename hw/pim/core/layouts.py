@@ -1,4 +1,4 @@
-"""What registers and cores tell each other, and where a core finds what."""
+"""Layouts between registers and cores."""
 
 from __future__ import annotations
 
@@ -14,36 +14,42 @@ __all__ = [
 
 
 class CoreCause(enum.Enum, shape=4):
-    """Why a core was stopped."""
+    """Cause of a core's stop."""
 
     NONE = 0
     UNMAPPED = 1
-    """There is nothing at the address."""
+    """Access to an address without memory or register."""
     WINDOW = 2
-    """It is beyond what its window shows."""
+    """Access beyond the size of its window."""
     MEMORY = 3
-    """Its window shows it, but no bank holds it."""
+    """Access through a window to an address that no bank holds."""
     REGISTER = 4
-    """It is a register that the core may not write, or not in this way."""
+    """Write to a register that the core may not write, or not in this way."""
     LIMIT = 5
-    """The core was not idle for as many cycles as its limit."""
+    """Cycles without idling reached the limit."""
     STOP = 6
-    """The firmware stopped it."""
+    """Stop by the firmware."""
     RING = 7
-    """It put more descriptors into its ring than there are slots."""
+    """More descriptors in the core's ring than slots."""
 
 
 @cache
 def core_control_layout() -> data.StructLayout:
-    """What the host says: whether the core runs, base and size of window 0 in beats, the limit in
-    cycles, and how many kernels it has asked for."""
+    """Return the layout of the host's control of a core.
+
+    ``base`` and ``size`` of window 0 are in beats, ``limit`` is in cycles. ``head`` counts the
+    kernels that the host has requested.
+    """
     return data.StructLayout({"run": 1, "base": 32, "size": 32, "limit": 32, "head": 16})
 
 
 @cache
 def core_status_layout() -> data.StructLayout:
-    """What the host is told: whether the core runs, and is idle; how many kernels are done; why it
-    was stopped, the firmware's reason, and the address."""
+    """Return the layout of a core's status for the host.
+
+    ``tail`` counts the kernels that are done. ``cause`` and ``address`` describe the core's stop;
+    ``reason`` is the firmware's.
+    """
     return data.StructLayout(
         {"running": 1, "idle": 1, "tail": 16, "cause": CoreCause, "reason": 8, "address": 32}
     )

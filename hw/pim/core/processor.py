@@ -1,4 +1,4 @@
-"""The RISC-V processor of a core, VexRiscv, with the float unit at its custom-function port."""
+"""RISC-V processor of a core, VexRiscv, with the float unit at its custom-function port."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["AccessSignature", "Processor"]
 
 
 class AccessSignature(wiring.Signature):
-    """What a processor asks of its memory, word by word; it goes on asking until ``ack``.
+    """Memory port of a processor, for one word at a time; requests hold until ``ack``.
 
     Members
     -------
     valid, write, address, data, strobe : Out(1), Out(1), Out(30), Out(32), Out(4)
         ``address`` counts words; ``strobe`` has a bit for each byte that is written.
     burst : Out(1)
-        With the first word of a line of 32 bytes: its others are read next.
+        With the first word of a line of 32 bytes: the other words are read next.
     ack, read_data : In(1), In(32)
         The word is read or written.
     """
@@ -48,7 +48,7 @@ class AccessSignature(wiring.Signature):
 class Processor(wiring.Component):
     """VexRiscv (RV32IM, two caches of 4 KiB, lines of 32 bytes) and its float unit.
 
-    What has the highest bit in its address is not cached. The Verilog is that of the package
+    Addresses with the highest bit set are not cached. The Verilog is that of the package
     ``pythondata-cpu-vexriscv``; ``ModuleNotFoundError`` without it.
 
     Parameters
@@ -114,7 +114,7 @@ class Processor(wiring.Component):
 
 
 def _verilog(prefix: str) -> str:
-    """The processor's source, with ``prefix`` before the names of its modules, and its licence."""
+    """Return the processor's source with its licence, and ``prefix`` before its module names."""
     package = find_spec("pythondata_cpu_vexriscv")
     if package is None or package.origin is None:
         raise ModuleNotFoundError(
@@ -123,7 +123,7 @@ def _verilog(prefix: str) -> str:
         )
     folder = Path(package.origin).parent / "verilog"
     licence = (folder / "ext" / "VexRiscv" / "LICENSE").read_text()
-    # A time scale would be that of the modules behind it, too, and of no others.
+    # A `timescale would also apply to later modules, but not to earlier ones.
     text = (folder / "VexRiscv_FullCfu.v").read_text().replace("`timescale 1ns/1ps", "")
     text = re.sub(r"\b(VexRiscv|DataCache|InstructionCache)\b", rf"{prefix}\1", text)
     return indent(f"The processor is VexRiscv.\n\n{licence}", "// ") + "\n" + text

@@ -1,1 +1,1 @@
-"""The front: checks a descriptor and its plan, and puts the work as banks take it."""
+"""Front of the pool: checks a descriptor and its plan, and converts it to the banks' form."""

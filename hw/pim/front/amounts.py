@@ -1,4 +1,4 @@
-"""What is multiplied of a descriptor: its tensors' spans, operations, the steps of an image."""
+"""Products of a descriptor's fields: spans of tensors, operation counts, steps of an image."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _INDICES = range(4)
 
 
 class Amounts:
-    """Works the amounts out one after the other, on one multiplier.
+    """Amounts of a descriptor, computed one after the other on one multiplier.
 
-    Those of a descriptor whose sizes are not in their ranges mean nothing. Distances are modulo the
-    stack's size, counts of operations modulo 2 ** 64; counts of results are right if no two share a
+    They are meaningless if a size is out of range. Distances are modulo the stack's size, and
+    counts of operations are modulo 2 ** 64. Counts of results are right if no two results share a
     place.
     """
 
@@ -36,36 +36,38 @@ class Amounts:
             return Signal(word, name=name)
 
         self.start = Signal(name="start_amounts")
-        """A pulse with which the computation begins; the words then hold still until ``done``."""
+        """Pulse that starts the computation; the words must hold still until ``done``."""
         self.done = Signal(name="amounts_done")
-        """Pulses when all amounts are there."""
+        """Pulse: all amounts are valid."""
         self.lasts = self._lasts(m, words)
         """Greatest values of each tensor's indices."""
         self.low = {tensor: Signal(_BITS, name=f"{tensor}_low") for tensor in TENSORS}
         self.high = {tensor: Signal(_BITS, name=f"{tensor}_high") for tensor in TENSORS}
-        """The first and the last element of each span, signed; 0 of a tensor that there is not."""
+        """First and last element of each span, signed; 0 for a tensor that the opcode lacks."""
         self.magnitudes = [self._magnitude(m, words, index) for index in _INDICES]
         self.reaches = [distance(f"reach_{index}") for index in _INDICES]
-        """The result's strides without signs, and how far they reach together with the sizes."""
+        """Absolute strides of the result, and their products with the last indices."""
         self.is_shared = Signal()
-        """Whether results share a place. Right if the result's span is in the stack."""
+        """High if results share a place; valid if the result's span is in the stack."""
         self.plane = Signal(jobs.checked["first"].shape, name="plane")
         """Rows times columns."""
         self.results = Signal(_BITS, name="results")
         self.products = Signal(_BITS, name="products")
-        """Products of all results; an elementwise work has as many as results."""
+        """Products of all results; an elementwise work has one per result."""
         self.taps = Signal(32, name="taps")
         """Elements of a reduction in a channel."""
         self.chunk_taps = Signal(48, name="chunk_taps")
-        """Taps of as many channels as the plan has in a chunk."""
+        """Taps of the plan's channels in a chunk."""
         self.image_start = distance("image_start")
-        """Distance to where the first output's window begins."""
+        """Address of the first output's window."""
         self.steps = {name: distance(f"step_{name}") for name in ("outer1", "vector")}
         self.steps |= {name: distance(f"step_{name}") for name in ("row", "column")}
         """Strides of an image from output to output, and from tap to tap."""
         self.line_wraps = {name: distance(f"{name}_line_wrap") for name in ("first", "result")}
-        """Distance from the end of a row of outputs, or of SUM's or DOT's columns, to the next
-        one's beginning."""
+        """Distance from the end of a row to the begin of the next one.
+
+        A row is one of outputs, or of SUM's or DOT's columns.
+        """
 
         lists = self._lists(m, words)
         multiplier = SharedMultiplier(m, width=_BITS, lists=lists)
@@ -109,12 +111,12 @@ class Amounts:
 
     def _lists(self, m: Any, words: Words) -> dict[str, list[Sum]]:
         def step(tensor: str, index: int) -> Any:
-            """A stride, with its sign in all bits above."""
+            """Return a stride, sign-extended."""
             stride = words.stride(tensor, index)
             return Cat(stride, stride[-1].replicate(_BITS - 32))
 
         def size(name: str) -> Any:
-            """A size of those that count; 1 if the opcode has no such."""
+            """Return a size, or 1 if the opcode does not have it."""
             value = words.field(name)
             return (value | (value == 0))[:24]
 
@@ -124,9 +126,9 @@ class Amounts:
                 for index, last in enumerate(self.lasts[tensor])
             ]
 
-        # A channel's taps; unused sizes are zero.
+        # Taps of a channel along its longer index; unused sizes are zero.
         longer = wire(m, (words.field("length") | words.field("filter_height"))[:24], "longer")
-        # The strides of a row and of a column, and the last column, of a convolution and of sums.
+        # Strides of a row and of a column, and the last column; of a convolution or of sums.
         in_image = wire(m, words.field("opcode") == Opcode.CONV2D, "in_image")
         columns = wire(m, Mux(in_image, *(self.lasts["result"][i] for i in (3, 2))), "columns_last")
         result_row = wire(m, Mux(in_image, step("result", 2), step("result", 1)), "result_row")
@@ -159,7 +161,7 @@ class Amounts:
                 Sum(self.steps["outer1"], 0, [(down, stride)]),
                 Sum(self.steps["vector"], 0, [(right, stride)]),
                 Sum(self.steps["row"], 0, [(down, dilation)]),
-                # Of DOT instead how far a row of b reaches.
+                # For DOT: the extent of a row of b.
                 Sum(
                     self.steps["column"],
                     0,
@@ -182,8 +184,11 @@ class Amounts:
         }
 
     def _compare(self, m: Any, pair: Any) -> None:
-        """A stride must be greater than the reaches of those that are not greater, together.
-        Sorting them is not necessary; of two that are equal and used neither passes."""
+        """Check that each stride is greater than the sum of the reaches of the smaller strides.
+
+        Strides need not be sorted: equal strides count as smaller, so two equal used ones both
+        fail.
+        """
         bits = max(len(self.reaches[0]), 32)
         below, total = Signal(bits), Signal(bits)
         one, other = pair[2:], pair[:2]

@@ -1,4 +1,4 @@
-"""Why a descriptor is refused."""
+"""Checks of a descriptor, with the causes of its refusal."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ _MOST_ELEMENTS = 9
 _MOST_DEPTH = 3
 _MOST_SECONDS = 10
 _MOST_BLOCK = 6
-"""Logarithm of a block's most vectors: an operand buffer has eight groups of eight vectors."""
+"""Binary logarithm of a block's most vectors: a buffer has eight groups of eight vectors."""
 _LANES = 3
-"""The logarithm of the lanes that have a part of a buffer together."""
+"""Binary logarithm of the lanes that share a part of a buffer."""
 _CHUNKS = 5
-"""A vector's chunk takes at most a part in ``2 ** 5`` of a buffer: its tree has places for more
-levels in no lane."""
+"""Binary logarithm of a buffer's least chunks; a lane has no places for a longer chunk's tree."""
 
 
 class Checks:
     """All checks of docs/pim-spec.md, "Refused works".
 
-    What is multiplied must have been, :class:`~hw.pim.front.amounts.Amounts`.
+    They are valid once all products are computed, see :class:`~hw.pim.front.amounts.Amounts`.
     """
 
     def __init__(self, m: Any, words: Words, amounts: Amounts, config: PimConfig) -> None:
@@ -48,19 +47,19 @@ class Checks:
         self._amounts = amounts
         self._config = config
         self.used = {tensor: Signal(name=f"{tensor}_used") for tensor in TENSORS}
-        """Whether the opcode has the tensor."""
+        """High for each tensor that the opcode has."""
         self.is_elementwise = self._is("elementwise", *ELEMENTWISE_OPCODES)
         self.levels = self._levels()
-        """The logarithm of the places that each result has in a lane's state."""
+        """Binary logarithm of each result's places in a lane's state."""
         self.cause = Signal(CAUSE_BITS)
-        """The lowest of the causes to refuse the work, or ``NONE``."""
+        """Lowest cause to refuse the work, or ``NONE``."""
 
         known, is_reserved, is_zero = Signal(), Signal(), Signal()
         nonzero = wire(m, Cat(word.any() for word in words.words), "nonzero")
         with m.Switch(words.field("opcode")):
             for opcode, form in FORMS.items():
                 with m.Case(opcode):
-                    unused = [each for word, each in enumerate(nonzero) if word not in form.words]
+                    unused = [bit for word, bit in enumerate(nonzero) if word not in form.words]
                     m.d.comb += [
                         known.eq(1),
                         is_reserved.eq(Cat(unused).any()),
@@ -89,11 +88,13 @@ class Checks:
 
     def _is(self, name: str, *opcodes: Opcode) -> Any:
         opcode = self._words.field("opcode")
-        return wire(self._m, Cat(opcode == each for each in opcodes).any(), f"is_{name}")
+        return wire(self._m, Cat(opcode == other for other in opcodes).any(), f"is_{name}")
 
     def _levels(self) -> Any:
-        """Logarithm, rounded up, of the sums that a result keeps: one for each bit of a tap's
-        number beyond a chunk, and one over the channels."""
+        """Return the binary logarithm, rounded up, of the sums that a result keeps.
+
+        There is one for each bit of a tap's number beyond a chunk, and one over the channels.
+        """
         beyond = wire(
             self._m, (self._amounts.taps - 1)[:32] >> self._words.plan.chunk[:4], "beyond"
         )
@@ -107,7 +108,7 @@ class Checks:
         return ~low[-1] & (is_local | is_striped)
 
     def _meets_result(self, tensor: str) -> Any:
-        """Whether a tensor meets the result's place; right if both are in the stack."""
+        """Return whether a tensor overlaps the result; valid if both are in the stack."""
         words, amounts = self._words, self._amounts
         bits = (self._config.stack_bytes // 4 - 1).bit_length()
         low, high = amounts.low, amounts.high
@@ -120,13 +121,13 @@ class Checks:
         return self.used[tensor] & meets & ~in_place
 
     def _is_bad_piece(self) -> Any:
-        """Whether an elementwise work's plan, which is a chunk alone, is bad."""
+        """Return whether an elementwise work's plan, which is only a chunk, is bad."""
         plan, most = self._words.plan, min(_MOST_ELEMENTS, _logarithm(self._config.second_words))
         bits = plan.as_value()
         return (plan.chunk < _LEAST_CHUNK) | (plan.chunk > most) | bits[len(plan.chunk) :].any()
 
     def _is_bad_plan(self) -> Any:
-        """Whether a reduction's plan is bad."""
+        """Return whether a reduction's plan is bad."""
         config, plan, amounts = self._config, self._words.plan, self._amounts
         first, second = _logarithm(config.first_words), _logarithm(config.second_words)
         chunk, depth, seconds, block = plan.chunk, plan.depth, plan.seconds, plan.block
@@ -149,12 +150,12 @@ class Checks:
 
 
 def _logarithm(value: int) -> int:
-    """The logarithm of ``value`` to base 2, rounded down."""
+    """Return the binary logarithm of ``value``, rounded down."""
     return value.bit_length() - 1
 
 
 def _length(m: Any, value: Any, name: str) -> Signal:
-    """The position of the highest bit set, from 1; 0 if there is none."""
+    """Return the position of the highest set bit, from 1; 0 if there is none."""
     length = Signal(range(len(value) + 1), name=name)
     for position in range(len(value)):
         with m.If(value[position]):

@@ -1,4 +1,4 @@
-"""A descriptor as banks take it: the canonical form of its opcode."""
+"""Conversion of a descriptor to the banks' form, by opcode."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _Assign = Callable[..., None]
 
 
 def form_of(m: Any, opcode: Opcode, words: Words, amounts: Amounts, checked: Any) -> None:
-    """In the current scope, registers what of :attr:`Jobs.checked
-    <hw.pim.work.layouts.Jobs.checked>` an opcode decides and is not zero."""
+    """Register, in the current scope, the fields that an opcode sets to other values than zero.
+
+    The fields are those of :attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`.
+    """
     work, stride, field = checked.work, words.stride, words.field
 
     def assign(view: Any, **values: Any) -> None:
@@ -80,7 +82,7 @@ def form_of(m: Any, opcode: Opcode, words: Words, amounts: Amounts, checked: Any
 def _sums(
     opcode: Opcode, words: Words, amounts: Amounts, checked: Any, assign: _Assign, tensor: _Assign
 ) -> None:
-    """First vectors are the columns, which go on from row to row."""
+    """Register the form of SUM or DOT: first vectors are the columns of all rows."""
     work, stride = checked.work, words.stride
 
     def strides(name: str, *parts: str) -> dict[str, Any]:
@@ -102,8 +104,10 @@ def _sums(
 def _convolution(
     m: Any, words: Words, amounts: Amounts, checked: Any, assign: _Assign, tensor: _Assign
 ) -> None:
-    """First vectors are the places of the result, which go on from row to row; or, exchanged, the
-    filters."""
+    """Register the form of CONV2D.
+
+    First vectors are the result's columns of all rows or, if exchanged, the filters.
+    """
     work, stride, field, exchanged = checked.work, words.stride, words.field, words.plan.exchanged
     image = {
         "address": amounts.image_start,

@@ -1,4 +1,4 @@
-"""The front of the pool: a descriptor in, the work out, checked."""
+"""Front of the pool: a descriptor in, a checked work out."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _PLAN = ("chunk", "depth", "seconds", "block", "channels")
 
 
 class Front(wiring.Component):
-    """Checks works, one after the other (docs/pim-spec.md, "Refused works" and "The plan").
+    """Checker of descriptors, one after the other.
 
-    Every check takes the same time, 64 cycles from ``start`` to the result.
+    See docs/pim-spec.md, "Refused works" and "The plan". Every check takes 64 cycles from ``start``
+    to the result.
 
     Parameters
     ----------
@@ -34,12 +35,12 @@ class Front(wiring.Component):
     Members
     -------
     descriptor_write : In(:class:`~hw.pim.front.words.WordWriteSignature`)
-        Ignored while it is ``busy``, since what has been checked must not change. After a reset all
-        words are to be written before ``start``.
+        Ignored while ``busy``, since a checked descriptor must not change. After a reset, all words
+        must be written before ``start``.
     start : In(1)
-        A pulse: the descriptor is complete. Ignored while it is ``busy``.
+        Pulse: the descriptor is complete. Ignored while ``busy``.
     busy : Out(1)
-        A descriptor is being checked, or has been and ``o`` has not been taken.
+        A descriptor is being checked, or ``o`` has not been taken yet.
     o : Out(stream of :attr:`hw.pim.work.layouts.Jobs.checked`)
     """
 

@@ -1,4 +1,4 @@
-"""The words of the descriptor that is being checked."""
+"""Words of the descriptor that is being checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BEATS = DESCRIPTOR_WORDS // _BEAT_WORDS
 
 
 class WordWriteSignature(wiring.Signature):
-    """Writes a beat of a descriptor: words 8 · ``index`` to 8 · ``index`` + 7."""
+    """Write of a descriptor's beat: words 8 · ``index`` to 8 · ``index`` + 7."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class WordWriteSignature(wiring.Signature):
 
 
 class Words:
-    """Keeps a descriptor, with a :class:`WordWriteSignature` taken only while ``open``."""
+    """Registers of a descriptor; a :class:`WordWriteSignature` is taken only while ``open``."""
 
     def __init__(self, m: Any, write: Any, open: Any) -> None:
         self.words = Signal(data.ArrayLayout(32, DESCRIPTOR_WORDS))
@@ -47,25 +47,25 @@ class Words:
                     ]
 
     def field(self, name: str) -> Any:
-        """The value of a field or a size."""
+        """Return the value of a field or a size."""
         return self.words[field_word(name)]
 
     def element(self, tensor: str) -> Any:
-        """The address of a tensor's first element, in elements."""
+        """Return the address of a tensor's first element, in elements."""
         return Value.cast(self.byte(tensor))[2:]
 
     def byte(self, tensor: str) -> Any:
-        """The address of a tensor's first element, in bytes."""
+        """Return the address of a tensor's first element, in bytes."""
         word = address_word(tensor)
         return Cat(self.words[word], self.words[word + 1])
 
     def stride(self, tensor: str, index: int) -> Any:
-        """The stride of a tensor for one of its indices, signed."""
+        """Return the signed stride of a tensor for one of its indices."""
         return self.words[stride_word(tensor, index)].as_signed()
 
     @property
     def plan(self) -> Any:
-        """How the work is to be cut; ``rest`` is to be zero."""
+        """Plan of the work; its field ``rest`` must be zero."""
         rest = 64 - sum(PLAN_BITS.values())
         layout = data.StructLayout({**PLAN_BITS, "rest": rest})
         return data.View(layout, Cat(self.words[PLAN_WORD], self.words[PLAN_WORD + 1]))

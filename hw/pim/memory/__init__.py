@@ -1,1 +1,1 @@
-"""The way to the stack's memory: its port, the switch from ports to vaults, the host's side."""
+"""Path to the stack's memory: ports, the switch from ports to vaults, and the host's side."""

@@ -1,4 +1,4 @@
-"""Crossbar of streams: every input reaches every output."""
+"""Crossbar of streams, from every input to every output."""
 
 from __future__ import annotations
 
@@ -21,22 +21,21 @@ _OUT_DEPTH = 4
 
 
 def crossbar_layout(shape: ShapeLike, outputs: int) -> data.StructLayout:
-    """What an input carries: a payload, and the number of the output that it is for.
+    """Return the layout of an input: a payload and the number of its output.
 
-    ``follows``: it is for the same output as the payload before it, and the output should take it
-    next if it took that one last.
+    ``follows``: the payload has the same output as the previous one, and the output should take
+    both without another input's payload between them.
     """
     return data.StructLayout({"payload": shape, "to": range(outputs), "follows": 1})
 
 
 class Crossbar(wiring.Component):
-    """Carries payloads from any input to any output, one a cycle at each.
+    """Crossbar that carries payloads from any input to any output, one a cycle at each.
 
-    Outputs take in turn from the inputs that have something for them, so an input waits for each
-    other one, with what follows there, once at most. What an input gives stays in order, also
-    towards different outputs: a payload that waits for its output holds up what is behind it. It
-    comes out three cycles after it went in, if no other is in its way: one for the queue of the
-    input, one for the choice, one for the way to the queue of the output.
+    Outputs serve their waiting inputs in turn. So an input waits at most once for each other input
+    and the payloads that follow there. Payloads of an input stay in order, also to different
+    outputs: a payload that waits blocks those behind it. Without contention, the latency is three
+    cycles: the input's queue, the choice, and the move to the output's queue.
 
     No ``ready`` depends on another, nor on a ``valid``, in the same cycle.
 
@@ -47,7 +46,7 @@ class Crossbar(wiring.Component):
     inputs, outputs
         Numbers of inputs and outputs, from 1.
     name
-        Begin of the names of its Verilog modules for an input and for an output.
+        Prefix of the names of the Verilog modules of an input and of an output.
 
     Members
     -------
@@ -55,7 +54,7 @@ class Crossbar(wiring.Component):
         ``to`` must be below ``outputs``.
     o_0, o_1, ... : Out(stream of ``shape``)
     idle : Out(1)
-        There is nothing inside.
+        No payload is inside.
     """
 
     def __init__(self, *, shape: ShapeLike, inputs: int, outputs: int, name: str) -> None:
@@ -79,56 +78,56 @@ class Crossbar(wiring.Component):
         inputs: list[Any] = []
         outputs: list[Any] = []
         for number in range(self._inputs):
-            inputs.append(each := Shared(one_input, name=f"{self._name}_input"))
-            m.submodules[f"input_{number}"] = each
-            wiring.connect(m, wiring.flipped(getattr(self, f"i_{number}")), each.i)
+            inputs.append(source := Shared(one_input, name=f"{self._name}_input"))
+            m.submodules[f"input_{number}"] = source
+            wiring.connect(m, wiring.flipped(getattr(self, f"i_{number}")), source.i)
         for number in range(self._outputs):
-            outputs.append(each := Shared(one_output, name=f"{self._name}_output"))
-            m.submodules[f"output_{number}"] = each
-            wiring.connect(m, each.o, wiring.flipped(getattr(self, f"o_{number}")))
+            outputs.append(target := Shared(one_output, name=f"{self._name}_output"))
+            m.submodules[f"output_{number}"] = target
+            wiring.connect(m, target.o, wiring.flipped(getattr(self, f"o_{number}")))
 
         waiting = Signal(self._inputs)
         following = Signal(self._inputs)
         served: Any = Signal(self._inputs)
         m.d.comb += [
-            waiting.eq(~Cat(each.empty for each in inputs)),
-            following.eq(waiting & Cat(each.follows for each in inputs)),
-            served.eq(reduce(or_, (each.grant for each in outputs))),
-            self.idle.eq(~(waiting.any() | Cat(each.busy for each in outputs).any())),
+            waiting.eq(~Cat(source.empty for source in inputs)),
+            following.eq(waiting & Cat(source.follows for source in inputs)),
+            served.eq(reduce(or_, (target.grant for target in outputs))),
+            self.idle.eq(~(waiting.any() | Cat(target.busy for target in outputs).any())),
         ]
-        # What moves from input to output: a place for each input.
+        # Payloads that move from input to output: a place for each input.
         m.submodules.moving = moving = memory.Memory(
             shape=Shape.cast(self._shape).width, depth=self._inputs, init=[]
         )
-        for number, each in enumerate(inputs):
+        for number, source in enumerate(inputs):
             write = moving.write_port()
             m.d.comb += [
-                each.served.eq(served[number]),
+                source.served.eq(served[number]),
                 write.addr.eq(number),
-                write.data.eq(each.payload),
+                write.data.eq(source.payload),
                 write.en.eq(served[number]),
             ]
-        by_output = self._by_output(m, waiting, [each.to for each in inputs])
-        for each, those in zip(outputs, by_output, strict=False):
+        by_output = self._by_output(m, waiting, [source.to for source in inputs])
+        for target, requests in zip(outputs, by_output, strict=False):
             read = moving.read_port(domain="comb")
             m.d.comb += [
-                each.waiting.eq(those),
-                each.following.eq(following),
-                read.addr.eq(each.mover),
-                each.payload.eq(read.data),
+                target.waiting.eq(requests),
+                target.following.eq(following),
+                read.addr.eq(target.mover),
+                target.payload.eq(read.data),
             ]
         return m
 
     def _by_output(self, m: Any, waiting: Any, to: list[Any]) -> list[Any]:
-        """For each output those of the inputs ``waiting`` that want it, a bit for each.
+        """Return, for each output, the ``waiting`` inputs that want it, a bit for each.
 
-        Bit by bit of the outputs' numbers, for all inputs at once: a simulator is much faster with
-        that than with a comparison for each input and output.
+        It splits all inputs at once by each bit of the output's number. A simulator runs this much
+        faster than a comparison for each input and output.
         """
         groups: list[Any] = [waiting]
         for bit in reversed(range((self._outputs - 1).bit_length())):
             upper, lower = Signal(self._inputs), Signal(self._inputs)
-            m.d.comb += [upper.eq(waiting & Cat(each[bit] for each in to)), lower.eq(~upper)]
+            m.d.comb += [upper.eq(waiting & Cat(number[bit] for number in to)), lower.eq(~upper)]
             halves = []
             for group in groups:
                 for side in (lower, upper):
@@ -139,7 +138,7 @@ class Crossbar(wiring.Component):
 
 
 class _Input(wiring.Component):
-    """The queue of an input.
+    """Queue of an input.
 
     Members
     -------
@@ -151,7 +150,7 @@ class _Input(wiring.Component):
     payload : Out(width of ``shape``)
         The first payload.
     served : In(1)
-        The first payload goes.
+        Pulse: the first payload leaves.
     """
 
     def __init__(self, shape: ShapeLike, outputs: int) -> None:
@@ -184,21 +183,21 @@ class _Input(wiring.Component):
 
 
 class _Output(wiring.Component):
-    """The choice of an output, and its queue.
+    """Arbiter of an output, and its queue.
 
     Members
     -------
     waiting, following : In(inputs)
-        The inputs whose first payload is for this output, and those whose first payload follows.
+        Inputs with a first payload for this output, and inputs with a first payload that follows.
     grant : Out(inputs)
         The input that is served, or none.
     mover : Out(range(inputs))
-        The number of the input that was served last, whose payload moves in the cycle after that.
+        Number of the input served last; its payload moves in the cycle after its grant.
     payload : In(width of ``shape``)
         The payload that moves.
     o : Out(stream of ``shape``)
     busy : Out(1)
-        Something moves or is in the queue.
+        A payload moves or is in the queue.
     """
 
     def __init__(self, shape: ShapeLike, inputs: int) -> None:
@@ -217,10 +216,10 @@ class _Output(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        # Room is counted when an input is served, so what moves is always taken.
+        # Room is reserved when an input is served, so a moving payload always has a place.
         room = Signal(range(_OUT_DEPTH + 1), init=_OUT_DEPTH)
         get = self.o.valid & self.o.ready
-        # The input that was served last, as a bit.
+        # The input served last, one-hot.
         last, pick = Signal(self._inputs), Signal(self._inputs)
         again, behind = Signal(self._inputs), Signal(self._inputs)
         m.d.comb += [

@@ -1,4 +1,4 @@
-"""The way to the memory from outside the banks; the host sees results of completed works only."""
+"""Memory port for host, rings and cores; the host sees results of completed works only."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from hw.stream.fifo import StreamFifo
 __all__ = ["OUTSTANDING", "GateSignature", "HostCause", "HostMemory", "host_status_layout"]
 
 OUTSTANDING = 32
-"""Requests of the host that are under way at most."""
+"""Requests of the host in flight, at most."""
 
 _BEAT_WORD_BITS = BEAT_WORDS.bit_length() - 1
 
 
 class HostCause(enum.Enum, shape=4):
-    """Why a request of the host was answered with an error."""
+    """Cause of an error response to the host."""
 
     NONE = 0
     NO_MEMORY = 1
-    """No bank holds the beat."""
+    """Beat in no bank's memory."""
 
 
 @cache
 def host_status_layout() -> data.StructLayout:
-    """What the registers tell of the host's port.
+    """Return the layout of the host port's status.
 
-    ``starts``: works that have started; ``errors``: requests that were answered with an error; both
-    modulo 2^32. Of the last of these ``cause``, ``address``, in bytes, of its beat, and ``write``.
+    ``starts`` counts the works started, ``errors`` the requests answered with an error, both modulo
+    2^32. ``cause``, ``address`` (of its beat, in bytes) and ``write`` describe the last error.
     """
     return data.StructLayout(
         {"starts": 32, "errors": 32, "address": 48, "write": 1, "cause": HostCause}
@@ -49,21 +49,21 @@ def host_status_layout() -> data.StructLayout:
 
 
 class GateSignature(wiring.Signature):
-    """What the scheduler tells the host's port; the port has it as ``In``.
+    """Control of the host's port by the scheduler; the port has it as ``In``.
 
     Members
     -------
     closing : Out(1)
-        A work is about to start: let no more reads into the memory.
+        A work is about to start: send no more reads to the memory.
     closed : In(1)
         With ``closing``: all reads have been answered.
     start : Out(1)
-        A pulse, after ``closed``: the work of ``slot`` starts, with its result in ``span``. The
-        port may be open from the next cycle on.
+        Pulse, after ``closed``: the work of ``slot`` starts, with its result in ``span``. The port
+        may open in the next cycle.
     slot : Out(range(config.works))
     span : Out(:attr:`Jobs.span <hw.pim.work.layouts.Jobs.span>`)
     completed : Out(config.works)
-        A pulse for each slot: its work has completed.
+        Pulse for each slot: its work has completed.
     """
 
     def __init__(self, config: PimConfig) -> None:
@@ -80,28 +80,27 @@ class GateSignature(wiring.Signature):
 
 
 class HostMemory(wiring.Component):
-    """Keeps reads of the host from results of running works (docs/pim-spec.md, "Consistency"), and
-    lets the requests of rings and cores pass by.
+    """Memory port that holds host reads from results of running works.
 
-    A read that meets the result's span of a running work waits until the work has completed, and
-    what the host asked for after it waits behind it. A read that is already in the memory when a
-    work is to start keeps the start waiting until it is answered. So a read gives what was there
-    before a work or what is there after it. Writes are not ordered with works.
+    See docs/pim-spec.md, "Consistency". A read in the result span of a running work waits until the
+    work has completed; the host's later requests wait behind it. A read that is already in the
+    memory delays the start of a work until it is answered. So a read returns the data from before
+    or after a work. Writes are not ordered with works.
 
-    A request for a beat that no bank holds does not reach the memory: it is answered with an error,
-    in a cycle in which the memory answers nothing.
+    A request for a beat that no bank holds does not reach the memory. It is answered with an error,
+    in a cycle without a memory response.
 
-    Requests from inside, of rings and cores, and writes of the host reach the memory in the order
-    in which they were taken, and wait for nothing of the host's. So who has handed over the writes
-    of a descriptor may ring. Responses to requests from inside must be taken at once.
+    Inner requests, those of rings and cores, never wait for host reads. They reach the memory in
+    order with the host's writes. So the host may ring once its writes of a descriptor are taken.
+    Responses to inner requests must be taken at once.
 
-    A request reaches the memory two cycles later, one in each cycle. The memory's responses are
-    always taken; the host may leave up to :data:`OUTSTANDING` where they are.
+    A request reaches the memory two cycles later; the port passes one request a cycle. The memory's
+    responses are always taken; the host may leave up to :data:`OUTSTANDING` of its own waiting.
 
     Parameters
     ----------
     config
-        Size of the stack, and the works that may run at once.
+        The pool: size of the stack, and works in flight.
 
     Members
     -------
@@ -109,13 +108,13 @@ class HostMemory(wiring.Component):
 In(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     response, inner_response : \
 Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
-        Requests of the host, and responses to it; those from inside. Tags have ``HOST_TAG_BITS``.
+        Requests and responses of the host, and inner ones. Tags have ``HOST_TAG_BITS``.
     memory_request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
     memory_response : In(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
         Requests to the memory, and its responses, in any order.
     gate : In(:class:`GateSignature`)
     status : Out(:func:`host_status_layout`)
-        What the registers tell of the port.
+        Status of the port for the registers.
     """
 
     def __init__(self, config: PimConfig) -> None:
@@ -138,8 +137,8 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         sent, answered, given = self.memory_request, self.memory_response, self.response
-        # Room for the host's responses is set aside when its requests are taken, so neither the
-        # memory nor a request that is held ever waits for the host.
+        # Room for the host's responses is reserved when its requests are taken. So neither the
+        # memory nor a held request ever waits for the host.
         under_way = Signal(range(OUTSTANDING + 1))
         reads = Signal(range(OUTSTANDING + 1))
         room, free = under_way != OUTSTANDING, sent.ready | ~sent.valid
@@ -152,7 +151,7 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         free &= held.write | ~(self.gate.closing | meets)
         side = self._pass(m, held, "", turn=~inner_leaves, free=free, room=room, depth=OUTSTANDING)
         taken, moves, leaves, stays = side
-        # That the host's request that is held is a write, and was taken before the inner one.
+        # `earlier`: the host's held request is a write that was taken before the inner request.
         with m.If(inner_taken):
             m.d.sync += earlier.eq(Mux(stays, held.write, taken & self.request.payload.write))
         with m.Elif(leaves):
@@ -179,12 +178,12 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
     def _pass(
         self, m: Any, held: Any, prefix: str, *, turn: Any, free: Any, room: Any, depth: int
     ) -> tuple[Any, Any, Any, Any]:
-        """Holds a request of one side until it moves on, or is refused, and passes its answers on.
+        """Hold a request of one side until it moves on or is refused, and pass its answers on.
 
-        Returns whether in this cycle one is taken, the one that is held moves on, leaves, and
-        stays.
+        Return whether, in this cycle, a request is taken, and whether the held one moves on, leaves
+        and stays.
         """
-        asked, answered = getattr(self, f"{prefix}request"), self.memory_response
+        offered, answered = getattr(self, f"{prefix}request"), self.memory_response
         m.submodules[f"{prefix}responses"] = responses = StreamFifo(
             shape=host_response_layout(tag_bits=HOST_TAG_BITS), depth=depth
         )
@@ -193,7 +192,7 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         holds, moves, refused, stays = (
             Signal(name=f"{prefix}{name}") for name in ("holds", "moves", "refused", "stays")
         )
-        taken = asked.valid & asked.ready
+        taken = offered.valid & offered.ready
         missing = nowhere(self._config, held.address)
         answers = answered.valid & (answered.payload.tag[HOST_TAG_BITS] == bool(prefix))
         response = responses.i.payload
@@ -201,7 +200,7 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
             moves.eq(holds & turn & ~missing & free),
             refused.eq(holds & turn & missing & ~answers),
             stays.eq(holds & ~(moves | refused)),
-            asked.ready.eq(~stays & room),
+            offered.ready.eq(~stays & room),
             responses.i.valid.eq(answers | refused),
             response.error.eq(refused),
         ]
@@ -214,7 +213,7 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
                 for name in ("data", "tag", "write")
             ]
         with m.If(~stays):
-            m.d.sync += [holds.eq(taken), held.eq(asked.payload)]
+            m.d.sync += [holds.eq(taken), held.eq(offered.payload)]
         return taken, moves, moves | refused, stays
 
     def _report(self, m: Any, refused: Any) -> None:
@@ -227,7 +226,7 @@ Out(stream of :func:`~hw.pim.memory.memory_port.host_response_layout`)
         ]
 
     def _meet(self, m: Any, address: Any, meets: Any) -> None:
-        """Whether the beat at ``address`` is in a running work's result."""
+        """Drive ``meets``: the beat at ``address`` is in a running work's result."""
         gate, works = self.gate, self._config.works
         beats = data.StructLayout({"low": len(address), "high": len(address)})
         closed = Signal(works)

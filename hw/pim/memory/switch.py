@@ -1,4 +1,4 @@
-"""The switch between the banks of the stack, the host, and the vaults."""
+"""Switch between the banks of the stack, the host, and the vaults."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _RUN_BEATS = STRIPE_BYTES // BEAT_BYTES
 
 
 class MemorySwitch(wiring.Component):
-    """Carries the requests of all banks and of the host to all vaults, and the responses back.
+    """Switch that carries requests of all banks and the host to all vaults, and responses back.
 
     The lower half of vault i is bank i's local memory, the upper half its stripes, see
-    :class:`~hw.pim.config.PimConfig`. A vault takes from its sources in turn, but up
-    to 16 requests of one source after each other if they come without a pause and are for the same
-    512 bytes and of one direction, since the vault then activates its banks once for all of them. A
-    source gets its responses from the vaults in turn.
+    :class:`~hw.pim.config.PimConfig`. A vault serves its sources in turn. It takes up to 16
+    requests of one source in a row if they come without a pause, for the same 512 bytes and in one
+    direction. The vault then activates its banks once for all of them. A source gets its responses
+    from the vaults in turn.
 
-    The requests of a source to one vault stay in order, and so do their responses; those of
-    different vaults overtake each other. A request waits until the one before it of the same source
-    is on its way. Requests and responses take three cycles each, if no others are in their way.
+    The requests of a source to one vault stay in order, and so do their responses. Those of
+    different vaults overtake each other. A request waits until the source's previous one has left.
+    Without contention, requests and responses take three cycles each.
 
-    A source that does not take its responses stops the vaults that answer it, and so others: it
-    should ask for no more than it can take.
+    A source that does not take its responses stops the vaults that answer it, and so other sources.
+    It should have no more requests in flight than it can take responses.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
 
     @property
     def tag_bits(self) -> int:
-        """Width of a vault's tag: that of the source, and its number."""
+        """Width of a vault's tag: the source's tag and the source's number."""
         return MEMORY_TAG_BITS + (len(self.sources) - 1).bit_length()
 
     def elaborate(self, platform: Any) -> Module:
@@ -112,22 +112,22 @@ In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
         return m
 
     def _ask(self, m: Any, number: int, source: Any, crossbar: Any) -> None:
-        """Splits an address, puts the source's number into the tag, and finds what follows."""
-        asked, into = source.payload, getattr(crossbar, f"i_{number}")
+        """Split an address, put the source's number into the tag, and detect runs."""
+        request, into = source.payload, getattr(crossbar, f"i_{number}")
         carried = into.payload.payload
-        vault, beat = self._place(m, asked.address)
+        vault, beat = self._place(m, request.address)
         m.d.comb += [
             into.valid.eq(source.valid),
             source.ready.eq(into.ready),
             into.payload.to.eq(vault),
             carried.address.eq(beat << exact_log2(BEAT_BYTES)),
-            carried.tag.eq(Cat(asked.tag, Const(number, self.tag_bits - MEMORY_TAG_BITS))),
-            carried.data.eq(asked.data),
-            carried.strobe.eq(asked.strobe),
-            carried.write.eq(asked.write),
+            carried.tag.eq(Cat(request.tag, Const(number, self.tag_bits - MEMORY_TAG_BITS))),
+            carried.data.eq(request.data),
+            carried.strobe.eq(request.strobe),
+            carried.write.eq(request.write),
         ]
         run = Signal(range(_RUN_BEATS))
-        stretch = Cat(asked.address[_RUN_BEATS.bit_length() - 1 :], asked.write)
+        stretch = Cat(request.address[_RUN_BEATS.bit_length() - 1 :], request.write)
         last_stretch = Signal.like(stretch)
         m.d.comb += into.payload.follows.eq((stretch == last_stretch) & (run != _RUN_BEATS - 1))
         with m.If(source.valid & source.ready):
@@ -137,7 +137,7 @@ In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
             ]
 
     def _place(self, m: Any, address: Any) -> tuple[Any, Any]:
-        """The vault of a beat, and which of its beats it is."""
+        """Return the vault of a beat, and the beat's number in the vault."""
         bank_beats = exact_log2(self._config.bank_bytes // BEAT_BYTES)
         stripe, banks = exact_log2(_RUN_BEATS), exact_log2(self._config.striped_banks)
         vault = Signal(range(max(self._config.banks, 2)))
@@ -152,7 +152,7 @@ In(stream of :func:`~hw.pim.vault.interface.vault_response_layout`)
         return vault, beat
 
     def _answer(self, m: Any, vault: Any, into: Any) -> None:
-        """Takes the source's number from the tag."""
+        """Route a response to its source, by the number in the tag."""
         answered, carried = vault.payload, into.payload.payload
         m.d.comb += [
             into.valid.eq(vault.valid),

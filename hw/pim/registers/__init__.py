@@ -1,1 +1,1 @@
-"""The pool's registers on AXI4-Lite, and their map, from which driver and docs are made."""
+"""Registers of the pool on AXI4-Lite, and their map, the source of driver constants and docs."""

@@ -1,4 +1,4 @@
-"""The registers of the pools on AXI4-Lite."""
+"""Registers of the pools on AXI4-Lite."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SLOT_BYTES = 128
 
 
 def pool_text(config: PimConfig) -> str:
-    """The description of a pool's registers in SystemRDL; its top is ``registers``."""
+    """Return the SystemRDL description of a pool's registers; its top is ``registers``."""
     cores = f"pim_core core[{config.cores}] @ {CORES_OFFSET_BYTES:#x} += {CORE_BYTES:#x};"
     return f"""{PIM_RDL.read_text()}
 addrmap registers {{
@@ -71,41 +71,43 @@ addrmap registers {{
 
 @lru_cache
 def busy_window() -> range:
-    """The byte addresses of the cycles in which each bank was busy."""
+    """Return the byte addresses of the banks' busy cycles."""
     words = unrolled_registers("pim_pool", PIM_RDL.read_text())["busy"].places
     return range(words[0], words[-1] + 8)
 
 
 @lru_cache
 def kept_window() -> range:
-    """The byte addresses of the registers of a slot as they were at the last snapshot."""
+    """Return the byte addresses of the last snapshot of a slot's registers."""
     start = unrolled_registers("pim_pool", PIM_RDL.read_text())["kept_id"].offset_bytes
     return range(start, start + SLOT_BYTES)
 
 
 class PoolRegisters(wiring.Component):
-    """The registers that ``pim.rdl`` describes: ``pim_pool`` at 0, ``pim_ring`` at
-    :data:`RINGS_OFFSET_BYTES` for each ring, ``pim_core`` at :data:`CORES_OFFSET_BYTES` for each
-    core, ``pim_slot`` at :data:`SLOTS_OFFSET_BYTES` for each slot.
+    """Registers of ``pim.rdl``.
 
-    Accesses where nothing is get SLVERR. What is written are lower halves of registers, with or
-    without the upper ones, so that managers of 32 bits need no more than a bus of 64.
+    ``pim_pool`` is at 0. There is a ``pim_ring`` for each ring from :data:`RINGS_OFFSET_BYTES` on,
+    a ``pim_core`` for each core from :data:`CORES_OFFSET_BYTES` on, and a ``pim_slot`` for each
+    slot from :data:`SLOTS_OFFSET_BYTES` on.
+
+    Accesses to other addresses get SLVERR. A write sets the lower half of a register, with or
+    without the upper half, so that 32-bit managers work on the 64-bit bus.
 
     Parameters
     ----------
     config
-        The pool, for the geometry's registers.
+        The pool, for the geometry registers.
 
     Members
     -------
     s_axi : In(AXI4-Lite, ``REGISTERS_ADDR_WIDTH``, 64 bits)
     ring_control : Out(array of :func:`~hw.pim.rings.layouts.ring_control_layout`)
-        The head of a core's ring is its tail unless the core runs and has written it.
+        The head of a core's ring equals its tail until the running core has written it.
     ring_status : In(array of :func:`~hw.pim.rings.layouts.ring_status_layout`)
     core_0_control, core_1_control, ... : Out(:func:`~hw.pim.core.layouts.core_control_layout`)
     core_0_status, core_1_status, ... : In(:func:`~hw.pim.core.layouts.core_status_layout`)
     notice : In(config.rings + config.cores)
-        A pulse for each ring and each core: its interrupt becomes pending.
+        Pulse for each ring and each core: its interrupt becomes pending.
     irq : Out(config.rings + config.cores)
         The interrupts that are pending and enabled.
     status : In(:class:`~hw.pim.work.status.StatusSignature`)
@@ -145,7 +147,7 @@ class PoolRegisters(wiring.Component):
         for number in range(self._config.cores):
             self._connect_core(m, bank, number)
 
-        # A slot, or the bank whose busy cycles are read, is told by the address.
+        # The address selects a slot, or the bank whose busy cycles are read.
         address, status = lite.bus.address, self.status
         snapping = address >> 3 == registers["pool_snapshot"].offset_bytes >> 3
         slot = address >> exact_log2(SLOT_BYTES)
@@ -185,7 +187,7 @@ class PoolRegisters(wiring.Component):
     def _connect_ring(self, m: Any, bank: Any, number: int) -> None:
         control, status = self.ring_control[number], self.ring_status[number]
         field = self._fields(m, bank, f"ring_{number}", "completions", number)
-        # A core's reset empties its ring: until the core writes its head, nothing is in there.
+        # A core's reset empties its ring, until the core writes its head.
         is_filled: Any = Const(1)
         if 1 <= number <= self._config.cores:
             running = getattr(self, f"core_{number - 1}_status").running
@@ -222,7 +224,7 @@ class PoolRegisters(wiring.Component):
         ]
 
     def _fields(self, m: Any, bank: Any, place: str, pending: str, line: int) -> Any:
-        """What gives the fields of the registers at ``place``, whose interrupt is connected."""
+        """Connect the interrupt of the registers at ``place``; return a getter of their fields."""
 
         def field(name: str) -> Any:
             return getattr(bank, f"{place}_{name}")
@@ -235,7 +237,7 @@ class PoolRegisters(wiring.Component):
 
     @staticmethod
     def _connect_slot(m: Any, bank: Any, place: str, record: Any) -> None:
-        """The registers of a slot at ``place`` tell of ``record``."""
+        """Connect the registers of a slot at ``place`` to ``record``."""
         for name in ("id", "state", "banks"):
             m.d.comb += getattr(bank, f"{place}_{name}_{name}").eq(record[name])
         for name, _ in record.counts.shape():

@@ -1,1 +1,1 @@
-"""Rings of descriptors in the memory, and the words that tell of their works."""
+"""Rings of descriptors in the memory, with their completions."""

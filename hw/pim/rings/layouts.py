@@ -1,4 +1,4 @@
-"""What registers and rings tell each other, and what a ring's slots hold."""
+"""Layouts between registers and rings, and of a ring's slots."""
 
 from __future__ import annotations
 
@@ -20,26 +20,32 @@ __all__ = [
 ]
 
 RING_SLOT_BYTES = 256
-"""Bytes of a slot of a ring: a descriptor, then a completion."""
+"""Bytes of a ring's slot: a descriptor, then a completion."""
 
 DESCRIPTOR_BEATS = DESCRIPTOR_WORDS * 4 // BEAT_BYTES
-"""Beats that are read of a slot. The beat after them is a completion's."""
+"""Beats of a slot's descriptor; the beat after them is the completion."""
 
 COUNT_BITS = 16
-"""Width of the counts of a ring, which go on from their greatest value to 0."""
+"""Width of a ring's counts, which wrap to 0."""
 
 
 @cache
 def ring_control_layout() -> data.StructLayout:
-    """What a ring's master says: where it is (in slots), the logarithm of its slots, how many
-    descriptors have been written."""
+    """Return the layout of a ring master's settings.
+
+    ``base`` is the ring's address in slots, ``size`` the binary logarithm of its slots. ``head``
+    counts the descriptors that the master has written.
+    """
     return data.StructLayout({"base": 32, "size": 4, "head": COUNT_BITS})
 
 
 @cache
 def ring_status_layout() -> data.StructLayout:
-    """What a ring's master is told: how many descriptors have been taken, what became of the last
-    one; how many completions have been written, and the id in the last of them."""
+    """Return the layout of a ring's status for its master.
+
+    ``tail`` counts the descriptors taken; ``cause`` and ``id`` belong to the last of them.
+    ``completions`` counts the completions written; ``completed_id`` is the id in the last of them.
+    """
     return data.StructLayout(
         {
             "tail": COUNT_BITS,
@@ -53,8 +59,11 @@ def ring_status_layout() -> data.StructLayout:
 
 @cache
 def completion_layout() -> data.StructLayout:
-    """What is written when a work has completed or was refused (docs/pim-spec.md, "Rings"): which
-    completion it is, counted from 1, and of which descriptor, counted from 0."""
+    """Return the layout of a completion, written when a work has completed or was refused.
+
+    ``number`` counts completions from 1, ``descriptor`` descriptors from 0 (docs/pim-spec.md,
+    "Rings").
+    """
     return data.StructLayout(
         {
             "number": COUNT_BITS,

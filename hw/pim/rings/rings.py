@@ -1,4 +1,4 @@
-"""Fetches descriptors from rings in the memory, and writes there when their works are done."""
+"""Rings: fetch descriptors from the memory and write completions of their works to it."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _COMPLETION = completion_layout().size
 
 
 class Rings(wiring.Component):
-    """Offers the works of all rings (docs/pim-spec.md, "Rings").
+    """Fetcher of descriptors from all rings, and writer of completions (docs/pim-spec.md, "Rings").
 
-    One descriptor after the other, from the rings in turn: it is read, checked, and waits until the
-    scheduler takes it. What became of it is written when it was refused, or when its work has
-    completed. ``notice`` tells of that as soon as a read through the same way would come after it.
+    It handles one descriptor at a time, from the rings in turn: the descriptor is read and checked,
+    and waits until the scheduler takes it. A completion is written when it was refused, or when its
+    work has completed. ``notice`` follows as soon as a read on the same path would see it.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class Rings(wiring.Component):
     -------
     settings : In(array of :func:`~hw.pim.rings.layouts.ring_control_layout`)
     status : Out(array of :func:`~hw.pim.rings.layouts.ring_status_layout`)
-        What the registers of each ring say, and what they are told.
+        Settings from each ring's registers, and status for them.
     notice : Out(config.rings)
-        A pulse for each ring: one more completion is on its way into the memory.
+        Pulse for each ring: one more completion is on its way into the memory.
     resting : Out(config.rings)
         A bit for each ring: none of its descriptors is being fetched or checked, and all that were
         taken have completions.
@@ -65,7 +65,7 @@ class Rings(wiring.Component):
 
     def __init__(self, config: PimConfig) -> None:
         self._config = config
-        # Two at least, so that there is a number to choose by.
+        # At least two, so that a ring's number has a bit.
         self._number = range(max(config.rings, 2))
         super().__init__(
             {
@@ -88,8 +88,8 @@ class Rings(wiring.Component):
         works, events = self._config.works, self.events
         origin = data.StructLayout({"ring": self._number, "descriptor": COUNT_BITS})
         ended = data.StructLayout({"origin": origin, "id": ID_BITS, "cause": CAUSE_BITS})
-        # When a descriptor is fetched, fewer than `works` are in it: all works that the scheduler
-        # holds, and this one, find room.
+        # A descriptor is fetched only while fewer than `works` entries are in here. So there is
+        # room for all works of the scheduler and for this one.
         m.submodules.done = done = SyncFIFO(width=ended.size, depth=2 * works)
         fetched = Signal(origin)
         status = self.status[fetched.ring]
@@ -111,7 +111,7 @@ class Rings(wiring.Component):
             self.response.ready.eq(1),
         ]
 
-        request, asked = self.request, self.request.payload
+        request, payload = self.request, self.request.payload
         room = ~request.valid | request.ready
         answered = self.response.valid & ~self.response.payload.write
         beat, got = Signal(range(DESCRIPTOR_BEATS)), Signal(range(DESCRIPTOR_BEATS + 1))
@@ -124,26 +124,26 @@ class Rings(wiring.Component):
         with m.If(request.ready):
             m.d.sync += request.valid.eq(0)
         with m.If(room & (writes | reads)):
-            m.d.sync += [request.valid.eq(1), asked.write.eq(writes)]
+            m.d.sync += [request.valid.eq(1), payload.write.eq(writes)]
         with m.If(room & writes):
             self._write(m, first)
         with m.Elif(room & reads):
             m.d.sync += [
-                asked.address.eq(self._beat(m, fetched.ring, status.tail, beat, "fetch")),
-                asked.tag.eq(beat),
+                payload.address.eq(self._beat(m, fetched.ring, status.tail, beat, "fetch")),
+                payload.tag.eq(beat),
             ]
 
         waiting = Cat(
-            control.head != told.tail
-            for control, told in zip(self.settings, self.status, strict=True)
+            control.head != ring_status.tail
+            for control, ring_status in zip(self.settings, self.status, strict=True)
         )
         following = next_in_turn(m, fetched.ring, waiting)
         with m.FSM(name="fetching") as fetching:
             m.d.comb += self.resting.eq(
                 Cat(
                     (fetching.ongoing("IDLE") | (fetched.ring != number))
-                    & (told.tail == told.completions)
-                    for number, told in enumerate(self.status)
+                    & (ring_status.tail == ring_status.completions)
+                    for number, ring_status in enumerate(self.status)
                 )
             )
             with m.State("IDLE"):
@@ -168,42 +168,43 @@ class Rings(wiring.Component):
         with m.If(answered):
             m.d.sync += got.eq(got + 1)
 
-        # A completion waits until the one before is beyond the request, which is told then.
-        told = Signal(self._number)
-        waits = request.valid & asked.write
+        # A completion waits until the previous one has left the request register. Then the previous
+        # one is announced to its ring.
+        announced = Signal(self._number, name="told")
+        waits = request.valid & payload.write
         m.d.comb += [writes.eq(done.r_rdy & ~waits), done.r_en.eq(room & writes)]
         with m.If(done.r_en):
-            m.d.sync += told.eq(first.origin.ring)
+            m.d.sync += announced.eq(first.origin.ring)
         with m.If(waits & request.ready):
-            to = self.status[told]
-            m.d.comb += self.notice.eq(1 << told)
+            to = self.status[announced]
+            m.d.comb += self.notice.eq(1 << announced)
             m.d.sync += [
                 to.completions.eq(to.completions + 1),
-                to.completed_id.eq(data.View(completion_layout(), asked.data[:_COMPLETION]).id),
+                to.completed_id.eq(data.View(completion_layout(), payload.data[:_COMPLETION]).id),
             ]
         return m
 
     def _write(self, m: Any, ended: Any) -> None:
-        """Asks for the write of what became of a work."""
-        asked, told = self.request.payload, self.status[ended.origin.ring]
+        """Request the write of a work's completion."""
+        payload, status = self.request.payload, self.status[ended.origin.ring]
         completion = Signal(completion_layout())
         m.d.comb += [
-            completion.number.eq(told.completions + 1),
+            completion.number.eq(status.completions + 1),
             completion.descriptor.eq(ended.origin.descriptor),
             completion.id.eq(ended.id),
             completion.cause.eq(ended.cause),
         ]
         place = self._beat(
-            m, ended.origin.ring, told.completions, Const(DESCRIPTOR_BEATS), "completion"
+            m, ended.origin.ring, status.completions, Const(DESCRIPTOR_BEATS), "completion"
         )
         m.d.sync += [
-            asked.data.eq(completion),
-            asked.strobe.eq((1 << _COMPLETION // 8) - 1),
-            asked.address.eq(place),
+            payload.data.eq(completion),
+            payload.strobe.eq((1 << _COMPLETION // 8) - 1),
+            payload.address.eq(place),
         ]
 
     def _beat(self, m: Any, ring: Any, count: Any, beat: Any, name: str) -> Any:
-        """Address of a beat of the slot that has its turn at ``count``."""
+        """Return the address of a beat in the slot for descriptor or completion ``count``."""
         control = self.settings[ring]
         inside = Signal(32, name=f"{name}_inside")
         slot = Signal(32, name=f"{name}_slot")

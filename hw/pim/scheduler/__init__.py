@@ -1,1 +1,1 @@
-"""The scheduler: which works wait, run and are done, on which banks, tile by tile."""
+"""Scheduler of works: starts them on banks, deals their tiles and counts their operations."""

@@ -1,4 +1,4 @@
-"""Which of the idle banks a work gets."""
+"""Choice of idle banks for a work."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hw.pim.selected import selected
 __all__ = ["UNITS_BITS", "BankChoice"]
 
 UNITS_BITS = 11
-"""Width of a number of units."""
+"""Width of a count of units."""
 
 
 class BankChoice(wiring.Component):
-    """Chooses banks for a work (docs/pim-spec.md, "The pool").
+    """Chooser of banks for a work (docs/pim-spec.md, "The pool").
 
-    One in each cycle, or, if the work names its banks, all at once.
+    It picks one bank per cycle. If the work names its banks, it takes them all at once.
 
     Parameters
     ----------
@@ -30,21 +30,21 @@ class BankChoice(wiring.Component):
     Members
     -------
     start : In(1)
-        A pulse; what follows is taken over.
+        Pulse: begin a choice with the inputs below.
     named : In(config.banks)
-        Banks that the work asks for, a bit for each; 0: ``units`` count.
+        Banks that the work names, a bit for each. If 0, ``units`` decides.
     near : In(config.banks)
         Banks that the work's tensors touch.
     idle : In(config.banks)
         Banks that may be chosen.
     units : In(UNITS_BITS)
-        Units that the work takes.
+        Units that the work needs.
     busy : Out(1)
         High from the cycle after ``start`` until the choice is made.
     banks : Out(config.banks)
         The choice, which stays; 0 if the work must wait.
     left : Out(UNITS_BITS)
-        With the choice: units that ``banks`` do not have.
+        Units that are missing from the choice.
     """
 
     def __init__(self, config: PimConfig) -> None:
@@ -70,7 +70,7 @@ class BankChoice(wiring.Component):
         m.d.comb += [
             self.busy.eq((self.left != 0) & (near | far).any()),
             candidates.eq(Mux(near.any(), near, far)),
-            pick.eq(candidates & -candidates),  # the lowest
+            pick.eq(candidates & -candidates),  # the lowest set bit
         ]
         units = Signal(UNITS_BITS)
         m.d.comb += units.eq(selected(self._units, pick))

@@ -1,4 +1,4 @@
-"""Counts for how long each bank has had a work."""
+"""Busy cycles of each bank."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["BusyTime"]
 
 
 class BusyTime(wiring.Component):
-    """Counts the cycles since reset in which each bank was not idle.
+    """Counter of the cycles since reset in which each bank was not idle.
 
-    One memory holds them all: a bank's cycles are added to it in the bank's turn.
+    One memory holds all counts; a bank's cycles are added to it in the bank's turn.
 
     Members
     -------
     idle : In(banks)
-        Banks that work for no work in this cycle.
+        Banks without a work in this cycle.
     bank : In(range(banks))
         The bank whose ``cycles`` are shown.
     cycles : Out(COUNTER_BITS)
@@ -51,7 +51,7 @@ class BusyTime(wiring.Component):
             read.addr.eq(turn),
             write.addr.eq(turn),
             write.en.eq(1),
-            # A reset leaves the memory as it was.
+            # A reset does not clear the memory.
             write.data.eq(Mux(cleared, read.data, 0) + Array(recent)[turn]),
             shown.addr.eq(self.bank),
             self.cycles.eq(

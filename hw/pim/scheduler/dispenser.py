@@ -1,4 +1,4 @@
-"""Cuts works into tiles, and gives them to the banks that ask."""
+"""Dispenser: cuts works into tiles and deals them to the banks that are ready."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _INDICES = ("first", "second", "outer1", "outer2")
 
 
 class Dispenser(wiring.Component):
-    """Gives each part of a work to one of its banks, whichever asks first.
+    """Dealer of tiles to banks: the first bank of a work that is ready gets its next tile.
 
-    A bank asks by ``ready``, and then waits for its tile. Banks that ask are served in turn, one
-    every four cycles; a bank that asks alone has its tile four cycles later. A work's tiles go
-    with the first vectors fastest, then the second vectors, then outer1, then outer2. A tile has at
-    most as many first vectors as are lanes of the bank, times 2 ** ``depth``, or 2 ** ``chunk``
-    elements of an elementwise work; and 2 ** ``seconds`` second vectors.
+    A bank requests a tile by ``ready``, and then waits for it. Ready banks are served in turn, one
+    every four cycles; a bank that is ready alone has its tile four cycles later. Tiles step through
+    the first vectors fastest, then the second vectors, then outer1, then outer2. A tile has at most
+    the bank's lanes times 2 ** ``depth`` first vectors, or 2 ** ``chunk`` elements of an
+    elementwise work. It has at most 2 ** ``seconds`` second vectors.
 
-    With ``lines`` outer1 counts the lines of first vectors, and tiles go on from line to line. Each
-    line that a tile ends delays the next one by a cycle, and the first of them by one more; the
-    last lines of all together by one.
+    With ``lines``, outer1 counts the lines of first vectors, and a tile may cross lines. Each line
+    end in a tile delays the next tile by a cycle, the first one by two cycles. The last lines of
+    the work cost one cycle together.
 
-    A lane's eight results in turn are the product of a power of two of first vectors and one of
-    second vectors. So where there are eight second vectors, what is left of the first vectors is
-    cut into tiles that leave no turn idle: for three vectors a lane they are one of two and one of
-    one.
+    A lane's eight results in turn are a power of two of first vectors times a power of two of
+    second vectors. With eight second vectors, the rest of the first vectors is therefore cut into
+    tiles that leave no turn idle. Three vectors a lane, for instance, make a tile of two and a tile
+    of one.
 
     Parameters
     ----------
     config
-        The banks, with their units, and the works at once.
+        The pool: its banks with their units, and its works in flight.
 
     Members
     -------
@@ -48,17 +48,17 @@ class Dispenser(wiring.Component):
     work : In(:attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`)
         With ``accept``: the work.
     start : In(1)
-        ``slot``'s work starts on ``banks``, which are none of those that it has.
+        The work of ``slot`` starts on ``banks``, which it did not have before.
     slot : In(range(config.works))
     banks : In(config.banks)
     owner : In(array of range(config.works))
         The slot of each bank's work, from the cycle after ``start``.
     tile_0, tile_1, ... : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
-        Tiles for each bank; after the last one of a work one with ``end``.
+        Tiles for each bank; a tile with ``end`` follows the last one of a work.
     unended : Out(config.banks)
-        Banks that have started, and not yet taken ``end``.
+        Banks that have started and not yet taken ``end``.
     dealt : Out(config.works)
-        Slots of whose works no tile is left.
+        Slots without tiles left.
     """
 
     def __init__(self, config: PimConfig) -> None:
@@ -83,9 +83,9 @@ class Dispenser(wiring.Component):
 
     @property
     def _place(self) -> data.StructLayout:
-        """Where the next tile begins.
+        """Layout of the next tile's begin.
 
-        ``end``: there is none. ``vector`` counts the first vectors through all lines.
+        With ``end`` there is no next tile. ``vector`` counts the first vectors through all lines.
         """
         tile = self._jobs.tile
         return data.StructLayout(
@@ -100,7 +100,10 @@ class Dispenser(wiring.Component):
 
     @property
     def _extents(self) -> data.StructLayout:
-        """What a work is cut from, and how: with ``elements``, a tile has so many first vectors."""
+        """Layout of a work's sizes and of its largest tile.
+
+        An ``elements`` that is not 0 is the number of a tile's first vectors.
+        """
         tile, work = self._jobs.tile, self._jobs.work
         return data.StructLayout(
             {
@@ -119,9 +122,9 @@ class Dispenser(wiring.Component):
         banks, works = self._config.banks, self._config.works
         tile, offered, taken = Signal(self._jobs.tile), Signal(banks), Signal(banks)
         tiles = [getattr(self, f"tile_{bank}") for bank in range(banks)]
-        for number, each in enumerate(tiles):
-            m.d.comb += [each.payload.eq(tile), each.valid.eq(offered[number])]
-        m.d.comb += taken.eq(offered & Cat(each.ready for each in tiles))
+        for number, port in enumerate(tiles):
+            m.d.comb += [port.payload.eq(tile), port.valid.eq(offered[number])]
+        m.d.comb += taken.eq(offered & Cat(port.ready for port in tiles))
         m.d.sync += [
             offered.eq(offered & ~taken),
             self.unended.eq(
@@ -141,7 +144,7 @@ class Dispenser(wiring.Component):
             with m.If(bank[number]):
                 m.d.comb += slot.eq(self.owner[number])
         m.d.comb += [
-            asking.eq(Cat(each.ready for each in tiles) & self.unended & ~offered),
+            asking.eq(Cat(port.ready for port in tiles) & self.unended & ~offered),
             extent.addr.eq(slot),
             place.addr.eq(slot),
             move.addr.eq(slot),
@@ -167,7 +170,7 @@ class Dispenser(wiring.Component):
                 with m.If(extent.data.lines & ~place.data.end & (limit >= ahead.line)):
                     m.next = "LINE"
             with m.State("LINE"):
-                # With a work that is accepted nothing is written, and this is done again.
+                # An accepted work uses the write port; then this step repeats.
                 past = Signal()
                 m.d.comb += [
                     past.eq(place.data.first >= extent.data.line),
@@ -199,7 +202,7 @@ class Dispenser(wiring.Component):
         ]
 
     def _ahead(self, m: Any, extent: Any, place: Any, bank: Any) -> Any:
-        """What is left from ``place`` on, a cycle later, and the lanes that ``bank`` has for it."""
+        """Return what is left from ``place`` on, and the lanes of ``bank``, one cycle later."""
         tile = self._jobs.tile
         ahead = Signal(
             data.StructLayout(
@@ -227,9 +230,9 @@ class Dispenser(wiring.Component):
         return ahead
 
     def _limit(self, m: Any, extent: Any, ahead: Any, limit: Any) -> None:
-        """The most first vectors that the next tile takes, a cycle later."""
+        """Register the most first vectors of the next tile, valid one cycle later."""
         vectors: Any = Signal(2)
-        """Logarithm of the vectors of a lane."""
+        """Binary logarithm of the vectors per lane."""
         few = extent.seconds < INTERLEAVE
         for power in range(1, 4):
             needed = (ahead.lanes << power) - ahead.lanes
@@ -247,7 +250,7 @@ class Dispenser(wiring.Component):
         tile: Any,
         following: Any,
     ) -> None:
-        """The tile at ``place``, and the place that follows."""
+        """Describe the tile at ``place``, and the place of the following tile."""
         row, block, plane = Signal(), Signal(), Signal()
         m.d.comb += [
             row.eq(ahead.first <= limit),

@@ -1,4 +1,4 @@
-"""The scheduler: gives works to banks, cuts them into tiles, counts what is done."""
+"""Scheduler: starts works on banks, cuts them into tiles and counts their operations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Scheduler"]
 
 
 class Scheduler(wiring.Component):
-    """Runs checked works on the banks (docs/pim-spec.md, "The pool").
+    """Scheduler of checked works on the banks (docs/pim-spec.md, "The pool").
 
     Parameters
     ----------
@@ -33,23 +33,23 @@ class Scheduler(wiring.Component):
     i : In(stream of :attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`)
         Works that are offered, refused ones too. A good one waits until there is a slot for it.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
-        For the banks with ``start``, in that cycle; they must keep it.
+        The work for the banks with ``start``, in that cycle only; they must keep it.
     start : Out(config.banks)
-        A pulse for each bank: it is to work.
+        Pulse for each bank: begin the work.
     tile_0, tile_1, ... : Out(stream of :attr:`Jobs.tile <hw.pim.work.layouts.Jobs.tile>`)
         Tiles for each bank, after its ``start`` until it has taken ``end``. A bank that is ready
         must stay so until it has its tile.
     done : In(config.banks)
         For each bank, after ``end``: it has computed all its tiles, and all its writes have been
-        answered. A pulse or longer; what it is before ``end`` has been taken does not matter.
+        answered. A pulse or longer; ignored until ``end`` has been taken.
     counts : In(array of :func:`~hw.pim.scheduler.tally.bank_counts_layout`)
-        What each bank does in this cycle, ``done``'s at the latest.
+        Operations and beats of each bank in this cycle, no later than ``done``.
     gate : Out(:class:`~hw.pim.memory.host_memory.GateSignature`)
-        What the host's memory port is told.
+        Control of the host's memory port.
     status : Out(:class:`~hw.pim.work.status.StatusSignature`)
         The state of the pool, for the registers.
     events : Out(:class:`~hw.pim.work.status.WorkEventsSignature`)
-        What becomes of works, for the rings.
+        Accepted, refused and completed works, for the rings.
     """
 
     def __init__(self, config: PimConfig) -> None:

@@ -1,4 +1,4 @@
-"""Counts of what each work has done, summed over its banks."""
+"""Operation and byte counts of each work, summed over its banks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hw.pim.work.status import COUNTER_BITS, work_counts_layout
 __all__ = ["BANK_COUNT_BITS", "WorkTally", "bank_counts_layout"]
 
 BANK_COUNT_BITS = MAX_LANES.bit_length()
-"""Width of the multiplications, and of the additions, that a bank has done in a cycle."""
+"""Width of a bank's multiplications, and of its additions, in one cycle."""
 
 
 @cache
 def bank_counts_layout() -> data.StructLayout:
-    """What a bank has done in a cycle: operations, beats moved."""
+    """Return the layout of a bank's operations and moved beats in one cycle."""
     return data.StructLayout(
         {
             "multiplications": BANK_COUNT_BITS,
@@ -34,36 +34,36 @@ def bank_counts_layout() -> data.StructLayout:
 
 
 class WorkTally(wiring.Component):
-    """Sums what the banks do for the works, one bank a cycle, in turn.
+    """Adder of the banks' counts to those of their works, one bank a cycle, in turn.
 
-    What a bank has done is in the counts of its work ``banks`` + 3 cycles later, and one more for
-    each ``accept`` meanwhile.
+    A bank's counts reach its work ``banks`` + 3 cycles later, plus one for each ``accept``
+    meanwhile.
 
     Parameters
     ----------
     config
-        Banks, and works at once.
+        The pool: its banks and its works in flight.
 
     Members
     -------
     done : In(array of :func:`bank_counts_layout`)
-        What each bank has done in this cycle.
+        Counts of each bank in this cycle.
     owner : In(array of range(config.works))
         The slot of each bank's work.
     finished : In(config.banks)
-        Banks that will not do more for their work.
+        Banks that have no more counts for their work.
     collected : Out(config.banks)
-        A pulse for a bank with ``finished``: what it has done is in the counts two cycles later, or
-        three if one of them has ``accept``. May come again as long as it is ``finished``.
+        Pulse for a bank with ``finished``: its counts are added two cycles later, or three if one
+        of these has ``accept``. It may repeat while the bank is ``finished``.
     accept : In(1)
         A work takes ``slot``: its counts begin. At most every other cycle.
     multiplications, additions : In(COUNTER_BITS)
-        With ``accept``: what the work amounts to.
+        With ``accept``: operations of the whole work.
     start, complete : In(1)
         The work of ``slot`` starts or completes.
     slot : In(range(config.works))
     running : In(config.works)
-        Slots whose works are running; a slot's bit rises after ``start`` and falls after
+        Slots with a running work; a slot's bit rises after ``start`` and falls after
         ``complete``.
     select : In(range(config.works))
         The slot whose ``counts`` are shown.
@@ -96,8 +96,8 @@ class WorkTally(wiring.Component):
 
     @property
     def _deltas(self) -> data.StructLayout:
-        """What a bank has done since its last turn."""
-        turns = (2 * self._banks).bit_length()  # twice the banks: `accept` delays a turn
+        """Layout of a bank's counts since its last turn."""
+        turns = (2 * self._banks).bit_length()  # twice the banks: `accept` may delay each turn
         return data.StructLayout(
             {name: field.width + turns for name, field in bank_counts_layout()}
         )
@@ -110,7 +110,7 @@ class WorkTally(wiring.Component):
         return m
 
     def _turns(self, m: Any) -> tuple[Any, Any]:
-        """What the bank whose turn it was has done, and for which slot."""
+        """Return the counts of the bank that had the last turn, and its work's slot."""
         turn = Signal(self._banks, init=1)
         delta, slot = Signal(self._deltas), Signal(range(self._works))
         for bank, done in enumerate(self.done):
@@ -152,7 +152,7 @@ class WorkTally(wiring.Component):
         m.d.comb += [self.counts[name].eq(shown.data[name]) for name, _ in layout]
 
     def _time(self, m: Any) -> None:
-        """Keeps when a running work started, and how long a completed one took."""
+        """Keep a running work's start cycle and a completed work's duration in cycles."""
         cycle = Signal(COUNTER_BITS)
         m.d.sync += cycle.eq(cycle + 1)
         m.submodules.times = times = memory.Memory(shape=COUNTER_BITS, depth=self._works, init=[])

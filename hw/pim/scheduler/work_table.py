@@ -1,4 +1,4 @@
-"""The works that the pool holds: which are accepted, wait, run on which banks, have completed."""
+"""Table of the pool's works: their states, their banks and their order."""
 
 from __future__ import annotations
 
@@ -22,50 +22,54 @@ _RESULT = TENSORS.index("result")
 
 
 class WorkTable(wiring.Component):
-    """Accepts, starts and completes works (docs/pim-spec.md, "The pool" and "Consistency").
+    """Table that accepts, starts and completes works.
 
-    One thing at a time: a work is accepted or completed, then those that wait are tried in the
-    order of their acceptance, then those that run are given banks that nobody waits for. So all see
-    the same idle banks. To accept takes ``works`` + 2 cycles, at least 5, and to complete 2. A work
-    that waits then takes 2 cycles if it must go on waiting for another or if no bank is idle;
-    otherwise 3, one for each bank that the pool chooses, and one to start, or more if the host's
+    See docs/pim-spec.md, "The pool" and "Consistency". It does one thing at a time, so that all
+    works see the same idle banks. First it accepts or completes a work. Then it tries to start
+    waiting works, in the order of their acceptance. Then running works grow onto banks that no
+    waiting work needs.
+
+    Accepting takes ``works`` + 2 cycles, at least 5, and completing 2. Each waiting work then takes
+    2 cycles if it must wait for another work or if no bank is idle. Otherwise it takes 3 cycles,
+    one for each bank that the pool chooses, and one to start. The start takes longer if the host's
     port is not ``closed`` at once. A work that grows takes as long as one that starts.
 
     Parameters
     ----------
     config
-        The banks, and the works at once.
+        The pool: its banks and its works in flight.
 
     Members
     -------
     i : In(stream of :attr:`Jobs.checked <hw.pim.work.layouts.Jobs.checked>`)
         Works that are offered.
     events : Out(:class:`~hw.pim.work.status.WorkEventsSignature`)
-        A cycle after a work was taken from ``i``, or after ``complete``.
+        One cycle after a work was taken from ``i``, or after ``complete``.
     states : Out(array of :class:`~hw.pim.work.status.SlotState`)
     idle : Out(config.banks)
-        Banks that work for no work.
+        Banks without a work.
     working : Out(config.banks)
         Banks whose part of a work is not yet ``collected``.
     owner : Out(array of range(config.works))
-        The slot for which each bank works, or did.
+        The slot of each bank's present or last work.
     collected : In(config.banks)
-        Pulses: the banks have done their parts, and all is counted.
+        Pulses: the banks have done their parts, and all counts are added.
     work : Out(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
     start : Out(config.banks)
         Pulses: the banks take ``work``.
     slot : Out(range(config.works))
-        The slot that the following pulses are about.
+        The slot of the pulses below.
     accept, joining, starting, complete : Out(1)
-        The work at ``i`` takes the slot; ``banks`` work for the slot's work from the next cycle on;
-        with it, they are the first, so it starts; it has completed.
+        Pulses. ``accept``: the work at ``i`` takes the slot. ``joining``: ``banks`` work for the
+        slot from the next cycle on. ``starting``, with ``joining``: they are its first banks.
+        ``complete``: the slot's work has completed.
     banks : Out(config.banks)
         With ``joining``: the banks.
     dealt : In(config.works)
-        Slots of whose works no tile is left, for which more banks have nothing to do.
+        Slots without tiles left; more banks cannot help them.
     gate : Out(:class:`~hw.pim.memory.host_memory.GateSignature`)
     select : In(range(config.works))
-        The slot of which the next two members tell.
+        The slot that the next two members describe.
     selected_id : Out(ID_BITS)
     selected_banks : Out(config.banks)
         The id of the selected slot's work, and the banks on which it runs or ran.
@@ -101,7 +105,7 @@ class WorkTable(wiring.Component):
         )
 
     def _memory(self, m: Any, name: str, shape: Any, contents: Any) -> memory.Memory:
-        """Something of each slot, which is ``contents`` when its work is accepted."""
+        """Place a memory with one entry per slot, set to ``contents`` when a work is accepted."""
         m.submodules[name] = kept = memory.Memory(shape=shape, depth=self._config.works, init=[])
         write = kept.write_port()
         m.d.comb += [write.addr.eq(self.slot), write.en.eq(self.accept), write.data.eq(contents)]
@@ -113,7 +117,7 @@ class WorkTable(wiring.Component):
         m.submodules.choice = choice = BankChoice(self._config)
         m.submodules.waiting = waiting = SyncFIFO(width=len(self.slot), depth=works + 1)
         m.submodules.free = free = SyncFIFO(width=len(self.slot), depth=works)
-        fresh = Signal(range(works + 1))  # the lowest slot that has never been taken
+        fresh = Signal(range(works + 1))  # lowest slot that has never been taken
         active = Cat(
             (state == SlotState.WAITING) | (state == SlotState.RUNNING) for state in self.states
         )
@@ -125,8 +129,8 @@ class WorkTable(wiring.Component):
         before = [Signal(works, name=f"before_{slot}") for slot in range(works)]
         older = [Signal(works, name=f"older_{slot}") for slot in range(works)]
         running = Cat(state == SlotState.RUNNING for state in self.states)
-        lacking = Signal(works)  # those that run on fewer units than they take
-        reserved = Signal(self._config.banks)  # named by those that wait for nothing else
+        lacking = Signal(works)  # works that run on fewer units than they need
+        reserved = Signal(self._config.banks)  # named by works that wait for banks only
         growing = Signal(works)
         spare = (self.idle & ~reserved).any()
         m.d.comb += growing.eq(Mux(spare, running & lacking & ~self.dealt, 0))
@@ -185,7 +189,7 @@ class WorkTable(wiring.Component):
                 m.d.sync += [others.eq(others & ~ended) for others in (*before, *older)]
                 m.next = "ROUND"
 
-            # A round takes each that waits from the queue once, and puts it back if it must wait.
+            # A round takes each waiting work from the queue once, and puts it back if it must wait.
             with m.State("ROUND"):
                 m.d.sync += [tries.eq(waiting.level), reserved.eq(0)]
                 m.next = "NEXT"
@@ -227,11 +231,11 @@ class WorkTable(wiring.Component):
                     with m.If(grows):
                         m.next = "GROW"
 
-            # What nobody waits for goes to those that run, the oldest first.
+            # Banks that no waiting work needs go to running works, the oldest first.
             with m.State("GROW"):
                 oldest = Cat(
-                    each & ~(growing & others).any()
-                    for each, others in zip(growing, older, strict=True)
+                    grows & ~(growing & others).any()
+                    for grows, others in zip(growing, older, strict=True)
                 )
                 m.d.sync += self.slot.eq(_lowest(oldest))
                 m.next = "IDLE"
@@ -249,7 +253,7 @@ class WorkTable(wiring.Component):
         return m
 
     def _names(self, m: Any) -> None:
-        """Ids: how often the slot has been taken, then the slot's number."""
+        """Make ids: the number of times that the slot was taken, above the slot's number."""
         turns = ID_BITS - len(self.slot)
         taken, state = Signal(turns), self.states[self.slot]
         times = self._memory(m, "times", turns, taken)
@@ -266,14 +270,17 @@ class WorkTable(wiring.Component):
         m.d.sync += self.events.completed_id.eq(Cat(self.slot, last.data))
 
     def _compare(self, m: Any, step: Any) -> tuple[Any, Any]:
-        """Whether the offered work and that of slot ``step`` must not overlap in time, and the
-        banks that the offered work's tensor ``step`` touches."""
+        """Compare the spans of the offered work with those of slot ``step``.
+
+        Return whether the two works must not overlap in time, and the banks that the offered work's
+        tensor number ``step`` touches.
+        """
         jobs, banks = self._jobs, self._config.banks
         spans = self.i.payload.spans
         kept = self._memory(m, "spans", spans.shape(), spans)
         read = kept.read_port(domain="comb")
         m.d.comb += [
-            # That of the work that starts, if one does.
+            # The slot of the work that starts, if one does.
             read.addr.eq(Mux(self.gate.closing, self.slot, step)),
             self.gate.slot.eq(self.slot),
             self.gate.span.eq(read.data[_RESULT]),
@@ -304,16 +311,18 @@ class WorkTable(wiring.Component):
         return conflict, touched
 
     def _start(self, m: Any, choice: Any, near: Any, reserved: Any) -> Any:
-        """What is kept of a work to start it, and the banks' side. Returns the banks that the
-        slot's work names."""
+        """Keep what a work needs to start, and start its banks.
+
+        Return the banks that the slot's work names.
+        """
         config, offered = self._config, self.i.payload
         wanted = data.StructLayout({"banks": config.banks, "near": config.banks})
-        asked = Signal(wanted)
-        m.d.comb += [asked.banks.eq(offered.banks), asked.near.eq(near)]
-        wants = self._memory(m, "wants", wanted, asked).read_port(domain="comb")
+        wishes = Signal(wanted, name="asked")
+        m.d.comb += [wishes.banks.eq(offered.banks), wishes.near.eq(near)]
+        wants = self._memory(m, "wants", wanted, wishes).read_port(domain="comb")
         m.submodules.lacks = lacks = memory.Memory(shape=UNITS_BITS, depth=config.works, init=[])
         lack, lacked = lacks.write_port(), lacks.read_port(domain="comb")
-        # Read when the banks are being chosen, so that it stands when they start, and after.
+        # Read while banks are chosen, so that the work is stable when they start, and after.
         work = self._memory(m, "works", self._jobs.work, offered.work).read_port(domain="sync")
         m.d.comb += [
             wants.addr.eq(self.slot),
@@ -342,7 +351,7 @@ class WorkTable(wiring.Component):
 
 
 def _lowest(bits: Any) -> Any:
-    """The number of the lowest bit that is set."""
+    """Return the number of the lowest bit that is set."""
     number: Any = Const(0)
     for index in reversed(range(len(bits))):
         number = Mux(bits[index], index, number)

@@ -1,1 +1,1 @@
-"""The vault of a bank: its interface to the DRAM, timing, and controller."""
+"""Vault of a bank: its interface to the DRAM, timing and controller."""

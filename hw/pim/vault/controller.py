@@ -1,4 +1,4 @@
-"""The controller of one vault, closed page: what stands between the switch and a bank's DRAM."""
+"""Closed-page controller of one vault, between the switch and a bank's DRAM."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from hw.stream.fifo import StreamFifo
 __all__ = ["VaultController"]
 
 _RESPONSES = 32
-"""Requests that are accepted and not yet answered."""
+"""Requests in flight, accepted but not answered, at most."""
 
 
 class _History:
-    """What was issued in the last ``depth`` cycles, and in which layer; age 1 is the last one."""
+    """Commands issued in the last ``depth`` cycles, with their layers; age 1 is the last cycle."""
 
     def __init__(self, m: Any, name: str, depth: int, issued: Any, layer: Any) -> None:
         self._issued = Signal(depth, name=f"{name}_history")
@@ -41,35 +41,35 @@ class _History:
             m.d.sync += entry.eq(previous)
 
     def within(self, distance: int) -> Any:
-        """Whether something was issued less than ``distance`` cycles ago."""
+        """Return whether a command was issued less than ``distance`` cycles ago."""
         return self._issued[: distance - 1].any()
 
     def in_layer_within(self, distance: int, layer: Any) -> Any:
-        """Whether something was issued in ``layer`` less than ``distance`` cycles ago."""
+        """Return whether a command went to ``layer`` less than ``distance`` cycles ago."""
         hits = [self._issued[age] & (self._layers[age] == layer) for age in range(distance - 1)]
         return Cat(*hits).any()
 
     def count(self, distance: int) -> Any:
-        """How many were issued less than ``distance`` cycles ago."""
+        """Count the commands issued less than ``distance`` cycles ago."""
         return sum(self._issued[: distance - 1])
 
 
 class VaultController(wiring.Component):
-    """Reads and writes of 32 bytes, in order, through banks that are closed after every access.
+    """In-order controller for reads and writes of 32 bytes; banks close after every access.
 
-    The clock is four tCK long; one column command a cycle moves 32 bytes. An access is what
-    stands in the queue for one row of a bank without a request to another 512 bytes or of the
-    other direction in between: its first request activates the bank, the last one known when its
-    column is issued precharges it. So a stream activates a bank once for the 256 bytes of a row,
-    and a lone request of 32 bytes makes a row cycle of its own. Activates run ahead of the
-    columns, over the banks; what needs a bank that is still busy waits, and all behind it with it.
+    The clock is four tCK long; one column command a cycle moves 32 bytes. An access is a series of
+    queued requests for one row of a bank. A request to another 512 bytes or of the other direction
+    ends it. Its first request activates the bank. Its last request, as known when the column is
+    issued, precharges the bank. So a stream activates a bank once for the 256 bytes of a row, and a
+    lone request of 32 bytes makes its own row cycle. Activates run ahead of the columns, across
+    banks. A request for a busy bank waits, and so do all requests behind it.
 
-    Responses come in the order of the requests, one for each, also for writes: the DRAM has the
-    bytes then. A read sees all writes requested before it. An idle vault answers 15 cycles after
-    the request with the timing ``hmc2``, 13 with ``cashmc``.
+    Every request, also a write, has one response, in the order of the requests. After a write's
+    response, the DRAM has the bytes. A read sees all writes requested before it. An idle vault
+    answers 15 cycles after the request with the timing ``hmc2``, 13 with ``cashmc``.
 
-    A request is taken only if there is room for its response, so a user that does not take
-    responses stops the requests and nothing else; refreshes go on. None is postponed: two are never
+    A request is taken only if there is room for its response. So a user that does not take
+    responses stops only the requests; refreshes go on. Refreshes are not postponed: two are never
     more than tREFI apart.
 
     Parameters
@@ -78,7 +78,7 @@ class VaultController(wiring.Component):
         Organisation and timing of the vault. ``ValueError`` if refreshes come too often for the
         queue to be served in between.
     tag_bits
-        Width of the tag of a request, which may be 0.
+        Width of a request's tag; may be 0.
 
     Members
     -------
@@ -131,7 +131,7 @@ class VaultController(wiring.Component):
         return m
 
     def _place(self) -> Any:
-        """Where the request is for."""
+        """Return the fields of the offered request's address."""
         return data.View(self.geometry.address_layout, self.i.payload.address)
 
     def _layer(self) -> Any:
@@ -139,10 +139,10 @@ class VaultController(wiring.Component):
         return Cat(place.layer_low, place.layer_high)
 
     def _queue(self, m: Any, accept: Signal, issue: Signal) -> tuple[Any, Any, Signal, Signal]:
-        """The requests whose column has not been issued; those that are ``first`` wait for an
-        activate of their own.
+        """Place the queue of requests without a column command yet.
 
-        Returns the port where they are put, the one at the head and its place, and how many.
+        Requests with ``first`` wait for their own activate. Return the write port, the head's data,
+        the head's index, and the number of requests.
         """
         geometry, depth = self.geometry, QUEUE_DEPTH
         queue_layout = data.StructLayout(
@@ -180,7 +180,7 @@ class VaultController(wiring.Component):
         return put, get.data, head_entry, level
 
     def _put(self, m: Any, put: Any, joins: Signal) -> None:
-        """What the queue keeps of the request that is offered."""
+        """Write the offered request's fields to the queue."""
         request, place = self.i.payload, self._place()
         m.d.comb += [
             put.data.first.eq(~joins),
@@ -200,12 +200,11 @@ class VaultController(wiring.Component):
         head_entry: Signal,
         refresh_due: Signal,
     ) -> tuple[Signal, Any, Any]:
-        """Which access the request continues that is offered: for each of the two layers of a
-        stretch, the request that would be the last of its access, as long as its column has not
-        been issued.
+        """Find the access that the offered request continues.
 
-        Returns whether it continues one, whether there is one in the other layer of the stretch,
-        and the places in the queue after whose request its bank is not precharged.
+        A stretch is 512 bytes in two layers. For each layer, this keeps the last request of the
+        access until its column is issued. Return whether the request continues an access, whether
+        there is one in the other layer, and the queue entries that do not precharge their bank.
         """
         depth, request, place = QUEUE_DEPTH, self.i.payload, self._place()
         stretch = Cat(place.layer_high, place.bank, place.row)
@@ -220,7 +219,7 @@ class VaultController(wiring.Component):
         same = Signal()
         joins = Signal()
         for half in range(2):
-            # All accesses end with what is queued when a refresh falls due.
+            # When a refresh is due, all accesses end with their queued requests.
             m.d.comb += alive[half].eq(
                 waiting[half] & ~(issue & (head_entry == last_entry[half])) & ~refresh_due
             )
@@ -247,8 +246,11 @@ class VaultController(wiring.Component):
         return joins, same & alive_there, kept
 
     def _rows(self, m: Any, put: Any, bound: Any) -> tuple[Any, SyncFIFO]:
-        """The activates that requests need, in their order, and the first of them; one is ``bound``
-        if the access to the other layer of its stretch may go on behind it."""
+        """Queue the activates that requests need; return the first one and the queue.
+
+        An activate is ``bound`` if the access to the other layer of its stretch may go on behind
+        it.
+        """
         geometry, place = self.geometry, self._place()
         row_layout = data.StructLayout(
             {
@@ -273,8 +275,10 @@ class VaultController(wiring.Component):
     def _activate(
         self, m: Any, row: Any, rows: SyncFIFO, busy: Any, refresh_due: Signal
     ) -> tuple[Signal, Signal]:
-        """Activates for the first of ``rows`` as soon as it may, and refreshes; returns the pulses
-        of both."""
+        """Activate for the first of ``rows`` as soon as timing allows, and refresh.
+
+        Return the pulses of both.
+        """
         distances = self._distances
         activate = Signal()
         activates = _History(
@@ -284,7 +288,7 @@ class VaultController(wiring.Component):
             activate,
             row.layer,
         )
-        # Cycles since the last refresh; reset counts as one.
+        # Cycles since the last refresh or reset.
         since = Signal(range(distances.refresh_interval + 1))
         refresh = Signal()
         refreshing = Signal()
@@ -313,7 +317,7 @@ class VaultController(wiring.Component):
     def _choose_column(
         self, m: Any, activate: Signal, issue: Signal, level: Signal, head: Any
     ) -> None:
-        """Issues the columns in order; ``ripe`` activates are tRCD old and have not been used."""
+        """Issue the columns in order; ``ripe`` counts unused activates that are tRCD old."""
         distances = self._distances
         ripens = delayed_pulse(m, activate, distances.activate_to_column - 1, "ripening")
         ripe = Signal(range(QUEUE_DEPTH + 1))
@@ -345,7 +349,7 @@ class VaultController(wiring.Component):
     def _keep_busy(
         self, m: Any, busy: Any, activate: Signal, row: Any, closing: Signal, head: Any
     ) -> None:
-        """A bank is busy from its activate until it can be activated again."""
+        """Keep a bank busy from its activate until it can be activated again."""
         distances = self._distances
         for name, direction, distance in (
             ("read", ~head.write, distances.read_to_activate),
@@ -368,7 +372,7 @@ class VaultController(wiring.Component):
     def _issue(
         self, m: Any, activate: Any, refresh: Any, row: Any, issue: Any, closing: Any, head: Any
     ) -> None:
-        """Shows the commands in the cycle after they were decided."""
+        """Drive the commands in the cycle after their decision."""
         dram, command = self.dram, VaultCommand
         row_command = Mux(
             activate, command.ACT.value, Mux(refresh, command.REF.value, command.NOP.value)
@@ -390,7 +394,7 @@ class VaultController(wiring.Component):
             ]
 
     def _move_data(self, m: Any, accept: Any, issue: Any, head: Any) -> None:
-        """Carries write data to the DRAM and answers, each as long after the decision as it takes.
+        """Delay write data to its slot on the DRAM bus, and answers until read data is there.
 
         Bit i of a pipe is set i + 1 cycles after the decision to issue a column.
         """
@@ -439,5 +443,5 @@ class VaultController(wiring.Component):
 
 
 def _bank(entry: Any) -> Any:
-    """The number of the bank of an entry."""
+    """Return the number of an entry's bank in the vault."""
     return Cat(entry.bank, entry.layer)

@@ -1,4 +1,4 @@
-"""Timing of a vault as its controller schedules it: fabric cycles between fixed command slots."""
+"""Timing of a vault in the controller's units: fabric cycles between fixed command slots."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hw.pim.vault.timing import VaultTiming
 __all__ = ["QUEUE_DEPTH", "VaultDistances"]
 
 QUEUE_DEPTH = 16
-"""Requests of a vault that wait for their banks."""
+"""Requests of a vault that wait for their banks, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VaultDistances:
-    """The slot of ACT and REF, and distances in fabric cycles, made by :meth:`of`.
+    """Slot of ACT and REF, and distances between commands in fabric cycles; see :meth:`of`.
 
-    A distance n means: the second command is at least n fabric cycles after the first, each in
-    its slot. Two slots of the four are enough: with a column command every cycle and an activate
-    for at most every second of them, precharges need none. One slot would not be: eight columns
-    of a row and its activate are nine commands in eight cycles.
+    With a distance n, the second command comes at least n fabric cycles after the first, each in
+    its slot. Two of the four slots are enough: one for a column command every cycle, one for an
+    activate at most every second cycle. Precharges need no slot. One slot would not be enough:
+    eight columns of a row and its activate are nine commands in eight cycles.
     """
 
     activate_slot: int
@@ -44,14 +44,16 @@ class VaultDistances:
 
     @classmethod
     def of(cls, timing: VaultTiming) -> VaultDistances:
-        """The activate slot that makes a row cycle shortest, and the distances that follow."""
+        """Return the distances with the activate slot that makes a row cycle shortest."""
         slots = [slot for slot in range(SLOTS) if slot != COLUMN_SLOT]
         return min((cls._with_slot(timing, slot) for slot in slots), key=cls._row_cycles)
 
     def drain_cycles(self, banks: int) -> int:
-        """Fabric cycles before a refresh of a vault with so many ``banks`` in which nothing more is
-        activated: what the queue may hold then has a change of direction for every bank, and two
-        more accesses to their stretch of addresses, each after a row cycle."""
+        """Return the fabric cycles before a refresh in which no bank may be activated.
+
+        In the worst case, the queue then holds a change of direction for every one of ``banks``. It
+        also holds two more accesses to their stretch of addresses, each after a row cycle.
+        """
         turn = max(self.read_to_write, self.write_to_read_same_layer)
         open_banks = min(banks, QUEUE_DEPTH)
         row_cycle = self.activate_to_column + max(self.read_to_activate, self.write_to_activate)
@@ -65,7 +67,7 @@ class VaultDistances:
     def _with_slot(cls, timing: VaultTiming, activate: int) -> VaultDistances:
         cycles, column = fabric_cycles, COLUMN_SLOT
         activate_to_column = cycles(timing.t_rcd, activate, column)
-        # The column is never closer to its activate, so this covers tRC, and tRAS with tRP.
+        # A column is never closer to its activate, so this covers tRC, and tRAS plus tRP.
         rest_of_row_cycle = (
             cycles(max(timing.t_rc, timing.t_ras + timing.t_rp), activate, activate)
             - activate_to_column
@@ -82,7 +84,7 @@ class VaultDistances:
             read_to_write=cycles(timing.read_to_write, column, column),
             write_to_read=cycles(timing.write_to_read_s, column, column),
             write_to_read_same_layer=cycles(timing.write_to_read_l, column, column),
-            # From two, because the controller follows a bank for a cycle at least.
+            # At least two, because the controller tracks a bank for a cycle or more.
             read_to_activate=max(
                 2, rest_of_row_cycle, cycles(timing.read_to_activate, column, activate)
             ),
@@ -90,6 +92,6 @@ class VaultDistances:
                 2, rest_of_row_cycle, cycles(timing.write_to_activate, column, activate)
             ),
             refresh_to_activate=cycles(timing.t_rfc, activate, activate),
-            # Rounded down: never less often than asked.
+            # Rounded down: never less often than t_refi says.
             refresh_interval=timing.t_refi // SLOTS,
         )

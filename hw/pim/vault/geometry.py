@@ -1,4 +1,4 @@
-"""Organisation of a vault of the memory stack, and which bank holds which address."""
+"""Organisation of a vault of the memory stack, and its address map."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hw.pim.config import BEAT_BYTES
 __all__ = ["ROW_BEATS", "ROW_BYTES", "VaultGeometry"]
 
 ROW_BYTES = 256
-"""Bytes of a row, and the largest block of an HMC request."""
+"""Bytes of a row; also the largest block of an HMC request."""
 
 ROW_BEATS = ROW_BYTES // BEAT_BYTES
 """Columns of a row."""
@@ -21,16 +21,16 @@ ROW_BEATS = ROW_BYTES // BEAT_BYTES
 
 @dataclass(frozen=True, kw_only=True)
 class VaultGeometry:
-    """DRAM layers, banks and rows of a vault.
+    """Numbers of DRAM layers, banks and rows of a vault.
 
     HMC 2.1 has 32 vaults with 8 (4 GB) or 16 (8 GB) banks of 16 MB each, in rows of 256 bytes.
     A column command moves :data:`~hw.pim.config.BEAT_BYTES`.
-    ``rows`` may be smaller than those of the real part, which only shortens the simulated storage.
+    ``rows`` may be smaller than in the real part, which only shortens the simulated storage.
     Raises ``ValueError`` for values that the address map cannot serve.
     """
 
     layers: int = 8
-    """DRAM dies of the stack; the banks of a layer share what a DDR4 bank group shares."""
+    """DRAM dies of the stack; a layer's banks share timing limits like a DDR4 bank group's."""
 
     banks_per_layer: int = 2
 
@@ -44,19 +44,22 @@ class VaultGeometry:
 
     @property
     def layer_bits(self) -> int:
+        """Width of a layer's number."""
         return self.layers.bit_length() - 1
 
     @property
     def bank_bits(self) -> int:
-        """Width of the number of a bank in its layer."""
+        """Width of a bank's number in its layer."""
         return self.banks_per_layer.bit_length() - 1
 
     @property
     def row_bits(self) -> int:
+        """Width of a row's number."""
         return self.rows.bit_length() - 1
 
     @property
     def column_bits(self) -> int:
+        """Width of a column's number: of a beat in a row."""
         return ROW_BEATS.bit_length() - 1
 
     @property
@@ -66,11 +69,12 @@ class VaultGeometry:
 
     @property
     def command_address_bits(self) -> int:
-        """Width of the address of a command, which carries a row or a column."""
+        """Width of a command's address, which is a row or a column."""
         return max(self.row_bits, self.column_bits)
 
     @property
     def capacity_bytes(self) -> int:
+        """Bytes of the vault."""
         return self.banks * self.rows * ROW_BYTES
 
     @property
@@ -80,11 +84,11 @@ class VaultGeometry:
 
     @property
     def address_layout(self) -> data.StructLayout:
-        """The fields of a byte address.
+        """Layout of a byte address.
 
-        Beats alternate between two layers, because reads or writes of one layer are further apart
-        (tCCD_L) than a beat takes: 512 bytes in a row of the address space are the same row of a
-        bank in each of two layers, then come the next two layers, then the next bank.
+        Beats alternate between two layers, because column commands to one layer are further apart
+        (tCCD_L) than the length of a beat. So 512 consecutive bytes are one row in each of two
+        layers. The next two layers follow, then the next bank.
         """
         return data.StructLayout(
             {
@@ -98,7 +102,7 @@ class VaultGeometry:
         )
 
     def with_capacity(self, capacity_bytes: int) -> VaultGeometry:
-        """The same banks with as many rows as make ``capacity_bytes``.
+        """Return the same banks with the number of rows that makes ``capacity_bytes``.
 
         Raises ``ValueError`` unless that is a power-of-two number of rows.
         """

@@ -1,4 +1,4 @@
-"""The interfaces of a vault: requests and responses on one side, DRAM commands on the other."""
+"""Interfaces of a vault: requests and responses on one side, DRAM commands on the other."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = [
 
 @cache
 def vault_request_layout(geometry: VaultGeometry, tag_bits: int) -> data.StructLayout:
-    """A read or write of 32 bytes.
+    """Return the layout of a read or write of 32 bytes.
 
-    ``address`` is in bytes, its low five bits are ignored. A set bit of ``strobe`` writes the byte
+    ``address`` is in bytes; its low five bits are ignored. A set bit of ``strobe`` writes the byte
     of ``data``; a read ignores both. ``tag`` comes back with the response.
     """
     return data.StructLayout(
@@ -40,14 +40,15 @@ def vault_request_layout(geometry: VaultGeometry, tag_bits: int) -> data.StructL
 
 @cache
 def vault_response_layout(tag_bits: int) -> data.StructLayout:
-    """The data of a read, or that a write is done, of which ``data`` is undefined."""
+    """Return the layout of a response; ``data`` is undefined after a write."""
     return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": tag_bits, "write": 1})
 
 
 class VaultCommand(enum.Enum, shape=3):
-    """Commands to the banks of a vault; RDA and WRA precharge the bank when they are done.
+    """Commands to the banks of a vault; RDA and WRA precharge the bank afterwards.
 
-    There is no other precharge: under the closed-page policy the last column of an access does it.
+    There is no other precharge: under the closed-page policy, the last column of an access
+    precharges its bank.
     """
 
     NOP = 0
@@ -60,7 +61,7 @@ class VaultCommand(enum.Enum, shape=3):
 
 
 class VaultCommandsSignature(wiring.Signature):
-    """The commands of a cycle, as the controller sees them.
+    """Commands of a cycle, as the controller sees them.
 
     Slot i has the members ``command_pi`` (a :class:`VaultCommand`), ``layer_pi``, ``bank_pi``
     and ``address_pi`` (a row with ACT, else a column).
@@ -79,12 +80,12 @@ class VaultCommandsSignature(wiring.Signature):
 
 
 class VaultSignature(wiring.Signature):
-    """Commands and data as the controller sees them; the DRAM has it as ``In``.
+    """Commands and data as the controller sees them; the DRAM has them as ``In``.
 
     Commands are those of :class:`VaultCommandsSignature`. There is no handshake: ``write_data`` is
-    taken :func:`~hw.dram.fabric_timing.write_latency` fabric cycles after its command, and
+    taken :func:`~hw.dram.fabric_timing.write_latency` fabric cycles after its command.
     ``read_data`` is valid for one cycle, :func:`~hw.dram.fabric_timing.read_latency` fabric cycles
-    after its command. A set bit of ``write_mask`` keeps the byte from being written.
+    after its command. A set bit of ``write_mask`` masks the byte: it is not written.
     """
 
     def __init__(self, geometry: VaultGeometry) -> None:

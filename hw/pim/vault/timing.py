@@ -2,8 +2,8 @@
 
 The specification of HMC 2.1 fixes what a user of the cube sees: 32 vaults, 8 or 16 banks in each,
 rows of 256 bytes, blocks of 32 to 256 bytes, a data bus with a granularity of 32 bytes, and
-10 GB/s a vault. It leaves the timing of the DRAM to the maker. What is public are the models of
-simulators, and they fall into two families; there is a preset of each:
+10 GB/s a vault. It leaves the timing of the DRAM to the maker. Public timing exists only in the
+models of simulators. They fall into two families, with a preset for each:
 
 * ``hmc2``: Ramulator 1.0, ``src/HMC.h``, speed ``HMC_2500`` (which cites HMC 2.1; Jeddeloh and
   Keeth, VLSIT 2012; Kim et al., PACT 2013, tCL = tRCD = tRP = 13.75 ns, tRAS = 27.5 ns). DRAMsim3,
@@ -27,7 +27,7 @@ __all__ = ["BURST_TCK", "VAULT_PARTS", "VaultPart", "VaultTiming", "vault_part"]
 
 @dataclass(frozen=True, kw_only=True)
 class VaultTiming(CommandTiming):
-    """Timing of a vault; ``t_refi`` is the longest distance of two refreshes."""
+    """Timing of a vault, in tCK; ``t_refi`` is the longest distance between two refreshes."""
 
     LONGEST_TCK = 160
     LEAST_CWL = BURST_TCK
@@ -36,14 +36,12 @@ class VaultTiming(CommandTiming):
 
     @property
     def read_to_activate(self) -> int:
-        """Read with precharge to activate of the same bank, in tCK, if tRAS and tRC do not ask for
-        more."""
+        """Read with precharge to activate of the same bank, in tCK, without tRAS and tRC."""
         return self.t_rtp + self.t_rp
 
     @property
     def write_to_activate(self) -> int:
-        """Write with precharge to activate of the same bank, in tCK, if tRAS and tRC do not ask for
-        more."""
+        """Write with precharge to activate of the same bank, in tCK, without tRAS and tRC."""
         return self.write_to_precharge + self.t_rp
 
 
@@ -53,8 +51,11 @@ VAULT_PARTS: dict[str, VaultPart] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class VaultPart:
-    """A named geometry with its timing; with other figures than the part of :data:`VAULT_PARTS`
-    of its name it is called ``NAME_changed``."""
+    """Named geometry with its timing.
+
+    If its figures differ from those of the part with its name in :data:`VAULT_PARTS`, it is called
+    ``NAME_changed``.
+    """
 
     name: str
     geometry: VaultGeometry
@@ -64,7 +65,7 @@ class VaultPart:
         object.__setattr__(self, "name", honest_name(self, VAULT_PARTS))
 
     def with_capacity(self, capacity_bytes: int) -> VaultPart:
-        """The same part with fewer rows, see :meth:`VaultGeometry.with_capacity`."""
+        """Return the same part with fewer rows, see :meth:`VaultGeometry.with_capacity`."""
         return replace(self, geometry=self.geometry.with_capacity(capacity_bytes))
 
 
@@ -97,8 +98,8 @@ _HMC2 = VaultPart(
 _CASHMC = VaultPart(
     name="cashmc",
     geometry=_HMC2.geometry,
-    # CasHMC 1.3, ConfigDRAM.ini, in ns there, here rounded up to tCK. It knows no layers, and no
-    # distance from read to write but that of the bus.
+    # CasHMC 1.3, ConfigDRAM.ini: in ns there, rounded up to tCK here. It has no layers, and no
+    # distance from read to write except that of the bus.
     timing=VaultTiming(
         cl=13,  # CL 9.9 ns; gem5 tCL
         cwl=4,  # CWL 3.2 ns
@@ -130,7 +131,7 @@ VAULT_PARTS.update((item.name, item) for item in (_HMC2, _CASHMC, _TINY))
 
 
 def vault_part(name: str) -> VaultPart:
-    """The part called ``name``; raises ``ValueError`` with the known names."""
+    """Return the part called ``name``; raise ``ValueError`` with the known names."""
     if name not in VAULT_PARTS:
         raise ValueError(f"no vault part {name!r}; known parts: {', '.join(VAULT_PARTS)}")
     return VAULT_PARTS[name]

@@ -1,1 +1,1 @@
-"""What a work is: its descriptor, the forms in which it passes through the pool, its status."""
+"""Works: their descriptor, their layouts inside the pool, and their status."""

@@ -1,4 +1,4 @@
-"""A work's descriptor: its words, what each opcode takes, and why a work is refused."""
+"""Descriptor of a work: its words, the operands of each opcode, and the causes of refusal."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = [
 ]
 
 DESCRIPTOR_WORDS = 48
-"""Words of a descriptor, of 32 bits each."""
+"""32-bit words of a descriptor."""
 
 _PLACES = {"a": 0, "b": 1, "result": 3}
-"""Places of the tensors' addresses and strides; what is at place 2 is reserved."""
+"""Places of the tensors' addresses and strides; place 2 is reserved."""
 
 TENSORS = tuple(_PLACES)
 """Names of the tensors."""
@@ -34,7 +34,7 @@ _ADDRESSES = 4
 _LARGE_SIZES = ("rows", "columns", "length")
 _SIZES = 12
 PLAN_WORD = 26
-"""The first of the two words that say how the work is cut."""
+"""First of the two words with the plan, which says how the work is cut."""
 
 PLAN_BITS = {
     "chunk": 8,
@@ -46,7 +46,7 @@ PLAN_BITS = {
     "first_across": 1,
     "second_across": 1,
 }
-"""The plan's fields, from the lowest bit on, and their widths; the rest of its words is zero."""
+"""Fields of the plan from bit 0, with their widths; the rest of its words is zero."""
 
 _STRIDES = 32
 _FIELDS = {
@@ -62,7 +62,7 @@ _FIELDS = {
 
 
 class Opcode(IntEnum):
-    """What a work computes."""
+    """Operation of a work."""
 
     ADD = 0x01
     MUL = 0x02
@@ -78,7 +78,7 @@ ELEMENTWISE_OPCODES = (Opcode.ADD, Opcode.MUL, Opcode.SCALEADD)
 
 
 class Cause(IntEnum):
-    """Why a work is refused; of several causes the lowest is given."""
+    """Cause of a refused work; of several causes, the lowest is reported."""
 
     NONE = 0
     OPCODE = 1
@@ -93,30 +93,30 @@ class Cause(IntEnum):
 
 
 def field_word(name: str) -> int:
-    """Number of the descriptor's word that holds a field or size."""
+    """Return the number of the descriptor's word that holds a field or size."""
     return _FIELDS[name]
 
 
 def address_word(tensor: str) -> int:
-    """Number of the lower of the two words that hold a tensor's address."""
+    """Return the number of the lower of the two words that hold a tensor's address."""
     return _ADDRESSES + 2 * _PLACES[tensor]
 
 
 def stride_word(tensor: str, index: int) -> int:
-    """Number of the word that holds a tensor's stride for one of its up to four indices."""
+    """Return the number of the word with a tensor's stride for one of its up to four indices."""
     return _STRIDES + 4 * _PLACES[tensor] + index
 
 
 def size_limit(name: str) -> int:
-    """The largest value of a size."""
+    """Return the largest value of a size."""
     return (1 << 24) - 1 if name in _LARGE_SIZES else 65535
 
 
 class Form(NamedTuple):
-    """What an opcode takes."""
+    """Tensors and sizes of an opcode."""
 
     tensors: dict[str, tuple[str, ...]]
-    """The tensors, each with the sizes over which its indices run."""
+    """Tensors, each with the sizes of its indices."""
     sizes: tuple[str, ...]
     """Names of the sizes that are 1 or more."""
     pads: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class Form(NamedTuple):
 
     @property
     def words(self) -> frozenset[int]:
-        """Numbers of the words that the opcode uses; the others must be zero."""
+        """Numbers of the words that the opcode uses; all others must be zero."""
         fields = ["opcode", "banks", "units", *self.sizes, *self.pads, *["alpha"] * self.alpha]
         return frozenset(
             [
@@ -171,4 +171,4 @@ FORMS = {
         ("pad_top", "pad_left"),
     ),
 }
-"""The form of every opcode (docs/pim-spec.md, "Works")."""
+"""Form of every opcode (docs/pim-spec.md, "Works")."""

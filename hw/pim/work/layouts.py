@@ -1,4 +1,4 @@
-"""What the parts of the pool tell one another: works as a bank takes them, tiles, jobs."""
+"""Layouts between the parts of the pool: works in a bank's form, tiles, jobs."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ __all__ = [
 ]
 
 BEAT_WORDS = BEAT_BYTES // 4
-"""Elements of a beat."""
+"""Elements in a beat."""
 
 INTERLEAVE = 8
-"""Results on which a lane works in turn, so that an addition is done when its sum is needed."""
+"""Results that a lane works on in turn, so that a sum is ready for its next addition."""
 
 LANE_BITS = 4
 
 VECTOR_BITS = 8
-"""Width of a number of vectors in a walk."""
+"""Width of a count of vectors in a walk."""
 
 NO_LINE = (1 << VECTOR_BITS) - 1
-"""Length of a walk's line that is longer than any walk."""
+"""Length of a line that never ends: longer than any walk."""
 
 COORDINATE_BITS = 42
-"""Width of a signed coordinate: a row or column that may lie far outside of its image."""
+"""Width of a signed coordinate: a row or column that may lie far outside its image."""
 
 
 class Second(enum.Enum, shape=2):
-    """The second operand of a reduction."""
+    """Kind of a reduction's second operand."""
 
     NONE = 0
-    """There is no second operand: SUM."""
+    """No second operand: SUM."""
     SHARED = 1
-    """A vector is used by all lanes."""
+    """One vector for all lanes."""
     PRIVATE = 2
-    """Each lane has a vector of its own: DOT."""
+    """A vector for each lane: DOT."""
 
 
 class Elementwise(enum.Enum, shape=2):
-    """What an elementwise work computes."""
+    """Operation of an elementwise work."""
 
     ADD = 0
     MUL = 1
@@ -63,7 +63,7 @@ class Elementwise(enum.Enum, shape=2):
 
 
 class Padded(enum.Enum, shape=2):
-    """The operand that is an image with padding."""
+    """Operand that is an image with padding."""
 
     NONE = 0
     FIRST = 1
@@ -71,7 +71,7 @@ class Padded(enum.Enum, shape=2):
 
 
 class OperandBuffer(enum.Enum, shape=1):
-    """The buffers that the loader fills."""
+    """Buffers that the loader fills."""
 
     FIRST = 0
     SECOND = 1
@@ -79,7 +79,7 @@ class OperandBuffer(enum.Enum, shape=1):
 
 @dataclass(frozen=True)
 class Jobs:
-    """The layouts for a configuration.
+    """Layouts for a configuration.
 
     Addresses and strides count elements of 4 bytes in the stack, modulo its size.
     """
@@ -88,29 +88,29 @@ class Jobs:
 
     @cached_property
     def word_bits(self) -> int:
-        """Width of an element's address."""
+        """Width of an element's address, in bits."""
         return (self.config.stack_bytes // 4 - 1).bit_length()
 
     @cached_property
     def k_bits(self) -> int:
-        """Width of an element's place in a vector that is in a buffer, and of a count of them."""
+        """Width of an element's number, and of a count of elements, in a buffered vector."""
         return (self.config.second_words).bit_length()
 
     @cached_property
     def nest(self) -> data.StructLayout:
-        """An operand: where it begins, and its strides."""
+        """Layout of an operand: its first address and its strides."""
         names = ("address", "outer1", "outer2", "vector", "channel", "row", "column")
         return data.StructLayout(dict.fromkeys(names, self.word_bits))
 
     @cached_property
     def result(self) -> data.StructLayout:
-        """The result: where it begins, and its strides."""
+        """Layout of the result: its first address and its strides."""
         names = ("address", "outer1", "outer2", "first", "second")
         return data.StructLayout(dict.fromkeys(names, self.word_bits))
 
     @cached_property
     def plan(self) -> data.StructLayout:
-        """How a work is cut, in logarithms where a power of two is needed."""
+        """Layout of a plan, which says how a work is cut; powers of two are logarithms."""
         return data.StructLayout(
             {
                 # Elements of a vector that are in a buffer at once: 2 ** chunk, 8 or more.
@@ -130,7 +130,7 @@ class Jobs:
 
     @cached_property
     def work(self) -> data.StructLayout:
-        """A work as a bank takes it."""
+        """Layout of a work for the banks."""
         return data.StructLayout(
             {
                 "elementwise": 1,
@@ -151,19 +151,19 @@ class Jobs:
                 "pad_left": 16,
                 "stride": 16,
                 "dilation": 16,
-                # Whether the loader takes neighbouring vectors together, not neighbouring elements.
+                # The loader takes neighbouring vectors together instead of neighbouring elements.
                 "first_across": 1,
                 "second_across": 1,
-                # With ``lines``, so many first vectors, and private second ones, lie in a line, and
-                # the next ones outer1 further on; what that is from a line's last vector to the
-                # next line's first.
+                # With ``lines``: ``line`` first vectors, and private second ones, lie in a line.
+                # The next line is outer1 further on. A wrap is the distance from a line's last
+                # vector to the next line's first.
                 "lines": 1,
                 "line": 24,
                 "first_line_wrap": self.word_bits,
                 "second_line_wrap": self.word_bits,
                 "result_line_wrap": self.word_bits,
-                # Elementwise: the operand has the same element for all of a row, of which eight
-                # copies are in the buffer, or fewer if the tile is shorter.
+                # Elementwise: the operand has one element for a whole row. The buffer has eight
+                # copies of it, or fewer if the tile is shorter.
                 "first_repeats": 1,
                 "second_repeats": 1,
                 "plan": self.plan,
@@ -172,15 +172,15 @@ class Jobs:
 
     @cached_property
     def span(self) -> data.StructLayout:
-        """A tensor's elements, from the lowest to the highest; not ``used``: there is none."""
+        """Layout of a tensor's lowest and highest element; without ``used`` there is no tensor."""
         return data.StructLayout({"used": 1, "low": self.word_bits, "high": self.word_bits})
 
     @cached_property
     def checked(self) -> data.StructLayout:
-        """What the check of a descriptor ends with.
+        """Layout of a checked descriptor.
 
-        With a ``cause`` the rest is undefined. ``units`` are those that the work asks for, 0 if it
-        names its ``banks``. ``add_only``: it needs no multipliers.
+        With a ``cause``, the rest is undefined. ``units`` is the number that the work requests, 0
+        if it names its ``banks``. With ``add_only`` it needs no multipliers.
         """
         return data.StructLayout(
             {
@@ -192,7 +192,7 @@ class Jobs:
                 "add_only": 1,
                 "outer1": 24,
                 "outer2": 16,
-                # With ``lines`` counted through all of them; outer1 is 1 then.
+                # With ``lines``: first vectors of all lines; outer1 is 1 then.
                 "first": max(24, self.word_bits),
                 "second": 24,
                 "multiplications": 64,
@@ -202,9 +202,9 @@ class Jobs:
 
     @cached_property
     def tile(self) -> data.StructLayout:
-        """A part of a work for one bank; ``end``: there is none left.
+        """Layout of a tile, a part of a work for one bank; with ``end`` there is none left.
 
-        In a work with ``lines`` it begins at vector ``first`` of line ``outer1``.
+        In a work with ``lines``, a tile begins at vector ``first`` of line ``outer1``.
         """
         return data.StructLayout(
             {
@@ -220,24 +220,25 @@ class Jobs:
 
     @cached_property
     def walk(self) -> data.StructLayout:
-        """Elements to go over: ``length`` of each of ``vectors`` vectors.
+        """Layout of a walk over ``length`` elements of each of ``vectors`` vectors.
 
-        The first is at ``address``. A vector's next element is ``column`` further on; after the
-        ``columns - tap_column`` first ones, and then after every ``columns``, it is ``row_wrap``
-        further on instead, and ``channel_wrap`` if ``rows`` rows are done, too (counted from
-        ``tap_row``). With ``bounded``, elements whose coordinates are outside of the image are
-        zero; ``y`` and ``x`` are those of the first, and a vector's are ``vector_x`` further.
+        The first element is at ``address``. A vector's next element is ``column`` further on. After
+        the ``columns - tap_column`` first elements, and then after every ``columns``, the distance
+        is ``row_wrap`` instead. If ``rows`` rows are done too (counted from ``tap_row``), it is
+        ``channel_wrap``. With ``bounded``, elements with coordinates outside the image are zero.
+        ``y`` and ``x`` are the coordinates of the first element; they grow by ``vector_x`` per
+        vector.
 
-        After the ``line_left`` first vectors, and then after every ``line``, the next vector is not
-        ``vector`` but ``line_wrap`` further on. Its ``y`` is ``vector_x`` further then, and the
-        ``x`` of its first element is ``line_x``.
+        After the ``line_left`` first vectors, and then after every ``line``, the next vector is
+        ``line_wrap`` instead of ``vector`` further on. Then its ``y`` is ``vector_x`` further, and
+        the ``x`` of its first element is ``line_x``.
         """
         word = self.word_bits
         return data.StructLayout(
             {
                 "address": word,
                 "vectors": VECTOR_BITS,
-                # Vectors side by side: vector i is member i mod size of group i div size.
+                # Vectors in a group: vector i is member i mod size of group i div size.
                 "group_size": LANE_BITS + 1,
                 "vector": word,
                 "length": self.k_bits,
@@ -265,10 +266,10 @@ class Jobs:
 
     @cached_property
     def segment(self) -> data.StructLayout:
-        """Up to eight elements in one beat.
+        """Layout of a segment: up to eight elements in one beat.
 
-        Element i is at ``address`` + i · ``step`` and is number ``k`` + i of the vector (``member``
-        of ``group``), or, with ``across``, number ``k`` of the vector ``member`` + i.
+        Element i is at ``address`` + i · ``step``. It is number ``k`` + i of vector ``member`` of
+        ``group``, or, with ``across``, number ``k`` of vector ``member`` + i.
         """
         return data.StructLayout(
             {
@@ -286,20 +287,20 @@ class Jobs:
 
     @cached_property
     def load(self) -> data.StructLayout:
-        """What the loader is to bring into a half of a buffer."""
+        """Layout of a load: a walk that the loader puts into a half of a buffer."""
         return data.StructLayout({"buffer": OperandBuffer, "half": 1, "walk": self.walk})
 
     @cached_property
     def compute(self) -> data.StructLayout:
-        """What is to be computed from one half of each buffer.
+        """Layout of a job: a computation on one half of each buffer.
 
-        ``length`` elements of each vector: those from tap ``tap`` of channel ``channel`` on, or,
-        elementwise, all. ``first_count`` first vectors, ``second_count`` second ones, which are
-        those from number ``second`` of the tile on.
+        It takes ``length`` elements of each vector: those from tap ``tap`` of channel ``channel``
+        on, or, elementwise, all. It has ``first_count`` first vectors, and ``second_count`` second
+        vectors from number ``second`` of the tile on.
         """
         return data.StructLayout(
             {
-                # Of each operand buffer the half, and whether it is free when this is done.
+                # For each operand buffer: the half, and whether the job frees it.
                 "halves": len(OperandBuffer),
                 "release": len(OperandBuffer),
                 "length": self.k_bits,
@@ -308,19 +309,19 @@ class Jobs:
                 "first_count": 12,
                 "second": 12,
                 "second_count": 12,
-                # Of the tile's result: the first vectors' and the second vectors' number 0.
+                # Address of the tile's result for first vector 0 and second vector 0.
                 "address": self.word_bits,
-                # The first vectors up to the first line's end.
+                # First vectors up to the end of the first line.
                 "line_left": VECTOR_BITS,
             }
         )
 
     @cached_property
     def store(self) -> data.StructLayout:
-        """Results to write from a frame of the result buffer.
+        """Layout of a store: results to write from a frame of the result buffer.
 
-        The walk's vector i is lane i mod ``group_size``; its element s is result number
+        The walk's vector i is lane i mod ``group_size``. Its element s is result number
         i div ``group_size`` + s · 2 ** ``interleave`` of the lane. With ``linear`` there is one
-        vector, and its elements lie one after the other.
+        vector, and its elements are contiguous.
         """
         return data.StructLayout({"frame": 2, "linear": 1, "interleave": 2, "walk": self.walk})

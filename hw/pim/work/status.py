@@ -1,4 +1,4 @@
-"""What the registers tell of the pool and of its works."""
+"""Status of the pool and of its works, as the registers show it."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ COUNTER_BITS = 64
 
 
 class SlotState(enum.Enum, shape=2):
-    """The state of the work that has a slot, or had it last."""
+    """State of a slot's present or last work."""
 
     NONE = 0
-    """No work has had the slot."""
+    """No work since reset."""
     WAITING = 1
     RUNNING = 2
     COMPLETED = 3
@@ -37,7 +37,7 @@ class SlotState(enum.Enum, shape=2):
 
 @cache
 def work_counts_layout() -> data.StructLayout:
-    """What a work has done: operations done and left, cycles, bytes."""
+    """Return the layout of a work's counts: operations done and left, cycles, bytes."""
     return data.StructLayout(
         dict.fromkeys(
             (
@@ -56,7 +56,7 @@ def work_counts_layout() -> data.StructLayout:
 
 @cache
 def work_record_layout(config: PimConfig) -> data.StructLayout:
-    """The registers of a slot (docs/pim-spec.md, "Registers")."""
+    """Return the layout of a slot's registers (docs/pim-spec.md, "Registers")."""
     return data.StructLayout(
         {
             "id": ID_BITS,
@@ -68,14 +68,14 @@ def work_record_layout(config: PimConfig) -> data.StructLayout:
 
 
 class StatusSignature(wiring.Signature):
-    """The state of the pool as the scheduler gives it; the registers have it as ``In``.
+    """State of the pool as the scheduler sees it; the registers have it as ``In``.
 
     Members
     -------
     idle : Out(config.banks)
-        Banks that work for no work, a bit for each.
+        Banks without a work, a bit for each.
     completed : Out(config.works)
-        A bit for each slot: the work that had it last has completed.
+        A bit for each slot: its last work has completed.
     select : In(range(config.works))
         The slot whose ``record`` is shown.
     record : Out(:func:`work_record_layout`)
@@ -100,18 +100,18 @@ class StatusSignature(wiring.Signature):
 
 
 class WorkEventsSignature(wiring.Signature):
-    """What becomes of works, as the scheduler tells it. No two pulses are in the same cycle.
+    """Events of works, as the scheduler sees them. No two pulses are in the same cycle.
 
     Members
     -------
     taken : Out(1)
-        A pulse: the work that was offered has been accepted, or refused for ``cause``.
+        Pulse: the offered work has been accepted, or refused for ``cause``.
     cause : Out(CAUSE_BITS)
-        Why the last work that was offered was refused, or 0.
+        Cause of the last offered work's refusal, or 0.
     id : Out(ID_BITS)
-        The last work that was accepted, or 0.
+        Id of the last accepted work, or 0.
     completed : Out(1)
-        A pulse: a work has completed, its result can be seen.
+        Pulse: a work has completed, and its result is visible.
     completed_id : Out(ID_BITS)
         With ``completed``: the id of that work.
     """

@@ -358,7 +358,7 @@ def test_long_runs_see_enough_batches_of_refreshes_or_are_refused() -> None:
         (Placement, "a run needs a tensor"),
         (
             lambda: predict_adam(PAPER, placed(256), 256, formats=MIXTURES["bf16_g"]),
-            "formats are Formats.*gradients='bf16'.*, of which a kernel without narrow has none",
+            "formats are Formats.*gradients='bf16'.*: expected FP32 .* it with narrow=True",
         ),
         (
             lambda: predict_adam(NARROW, placed(256), 256, formats=MIXTURES["bf16_g_8bit"]),

@@ -1,8 +1,8 @@
-"""What becomes of the host's requests in normal mode: when they are served, and which are late.
+"""Host requests in normal mode: the cycles in which they are served, and late reads.
 
 Requests cross the link one line in two fabric cycles, queue up before the DRAM controller and are
-served in order. A read whose data are not there after the fixed latency is late: its data are lost,
-and the host asks again.
+served in order. A read without its data after the fixed latency is late: the data are lost, and the
+host repeats the read.
 """
 
 from __future__ import annotations
@@ -18,67 +18,70 @@ from ..dram.refresh import LONG_AGO, RefreshClock, RefreshState
 
 __all__ = ["HostTraffic", "Transfer"]
 
-# By the architecture: how many requests the places hold that one passes.
+# Capacities of the stages that a request passes, by the architecture.
 PORT_ROOM = 123
-"""In the port's queue, from which on the host has to wait."""
+"""Requests in the port's queue with which the host has to wait."""
 BEFORE_QUEUE = {False: 5, True: 20}
-"""Between the port's queue and the controller's, by whether it is a write: four addresses and one
-on offer; or 16 bursts with their data and four whose data follow."""
+"""Requests between the port's queue and the controller's, for reads (False) and writes (True).
+
+For reads: four addresses and one on offer. For writes: 16 bursts with their data, and four before
+their data.
+"""
 
 # Pipeline latencies, calibrated against RTL, in fabric cycles.
 REQUEST_TO_PORT = 2
-"""From a request until it can leave the port's queue."""
+"""Latency from a request until it can leave the port's queue."""
 PORT_TO_ADMISSION = {False: 2, True: 3}
-"""From there until the controller has it, by whether it is a write."""
+"""Latency from the port's queue to the controller, for reads (False) and writes (True)."""
 COLUMN_TO_ROOM = {False: 2, True: 3}
-"""From a column until the request that waits for its place can leave the port's queue."""
+"""Latency from a column until a request that waits for its place can leave the port's queue."""
 PORT_TO_READY = 2
-"""From a request's leaving the port's queue until the host sees that there is room."""
+"""Latency from a request's exit from the port's queue until the host sees the room."""
 ADMISSION_TO_COLUMN = 3
-"""If the row is open."""
+"""Latency to a column in an open row."""
 PREPARED_TO_COLUMN = 1
 COLUMN_TO_DATA = 2
-"""From a read's column, besides the DRAM's latency, until its data are back."""
+"""Latency from a read's column to its data, beside the DRAM's latency."""
 COLUMN_TO_WRITTEN = 1
-"""From a write's column until it is answered."""
+"""Latency from a write's column until it is answered."""
 ANSWERED_TO_TURN = 1
-"""From an answer until a request of the other direction can leave the port's queue."""
+"""Latency from an answer until a request of the other direction can leave the port's queue."""
 DATA_TO_RESPONSE = 2
-"""From a read's data to the response that has them."""
+"""Latency from a read's data to its response."""
 COLUMN_TO_IDLE = {False: 3, True: 2}
-"""From a column, besides the DRAM's latency, until the controller is idle."""
+"""Latency from a column until the controller is idle, beside the DRAM's latency."""
 
 _SAFE_WAIT = 200
-"""Fabric cycles for which a request can wait without the port's queue being full."""
+"""Fabric cycles that a request can wait without the port's queue being full."""
 
 _REMEMBERED = 256
 
 
 class Transfer(NamedTuple):
-    """What became of the requests for a stretch of lines."""
+    """Outcome of the requests for a stretch of lines."""
 
     last_cycle: int
-    """When the last line was asked for."""
+    """Cycle of the last line's request."""
     late: list[tuple[int, int]]
-    """First line and number of lines of each stretch that came late."""
+    """First line and number of lines of each late stretch."""
 
 
 class HostTraffic(Channel):
-    """The DRAM of a channel while the host owns it; refreshes are not postponed.
+    """DRAM of a channel while the host owns it; refreshes are not postponed.
 
-    Cycles count from any moment and never go back. Lines in a row whose banks are open are dealt
-    with at once, so that the effort goes with the rows and refreshes and not with the lines.
+    Cycles count from any moment and never go back. Lines in an open row are served together. So the
+    simulation time grows with rows and refreshes, not with lines.
 
     Parameters
     ----------
     config: the module.
-    state: what it remembers at ``begin``.
+    state: its state at ``begin``.
     begin: cycle from which on the refreshes are no longer postponed.
     """
 
     def __init__(self, config: ModuleConfig, state: ChannelState, *, begin: int) -> None:
         clock = RefreshClock(config, state.refresh, begin=begin, prompt=True)
-        # Of each bank, whose last user it is.
+        # Cycle of each bank's last column; a bank is the user of its own row.
         ends = [LONG_AGO] * config.part.geometry.banks
         super().__init__(config, state, at=begin, clock=clock, ends=ends)
         self._read_latency = read_latency = config.read_latency_fabric_cycles
@@ -86,16 +89,16 @@ class HostTraffic(Channel):
         self._latest_in_time = read_latency - DATA_TO_RESPONSE - data_latency
         self._row_pair_lines = 2 * config.part.geometry.bursts_per_row
         self._left_port = LONG_AGO
-        # The first request of the present direction, and when it left the port.
+        # First request of the present direction, and the cycle in which it left the port.
         self._direction = state.writing
         self._turned = 0
         self._turned_left = LONG_AGO
-        # Columns given, in stretches: number of the first, its cycle, cycles from one to the next.
+        # Columns given, in stretches: number of the first, its cycle, cycles between two.
         self._columns: deque[tuple[int, int, int]] = deque(maxlen=_REMEMBERED)
         self._served = 0
 
     def transfer(self, *, write: bool, line: int, lines: int, cycle: int) -> Transfer:
-        """Asks for ``lines`` lines from ``line`` on, from ``cycle`` on."""
+        """Request ``lines`` lines from ``line`` on, from ``cycle`` on."""
         late: list[tuple[int, int]] = []
         end = line + lines
         while line < end:
@@ -106,8 +109,8 @@ class HostTraffic(Channel):
             line += 1
             row_left = min(end, -(-line // self._row_pair_lines) * self._row_pair_lines) - line
             if row_left > 0 and self._is_open(line):
-                asked = cycle + LINK_FABRIC_CYCLES_PER_LINE
-                served, came_late = self._stream(write, line, row_left, asked)
+                next_cycle = cycle + LINK_FABRIC_CYCLES_PER_LINE
+                served, came_late = self._stream(write, line, row_left, next_cycle)
                 _note_late(late, line, 0 if write else came_late)
                 line += served
                 cycle += LINK_FABRIC_CYCLES_PER_LINE * served
@@ -115,16 +118,16 @@ class HostTraffic(Channel):
         return Transfer(cycle - LINK_FABRIC_CYCLES_PER_LINE, late)
 
     def register(self, cycle: int) -> int:
-        """When a request of ``cycle`` that is not for the DRAM is carried out."""
+        """Return the cycle in which a register request of ``cycle`` is carried out."""
         self._left_port = max(cycle + REQUEST_TO_PORT, self._left_port + 1)
         return self._left_port
 
     def in_time(self, cycle: int, carried_out: int) -> bool:
-        """Whether what a read of ``cycle`` gives when it is carried out is in time for the host."""
+        """Return whether a read of ``cycle``, done in ``carried_out``, is in time for the host."""
         return carried_out <= cycle + self._read_latency - DATA_TO_RESPONSE
 
     def idle_from(self, cycle: int) -> int:
-        """The first cycle from ``cycle`` on in which nothing is in flight and no refresh is due."""
+        """Return the first cycle from ``cycle`` on with nothing in flight and no refresh due."""
         clock, times = self._clock, self._times
         idle = max(
             cycle,
@@ -144,20 +147,20 @@ class HostTraffic(Channel):
                 return idle
 
     def refreshes(self, cycle: int) -> RefreshState:
-        """Where refreshing stands at ``cycle``, or after the last column if that is later."""
+        """Return the refresh state at ``cycle``, or after the last column if that is later."""
         cycle = max(cycle, self._last_end + 1)
         self.rest(cycle)
         return self._clock.state(cycle)
 
     def state(self, cycle: int) -> ChannelState:
-        """What the channel remembers at ``cycle``, after all columns."""
+        """Return the state of the channel at ``cycle``, after all columns."""
         self.rest(cycle)
         return super().state(cycle)
 
     def _serve(self, write: bool, line: int, cycle: int, *, more: bool) -> int:
-        """Serves one line that is asked for in ``cycle``; returns when its column is given.
+        """Serve one line that is requested in ``cycle``; return the cycle of its column.
 
-        ``more``: the next line is asked for after it.
+        ``more``: the next line is requested after it.
         """
         controller, times = self._controller, self._times
         last_of_other = (
@@ -192,7 +195,7 @@ class HostTraffic(Channel):
             if column <= deadline:
                 break
             if more and not self._planner.blocked:
-                # Its row may be opened in vain; the refresh waits until that may be closed.
+                # The next line's row may be opened in vain; the refresh waits until it may close.
                 next_pushed = max(pushed + 1, cycle + LINK_FABRIC_CYCLES_PER_LINE + latency)
                 self._planner.open(bank, next_pushed, *self._place(line + 1), deadline)
             self._refresh(deadline, forced=True, idle_until=pushed)
@@ -204,16 +207,16 @@ class HostTraffic(Channel):
         return column
 
     def _stream(self, write: bool, line: int, lines: int, cycle: int) -> tuple[int, int]:
-        """Serves lines in the row that is open, up to the next refresh.
+        """Serve lines in the open row, up to the next refresh.
 
-        Returns how many, and how many of these, the first ones, were late.
+        Return the number of lines, and the number of late ones, which are the first.
         """
         behind = self._last_end + 1
         wait = behind - cycle
         if wait > _SAFE_WAIT:
             return 0, 0
         deadline = self._clock.forced()
-        # As soon as what waits is served, the columns come at the pace of the link.
+        # After the waiting lines, the columns come at the pace of the link.
         latency = REQUEST_TO_PORT + PORT_TO_ADMISSION[write] + ADMISSION_TO_COLUMN
         pace = LINK_FABRIC_CYCLES_PER_LINE
         waiting = min(max(0, wait - latency), lines)
@@ -242,28 +245,28 @@ class HostTraffic(Channel):
         return lines, late
 
     def _room_from(self, request: int, write: bool) -> int:
-        """When a request can leave the port's queue as far as there must be room behind it."""
+        """Return the first cycle with room behind the port's queue for a request."""
         before_queue = self._controller.queue_depth + BEFORE_QUEUE[write]
         return self._column(request - before_queue) + COLUMN_TO_ROOM[write]
 
     def _pushed(self, request: int, write: bool) -> int:
-        """When the last request to have left the port is in the controller's queue."""
+        """Return the cycle in which the port's last request is in the controller's queue."""
         room = self._column(request - self._controller.queue_depth) + 1
         return max(self._left_port + PORT_TO_ADMISSION[write], room)
 
     def _left(self, request: int) -> int:
-        """When a request at the latest left the port's queue, if that was full behind it."""
+        """Return the latest cycle in which a request left the port's queue, if that was full."""
         after_turn = request - self._turned
         write = self._direction if after_turn >= 0 else not self._direction
         room = self._room_from(request, write)
         return max(room, self._turned_left + after_turn) if after_turn >= 0 else room
 
     def _is_open(self, line: int) -> bool:
-        """Whether columns may be given in the banks of ``line`` and of its neighbour at once."""
+        """Return whether the banks of ``line`` and its neighbour can take columns at once."""
         planner = self._planner
         return all(
-            planner.usable_from(*self._place(each)) <= self._last_end + 1
-            for each in (line, line ^ 1)
+            planner.usable_from(*self._place(neighbour)) <= self._last_end + 1
+            for neighbour in (line, line ^ 1)
         )
 
     def _note_column(self, write: bool, bank: int, column: int) -> None:
@@ -271,7 +274,7 @@ class HostTraffic(Channel):
         self._ends[bank] = column
 
     def _column(self, index: int) -> int:
-        """The cycle of a column, by its number; long ago if it is no longer remembered."""
+        """Return the cycle of a column by its number, or ``LONG_AGO`` if it is forgotten."""
         for first, cycle, step in reversed(self._columns):
             if first <= index:
                 return cycle + step * (index - first)
@@ -279,7 +282,7 @@ class HostTraffic(Channel):
 
 
 def _note_late(late: list[tuple[int, int]], line: int, lines: int) -> None:
-    """Adds a stretch of late lines, in ascending order."""
+    """Add a stretch of late lines, in ascending order."""
     if not lines:
         return
     if late and sum(late[-1]) == line:

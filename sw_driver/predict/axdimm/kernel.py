@@ -1,11 +1,11 @@
-"""The kernel's side of a run: when bursts are offered and when their data move.
+"""Kernel's side of a run: the cycles in which bursts are offered and their data move.
 
-A round is one block of each tensor. Its loads are asked for when the input FIFOs have room for all
-of them, it is computed when it is loaded and the output FIFOs have room for all of its results, and
-it is stored when it is computed. Rounds overlap as far as the FIFOs allow. Where there is nothing
-to load or nothing to store, nothing waits for it.
+A round is one block of each tensor. Its loads are requested when the input FIFOs have room for all
+of them. It is computed when it is loaded and the output FIFOs have room for all its results. Then
+it is stored. The FIFOs limit the overlap of rounds. A run without loads or without stores skips the
+wait for them.
 
-Cycles that depend on what has not happened yet are ``NEVER``; whoever asks, asks again later.
+Cycles that depend on later events are ``NEVER``; the caller must ask again later.
 """
 
 from __future__ import annotations
@@ -43,47 +43,51 @@ __all__ = [
 ADDRESSES = 4
 """Burst addresses of a direction that the controller takes before their turn."""
 READS_IN_FLIGHT = 32
-"""Read bursts that the controller keeps track of until their data are returned."""
+"""Read bursts that the controller tracks until their data are returned."""
 
 # Pipeline latencies, calibrated against RTL, in fabric cycles.
 OFFER_TO_ADDRESS = 1
-"""From the decision to issue a burst until the controller takes its address."""
+"""Latency from the decision to issue a burst until the controller takes its address."""
 ADDRESS_TO_ADMISSION = 1
 ADDRESS_TO_DATA = 1
-"""From a write's address to its first data."""
+"""Latency from a write's address to its first data."""
 DATA_TO_ADMISSION = 1
-"""From a write's last data to its admission."""
+"""Latency from a write's last data to its admission."""
 COLUMN_TO_BEAT = 2
-"""From a read's column, besides the DRAM's latency, until the kernel has the line."""
+"""Latency from a read's column until the kernel has the line, beside the DRAM's latency."""
 COLUMN_TO_SPACE = 1
-"""From a write's column, besides the DRAM's latency, until its place in the buffer is free."""
+"""Latency from a write's column until its buffer place is free, beside the DRAM's latency."""
 LOADED_TO_BEGIN = 1
 STORED_TO_BEGIN = 1
 FREED_TO_OFFER = 1
 STEP_TO_RESULT = 1
-"""From the operands of a line until its results are in the output FIFOs, besides the unit's
-latency."""
+"""Latency from a line's operands to its results in the output FIFOs, beside the unit's latency."""
 NARROW_STEP_TO_RESULT = 12
-"""The same in a kernel with narrow formats, if states are no codes."""
+"""``STEP_TO_RESULT`` of a kernel with narrow formats, if states are not codes."""
 NARROW_STEP_TO_FREED = 8
-"""From the last step of a round there until its operands have left the input FIFOs."""
+"""Latency, with narrow formats, from a round's last step until its operands left the FIFOs."""
 CODES_TO_RESULT = 46
-"""How much longer that takes if states are codes, besides a cycle for each line of lanes in a block
-and for each level of the lanes' maximum."""
+"""Increase of ``NARROW_STEP_TO_RESULT`` if states are codes.
+
+In addition there is a cycle for each line of lanes in a block, and for each level of the lanes'
+maximum.
+"""
 STEP_TO_COUNTED = 13
-"""From the last step of a round until its gradients that are not finite are counted."""
+"""Latency from a round's last step until its gradients that are not finite are counted."""
 SCAN_TO_RUN = 1
-"""From there until the kernel asks for anything of the run itself."""
+"""Latency from that count to the first request of the run itself."""
 FILLED_TO_OFFER = 1
 COLUMN_TO_ANSWERED = 2
-"""From a write's last column until the kernel has counted its response."""
+"""Latency from a write's last column until the kernel has counted its response."""
 SUM_DRAIN = 77
-"""From a run's last results until its sums are ready: additions within a line, to its accumulator
-and of the accumulators, one level after the other."""
+"""Latency from a run's last results until its sums are ready.
+
+It covers the additions within a line, to its accumulator and of the accumulators, level by level.
+"""
 
 
 class Burst(NamedTuple):
-    """A burst of a round."""
+    """Burst of a round."""
 
     round: int
     line: int
@@ -93,19 +97,19 @@ class Burst(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """A tensor of a run."""
+    """Tensor of a run."""
 
     address: int
     block_bits: int
-    """For each 256 parameters."""
+    """Bits per 256 parameters."""
 
     def lines(self, parameters: int) -> int:
-        """Lines of so many of its parameters."""
+        """Return the lines of ``parameters`` of its parameters."""
         return -(-parameters * self.block_bits // (LINE_BITS * BLOCK_PARAMETERS))
 
 
 class Rounds:
-    """The bursts that the blocks of a run are cut into: none crosses 4 KB."""
+    """Rounds of a run, with the bursts of their blocks; no burst crosses 4 KB."""
 
     def __init__(self, round_parameters: int, parameters: int) -> None:
         self._round_parameters = round_parameters
@@ -113,11 +117,11 @@ class Rounds:
         self.count = -(-parameters // round_parameters)
 
     def parameters(self, index: int) -> int:
-        """Parameters of a round."""
+        """Return the parameters of a round."""
         return min(self._round_parameters, self._parameters - index * self._round_parameters)
 
     def bursts(self, tensors: Sequence[Tensor]) -> Iterator[Burst]:
-        """The bursts of ``tensors``, round by round."""
+        """Yield the bursts of ``tensors``, round by round."""
         for index in range(self.count):
             pieces = []
             for tensor in tensors:
@@ -134,18 +138,17 @@ class Rounds:
 
 
 class Lanes:
-    """Computes the rounds one after the other, ``16 / lanes`` cycles a line.
+    """Lanes, which compute the rounds one after the other, ``16 / lanes`` cycles a line.
 
-    ``freed`` and ``filled`` have, of each round up to the first that is not known yet, the cycle
-    from which the loader counts on its room in the input FIFOs, and the one in which its last
-    results come. Operands that leave in a line a cycle are never caught up with, so their room
-    counts from the begin of the round; that of others, and of all in a kernel with narrow formats,
-    when the last have left.
+    ``freed`` has, for each round that is known yet, the cycle from which its room in the input
+    FIFOs counts as free. ``filled`` has the cycle of its last results. Operands that leave at a
+    line a cycle always stay ahead of new loads, so their room counts as free from the round's begin
+    on. Otherwise, and in a kernel with narrow formats, it is free when the last operands have left.
 
     Parameters
     ----------
     config: the module.
-    rounds: those of the run.
+    rounds: the rounds of the run.
     latency: fabric cycles from operands to results.
     stores: whether results leave through the output FIFOs.
     """
@@ -164,12 +167,12 @@ class Lanes:
         self.filled: list[int] = []
 
     def loaded(self, cycle: int) -> None:
-        """One more round is in the input FIFOs."""
+        """Register that one more round is in the input FIFOs since ``cycle``."""
         self._loaded.append(cycle)
         self._compute()
 
     def stored(self, cycle: int) -> None:
-        """One more round has left the output FIFOs."""
+        """Register that one more round has left the output FIFOs in ``cycle``."""
         self._stored.append(cycle)
         self._compute()
 
@@ -190,7 +193,7 @@ class Lanes:
 
 
 class Loader:
-    """Offers the reads of a run. ``beats`` has when lines arrive."""
+    """Reads of a run. ``beats`` has the cycles in which lines arrive."""
 
     def __init__(
         self,
@@ -207,7 +210,7 @@ class Loader:
         self._lanes = lanes
         self._address = begin
         self._admitted = deque([-NEVER] * ADDRESSES, maxlen=ADDRESSES)
-        # When data were returned, for each read that may be tracked instead.
+        # Cycles of returned data: one for each further read that the controller can track.
         self._returned = deque([-NEVER] * READS_IN_FLIGHT)
         self._in_flight: deque[Burst] = deque()
         self._offered = NEVER
@@ -215,7 +218,7 @@ class Loader:
         self.beats: list[Piece] = []
 
     def admission(self) -> int:
-        """The first cycle in which the next burst could be admitted."""
+        """Return the first cycle in which the next burst could be admitted."""
         if self._offered == NEVER:
             self._offered = self._offer()
         return self._offered
@@ -236,7 +239,7 @@ class Loader:
         return max(self._address + ADDRESS_TO_ADMISSION, self._returned[0] + 1)
 
     def admit(self, cycle: int) -> Burst:
-        """The next burst, of which there is one, is admitted."""
+        """Admit the next burst and return it; there must be one."""
         burst = self._next
         assert burst is not None
         self._admitted.append(cycle)
@@ -247,7 +250,7 @@ class Loader:
         return burst
 
     def serve(self, columns: list[Piece]) -> None:
-        """The oldest burst in flight has its columns."""
+        """Give the columns of the oldest burst in flight."""
         latency = self._beat_latency
         self.beats += [Piece(start + latency, lines) for start, lines in columns]
         start, lines = self.beats[-1]
@@ -257,9 +260,9 @@ class Loader:
 
 
 class Storer:
-    """Offers the writes of a run and moves their data to the controller's buffer.
+    """Writes of a run, and the moves of their data to the controller's buffer.
 
-    ``beats`` has when lines move.
+    ``beats`` has the cycles in which lines move.
     """
 
     def __init__(
@@ -275,30 +278,30 @@ class Storer:
         self._moving = next(bursts, None)
         self._address = -NEVER
         self._moved = deque([-NEVER] * ADDRESSES, maxlen=ADDRESSES)
-        # Places of the buffer, from when on they are free.
+        # Free places of the buffer, with the cycles from which they are free.
         self._free_lines = config.controller.write_buffer_lines
         self._free = deque([Piece(-NEVER, self._free_lines)])
         self._waiting: deque[tuple[Burst, int]] = deque()
         self.beats: list[Piece] = []
 
     def admission(self) -> int:
-        """The first cycle in which the next burst could be admitted."""
+        """Return the first cycle in which the next burst could be admitted."""
         while self._moving is not None and self._move(self._moving):
             self._moving = next(self._bursts, None)
         return self._waiting[0][1] if self._waiting else NEVER
 
     def admit(self, _: int) -> Burst:
-        """The next burst, of which there is one, is admitted."""
+        """Admit the next burst and return it; there must be one."""
         return self._waiting.popleft()[0]
 
     def serve(self, columns: list[Piece]) -> None:
-        """The oldest burst admitted has its columns."""
+        """Give the columns of the oldest admitted burst."""
         for start, lines in columns:
             self._free.append(Piece(start + self._space_latency, lines))
             self._free_lines += lines
 
     def _move(self, burst: Burst) -> bool:
-        """Moves the data of the burst; False if it is not known yet when."""
+        """Move the data of the burst; return False if the cycle is not known yet."""
         offered = self._address
         if burst.first_of_round:
             if burst.round >= len(self._lanes.filled):

@@ -1,4 +1,4 @@
-"""Predicts runs of the kernel."""
+"""Prediction of runs of the kernel."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ from .kernel import (
 __all__ = ["Placement", "Prediction", "predict"]
 
 _TIMES = ("data", "refresh", "row", "turn_around", "starved")
-"""Of a tally."""
+"""Fields of a tally that are times."""
 
 _USUAL_BURSTS = 3_000
 """Bursts up to which nothing is extrapolated."""
 _MOST_BURSTS = 24_000
-"""Bursts that are simulated at most, if enough of what repeats is seen by then."""
+"""Simulated bursts, at most, if they contain enough repetitions."""
 _LAST_BURSTS = 400_000
-"""Bursts that are simulated at most in any case, some six seconds."""
+"""Simulated bursts, at most, in any case; some six seconds."""
 _BATCHES = 12
-"""Batches of refreshes that are simulated for an extrapolation."""
+"""Batches of refreshes to simulate for an extrapolation."""
 _FEWEST_BATCHES = 6
-"""Those that it takes."""
+"""Batches of refreshes that an extrapolation needs."""
 _FIRST_STEADY_BATCH = 2
-"""Refreshes given in advance change the batches before."""
+"""First regular batch; refreshes given in advance change the earlier ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """Byte addresses of a run's tensors within their channel, multiples of 64.
 
-    ``inputs`` are loaded and ``outputs`` stored, in the order of a round; a result may go where an
-    operand was. Raises ``ValueError`` if there are neither, and for what is no such address.
+    ``inputs`` are loaded and ``outputs`` stored, in the order of a round; a result may replace an
+    operand. Raises ``ValueError`` if there are neither, and for other addresses.
     """
 
     inputs: tuple[int, ...] = ()
@@ -75,60 +75,60 @@ class Placement:
 
     @property
     def tensors(self) -> int:
-        """How many are loaded and stored, one that is updated in place counted twice."""
+        """Tensors loaded plus tensors stored; one that is updated in place counts twice."""
         return len(self.inputs) + len(self.outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What a run takes from START to DONE.
+    """Prediction of a run from START to DONE.
 
     The times in tCK add up to four times ``fabric_cycles``.
     """
 
     fabric_cycles: int
     data_tck: int
-    """Reads and writes are given."""
+    """Time of reads and writes, in tCK."""
     refresh_tck: int
-    """The controller is closed for refreshes, the precharge before them included."""
+    """Time with the controller closed for refreshes and the precharges before them, in tCK."""
     row_tck: int
-    """The oldest burst waits for a precharge, an activate or tRCD."""
+    """Time in which the oldest burst waits for a precharge, an activate or tRCD, in tCK."""
     turn_around_tck: int
-    """The oldest burst waits for the spacing of columns."""
+    """Time in which the oldest burst waits for the spacing of columns, in tCK."""
     starved_tck: int
-    """The controller has no burst."""
+    """Time in which the controller has no burst, in tCK."""
     idle_tck: int
-    """The kernel checks its settings."""
+    """Time in which the kernel checks its settings, in tCK."""
     activates: int
     precharges: int
     refreshes: int
     bus_turns: int
-    """Columns of another direction than the one before."""
+    """Columns with another direction than the previous column."""
     beats_read: int
     beats_written: int
     idle_fabric_cycles: int
-    """In which no line moves between kernel and controller."""
+    """Fabric cycles in which no line moves between kernel and controller."""
     simulated_bursts: int
-    """The rest was extrapolated."""
+    """Bursts that were simulated; the rest was extrapolated."""
     state: ChannelState
-    """What the channel remembers at DONE."""
+    """State of the channel at DONE."""
 
     def then(self, later: Prediction) -> Prediction:
-        """The prediction of both, one after the other."""
-        names = [each.name for each in fields(self) if each.name != "state"]
+        """Return the prediction of both, one after the other."""
+        names = [item.name for item in fields(self) if item.name != "state"]
         both = {name: getattr(self, name) + getattr(later, name) for name in names}
         return Prediction(**both, state=later.state)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Pass:
-    """What a run does in one pass over its tensors."""
+    """One pass of a run over its tensors."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     round_parameters: int
     check: int
-    """Fabric cycles until the kernel asks for anything."""
+    """Fabric cycles until the kernel's first request."""
     latency: int
     """Fabric cycles from operands to results."""
     drain: int | None
@@ -136,7 +136,7 @@ class _Pass:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Those that are loaded and stored, one that is updated in place twice."""
+        """Tensors loaded and stored; one that is updated in place is there twice."""
         return self.inputs + self.outputs
 
     @property
@@ -145,19 +145,19 @@ class _Pass:
         return _lines(self.tensors, self.round_parameters)
 
     def rounds(self, parameters: int) -> Rounds:
-        """The rounds of so many parameters."""
+        """Return the rounds of a run on ``parameters`` parameters."""
         return Rounds(self.round_parameters, parameters)
 
 
 def _lines(tensors: tuple[Tensor, ...], parameters: int) -> int:
-    return sum(each.lines(parameters) for each in tensors)
+    return sum(tensor.lines(parameters) for tensor in tensors)
 
 
 class _Run:
-    """A run on a channel, one burst after the other, in the order in which they are admitted.
+    """Run on a channel, one burst after the other, in the order of their admission.
 
-    The controller takes bursts of one direction, up to ``run_length`` while the other direction
-    waits; it changes earlier if there are none left and its queue is nearly empty.
+    The controller takes up to ``run_length`` bursts of one direction while the other direction
+    waits. It changes earlier if there are none left and its queue is nearly empty.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class _Run:
         self._marked = self._loader if work.inputs else self._storer
         self.bursts = 0
         self.round_marks: list[Mark] = []
-        """After the last load of each round, or the last store if nothing is loaded."""
+        """Counts after the last load of each round, or the last store if nothing is loaded."""
         self._simulate(config.controller, state.writing)
         self.done = controller.ends[-1] + COLUMN_TO_ANSWERED if stores else 0
         if work.drain is not None:
@@ -195,7 +195,7 @@ class _Run:
         self._moving = _union(self._loader.beats, self._storer.beats)
 
     def moving(self, before: int) -> int:
-        """Fabric cycles before a cycle in which lines moved between kernel and controller."""
+        """Count the fabric cycles before a cycle in which kernel and controller moved lines."""
         starts, ends = self._moving
         return int((np.minimum(ends, before) - np.minimum(starts, before)).sum())
 
@@ -242,7 +242,7 @@ class _Run:
 
 
 def _union(*parts: list[Piece]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Starts and ends (exclusive) of the disjoint intervals that the pieces cover."""
+    """Return starts and ends (exclusive) of the disjoint intervals that the pieces cover."""
     pieces = np.array([piece for part in parts for piece in part], np.int64)
     starts, ends = pieces[:, 0], pieces[:, 0] + pieces[:, 1]
     order = np.argsort(starts, kind="stable")
@@ -262,17 +262,17 @@ def predict(
     formats: Formats = FP32_FORMATS,
     skipped: bool = False,
 ) -> Prediction:
-    """Predicts a run on ``parameters`` parameters.
+    """Predict a run on ``parameters`` parameters.
 
-    ``state`` is what the channel remembers at START, by default :meth:`ChannelState.after_idle`.
-    ``unit_latency`` are the fabric cycles through a functional unit, and ``sums`` says whether the
-    run ends no earlier than when sums over it are ready. Tensors are in ``formats``, which needs a
-    kernel that has them; the placement then has those that are loaded and stored, in their order.
-    ``skipped`` says that the run ends when gradients that are not finite were counted. Long runs
-    are simulated until they repeat themselves, and the rest is extrapolated.
+    ``state`` is that of the channel at START, by default :meth:`ChannelState.after_idle`.
+    ``unit_latency`` is the latency of a functional unit in fabric cycles. With ``sums``, the run
+    does not end before its sums are ready. Tensors are in ``formats``, which the kernel must have;
+    the placement then has the tensors loaded and stored, in their order. With ``skipped``, the run
+    ends when the gradients that are not finite have been counted. Long runs are simulated until
+    they repeat, and the rest is extrapolated.
 
     Raises ``ValueError`` unless ``parameters`` is at least 1, for a run that neither stores nor
-    sums, and for formats that the kernel or the placement has not.
+    sums, and for formats that the kernel or the placement does not have.
     """
     parameters = check_integer("parameters", parameters)
     check_integer("unit_latency", unit_latency, 0)
@@ -281,7 +281,10 @@ def predict(
     state = state or ChannelState.after_idle(config)
     if not config.narrow:
         if not formats.usual:
-            raise ValueError(f"formats are {formats}, of which a kernel without narrow has none")
+            raise ValueError(
+                f"formats are {formats}: expected FP32 without copy and skip_not_finite, since the "
+                "kernel has no narrow formats; configure it with narrow=True"
+            )
         work = _usual_pass(config, placement, unit_latency=unit_latency, sums=sums)
         return _predict_pass(config, work, parameters, state)
     work = _narrow_pass(config, placement, formats, unit_latency=unit_latency)
@@ -299,8 +302,11 @@ def predict(
 
 
 def _check_fabric_cycles(inputs: int, outputs: int) -> int:
-    """From START until the kernel asks for anything: it checks the settings, in each fabric cycle a
-    tensor or a pair that must not overlap (output and input, two outputs)."""
+    """Return the fabric cycles from START until the kernel's first request.
+
+    In each, the kernel checks the settings of one tensor, or of one pair that must not overlap (an
+    output and an input, or two outputs).
+    """
     return inputs + outputs + outputs * inputs + outputs * (outputs - 1) // 2
 
 
@@ -321,8 +327,10 @@ def _usual_pass(
 def _narrow_pass(
     config: ModuleConfig, placement: Placement, formats: Formats, *, unit_latency: int
 ) -> _Pass:
-    """Of a kernel with narrow formats, whatever those of the run: its rules have the same
-    tensors."""
+    """Return the pass of a run in any formats on a kernel with narrow formats.
+
+    All its rules have the same tensors.
+    """
     kernel = config.kernel
     rule = kernel.update_rules[0]
 
@@ -361,7 +369,7 @@ def _predict_pass(
         def scaled(amount: int) -> int:
             return round(amount * wanted / more["data"])
 
-        # Each time is rounded together with those before it, so that the sum is right.
+        # Running totals are rounded, so that the sum of the times is right.
         sums_of_times = accumulate((more[name] for name in _TIMES), initial=0)
         totals = [amount * wanted // more["data"] for amount in sums_of_times]
         for name, (before, total) in zip(_TIMES, pairwise(totals), strict=True):
@@ -386,16 +394,18 @@ def _predict_pass(
 
 
 def _rounds_of_banks(config: ModuleConfig, work: _Pass) -> int:
-    """Rounds after which the blocks lie in the same banks again; those of scales, of which there
-    are few, are left out."""
+    """Return the number of rounds after which blocks lie in the same banks again.
+
+    The few blocks of scales are left out.
+    """
     geometry = config.part.geometry
-    tensors = [each for each in work.tensors if each.block_bits > BLOCK_PARAMETERS]
-    block_bytes = LINE_BYTES * min(each.lines(work.round_parameters) for each in tensors)
+    tensors = [tensor for tensor in work.tensors if tensor.block_bits > BLOCK_PARAMETERS]
+    block_bytes = LINE_BYTES * min(tensor.lines(work.round_parameters) for tensor in tensors)
     return max(1, geometry.banks * geometry.row_bytes // block_bytes)
 
 
 def _skipped_rounds(config: ModuleConfig, work: _Pass, parameters: int) -> int:
-    """Rounds that need not be simulated; what is left begins and ends like the whole run."""
+    """Count the rounds that need no simulation; the rest begins and ends like the whole run."""
     count = work.rounds(parameters).count
     bursts = sum(
         1
@@ -414,16 +424,16 @@ def _skipped_rounds(config: ModuleConfig, work: _Pass, parameters: int) -> int:
         if min(kept, count) * bursts > _LAST_BURSTS:
             raise ValueError(
                 f"t_refi must be smaller, or the blocks larger, to predict so long a run: with "
-                f"t_refi {t_refi} and blocks of {config.block_bytes} bytes what repeats is "
-                f"seen only after {kept * bursts} bursts, more than {_LAST_BURSTS}"
+                f"t_refi {t_refi} and blocks of {config.block_bytes} bytes, it repeats only after "
+                f"{kept * bursts} bursts, more than {_LAST_BURSTS}"
             )
     period = _rounds_of_banks(config, work)
     return max(0, count - kept) // period * period
 
 
 def _repetition(config: ModuleConfig, work: _Pass, run: _Run) -> tuple[Mark, Mark]:
-    """Two moments between which the run does what it does again and again."""
-    # The last batch may come when the last rounds are no longer loaded, or stored.
+    """Return the begin and the end of a period that the run repeats."""
+    # The last batch may come after the last loads, or the last stores.
     steady = run.round_marks[-1 - config.buffer_blocks].cycle
     batches = [mark for mark in run.batches[_FIRST_STEADY_BATCH:] if mark.cycle < steady]
     if len(batches) > 2:

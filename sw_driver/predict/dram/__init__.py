@@ -1,4 +1,4 @@
-"""The DDR4 channel that the predictors of a module and of a memory-node have in common."""
+"""DDR4 channel that the predictors of a module and of a memory-node share."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["DramConfig"]
 
 
 class DramConfig(Protocol):
-    """A configuration of hardware with DDR4 channels, such as a module's or a memory-node's.
+    """Configuration of hardware with DDR4 channels, such as a module's or a memory-node's.
 
-    The capacity does not matter to the time: what is predicted may be larger than the memory.
+    The capacity does not affect the time: predicted runs may be larger than the memory.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The DRAM of a channel: its rows and refreshes, and what columns mean for those to come."""
+"""DRAM of a channel: its rows and refreshes, and the spacing between columns."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ __all__ = ["Channel", "ChannelState"]
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelState:
-    """What a channel without requests remembers, at START or at any other moment, as far as it
-    matters to the time of what comes."""
+    """State of a channel without requests, at START or any other moment, that affects later times.
+
+    The index of a bank is its group times the banks of a group, plus its number in the group.
+    """
 
     refresh: RefreshState
     open_rows: tuple[int, ...] = ()
-    """The open row of each bank, -1 if there is none; empty if all banks are closed. The index of
-    a bank is its group times the banks of a group, plus its number in the group."""
+    """Open row of each bank, -1 if there is none; empty if all banks are closed."""
     writing: bool = False
-    """The last column was a write."""
+    """True if the last column was a write."""
     since_column: int = 1 << 40
-    """Fabric cycles since the last column, by default long ones."""
+    """Fabric cycles since the last column, by default a long time."""
 
     @classmethod
     def after_idle(
         cls, config: DramConfig, elapsed_fabric_cycles: int | None = None
     ) -> ChannelState:
-        """After a long time without requests, with as many refreshes in advance as are allowed.
+        """Return the state after a long time without requests.
 
-        ``elapsed_fabric_cycles`` is where within the refresh interval, by default in its middle; it
-        is taken modulo the interval. A refresh is in progress if the interval has only just begun.
+        All allowed refreshes have been given in advance. ``elapsed_fabric_cycles`` is the position
+        within the refresh interval, modulo the interval; by default its middle. A refresh is in
+        progress if the interval has only just begun.
         """
         interval = FabricTiming.of(config.part.timing).refresh_interval
         elapsed = interval // 2
         if elapsed_fabric_cycles is not None:
             elapsed = check_integer("elapsed_fabric_cycles", elapsed_fabric_cycles, 0)
-        # From just before the last interval ended.
+        # Start just before the last interval ended.
         ahead = config.controller.refresh_pull_in
         refresh = RefreshState(owed=-ahead, elapsed_fabric_cycles=interval - 1)
         return cls(refresh=refresh).after_rest(config, elapsed % interval + 1)
 
     def after_rest(self, config: DramConfig, fabric_cycles: int) -> ChannelState:
-        """After some more cycles without requests, which refreshes may use."""
+        """Return the state after more fabric cycles without requests, which refreshes may use."""
         clock = RefreshClock(config, self.refresh)
         clock.go_on(fabric_cycles)
         channel = Channel(config, self, at=0, clock=clock, ends=[])
@@ -56,12 +58,12 @@ class ChannelState:
 
 
 class Channel:
-    """The DRAM, which the kernel's controller and the host's requests use alike.
+    """DRAM of a channel, for the kernel's controller and for the host's requests.
 
     Parameters
     ----------
     config: the channel.
-    state: what it remembers at cycle ``at``.
+    state: its state at cycle ``at``.
     clock: its refreshes.
     ends: cycle of the last column of each burst or bank, see :class:`RowPlanner`.
     """
@@ -89,7 +91,7 @@ class Channel:
         self._group_written = [LONG_AGO] * geometry.bank_groups
 
     def state(self, cycle: int) -> ChannelState:
-        """What the channel remembers at ``cycle``, after all columns."""
+        """Return the state of the channel at ``cycle``, after all columns."""
         return ChannelState(
             refresh=self._clock.state(cycle),
             open_rows=self._planner.open_rows,
@@ -98,7 +100,7 @@ class Channel:
         )
 
     def rest(self, cycle: int) -> None:
-        """Lets the time pass up to ``cycle``, without requests since the last column."""
+        """Let the time pass up to ``cycle``, without requests since the last column."""
         while True:
             decision, forced = self._clock.decision(self._last_end, cycle)
             if decision > cycle:
@@ -116,14 +118,14 @@ class Channel:
         )
 
     def _place(self, line: int) -> tuple[int, int]:
-        """Bank and row of a line."""
+        """Return the bank and row of a line."""
         geometry = self._geometry
         rest, pair = divmod((line >> 1) // geometry.bursts_per_row, geometry.bank_groups // 2)
         row, bank = divmod(rest, geometry.banks_per_group)
         return (2 * pair + (line & 1)) * geometry.banks_per_group + bank, row
 
     def _spaced(self, write: bool, bank: int) -> int:
-        """The first cycle for a column as far as the columns before it matter."""
+        """Return the first cycle for a column that earlier columns allow."""
         times = self._times
         group = bank // self._geometry.banks_per_group
         same_group = LONG_AGO
@@ -146,7 +148,7 @@ class Channel:
             closed_from = column + times.write_to_precharge
         else:
             self._last_read = column
-            # Columns of the bank before this one may have been writes.
+            # Earlier columns of the bank may have been writes.
             closed_from = max(
                 column + times.read_to_precharge, self._last_write + times.write_to_precharge
             )
@@ -156,8 +158,7 @@ class Channel:
             self.tally.bus_turns += 1
 
     def _refresh(self, decision: int, *, forced: bool, idle_until: int) -> int:
-        """Closes all rows and refreshes, as decided in a cycle; returns the last one in which the
-        channel is closed."""
+        """Close all rows and refresh; return the last cycle in which the channel is closed."""
         times, planner = self._times, self._planner
         settled = None
         if planner.any_open:

@@ -1,4 +1,4 @@
-"""The DRAM controller of a channel: serves bursts in the order in which they were admitted."""
+"""DRAM controller of a channel, which serves bursts in the order of their admission."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .rows import Tally
 __all__ = ["LOW_LEVEL", "Controller", "Mark", "Piece"]
 
 LOW_LEVEL = 2
-"""Bursts in the queue at which the direction changes if there is none left of the same."""
+"""Queued bursts, at most, with which the direction may change if none of the same is left."""
 
 # Pipeline latencies, calibrated against RTL, in fabric cycles.
 PUSH_TO_QUEUED = 1
@@ -22,14 +22,14 @@ PREPARED_TO_COLUMN = 1
 
 
 class Piece(NamedTuple):
-    """Columns without a gap between them."""
+    """Run of columns without a gap."""
 
     first_cycle: int
     lines: int
 
 
 class Mark(NamedTuple):
-    """What was counted before a cycle."""
+    """Counts before a cycle."""
 
     cycle: int
     tally: Tally
@@ -37,32 +37,32 @@ class Mark(NamedTuple):
 
 @dataclass
 class _Request:
-    """A burst in the queue, with what is left of it."""
+    """Burst in the queue, with its remaining lines."""
 
     write: bool
     banks: list[int]
-    """In two groups, or one bank of a single line."""
+    """Two banks in different bank groups, or one bank for a single line."""
     row: int
     pushed: int
     left: int
     side: int = 0
-    """Which of the banks has the next line."""
+    """Index in ``banks`` of the next line's bank."""
     columns: list[Piece] = field(default_factory=list)
 
 
 class Controller(Channel):
-    """Serves one burst after the other and accounts for every fabric cycle from ``begin`` on.
+    """Controller that serves one burst after the other and accounts for every cycle.
 
-    The lines of a burst alternate between two bank groups, one line a cycle; only between the first
-    and the second may there be a gap, and where a refresh comes between.
+    Fabric cycles count from ``begin`` on. The lines of a burst alternate between two bank groups,
+    one line a cycle. A gap is possible only between the first and the second line, and at a
+    refresh.
 
-    Bursts are served when they are admitted, into the future, up to the next decision to refresh
-    (``stopped``). What comes after it depends on what is admitted before it: the caller admits all
-    of that, and then calls :meth:`resume`.
+    Bursts are served at their admission, into the future, up to the next decision to refresh
+    (``stopped``). The time after the decision depends on all admissions before it. So the caller
+    admits these bursts first, and then calls :meth:`resume`.
 
-    ``ends`` has the cycle of the last column of each burst served, ``served`` the columns of those
-    that the caller has not taken yet, and ``batches`` a mark after each forced refresh (of one or
-    several).
+    ``ends`` has the cycle of each served burst's last column. ``served`` has the columns of bursts
+    that the caller has not taken yet. ``batches`` has a mark after each forced batch of refreshes.
     """
 
     def __init__(self, config: DramConfig, state: ChannelState, *, begin: int) -> None:
@@ -78,9 +78,9 @@ class Controller(Channel):
         self._queue: deque[_Request] = deque()
 
     def admit(self, write: bool, line: int, lines: int, pushed: int) -> None:
-        """Admits a burst of ``lines`` lines from ``line`` on in cycle ``pushed``.
+        """Admit a burst of ``lines`` lines from ``line`` on in cycle ``pushed``.
 
-        They must lie in the same row of two bank groups, and the bursts come in the order of
+        The lines must be in the same row of two bank groups. Bursts come in the order of
         ``pushed``.
         """
         (bank, row), (other, _) = self._place(line), self._place(line ^ 1)
@@ -92,20 +92,20 @@ class Controller(Channel):
             self._open_in_vain(len(self.ends) + len(self._queue) - 1, request)
 
     def below(self, bursts: int) -> int:
-        """From which cycle on fewer than ``bursts`` of those admitted are in the queue."""
+        """Return the first cycle with fewer than ``bursts`` of the admitted bursts in the queue."""
         index = len(self.ends) + len(self._queue) - bursts
         if index < 0:
             return 0
         return self.ends[index] + 1 if index < len(self.ends) else NEVER
 
     def resume(self) -> None:
-        """Refreshes as decided in ``stopped`` and goes on."""
+        """Refresh as decided in ``stopped`` and go on."""
         decision, self.stopped = self.stopped, NEVER
         self._refresh(decision, forced=True, idle_until=LONG_AGO)
         self._serve()
 
     def _serve(self) -> None:
-        """Serves what is queued, up to the next decision to refresh."""
+        """Serve the queued bursts, up to the next decision to refresh."""
         while self._queue:
             request = self._queue[0]
             if request.pushed - self._last_end > self._controller.refresh_idle_cycles:
@@ -122,15 +122,15 @@ class Controller(Channel):
             self.served.append(request.columns)
 
     def _open_in_vain(self, burst: int, request: _Request) -> None:
-        """Opens rows that the refresh closes before they are used."""
+        """Open rows that the refresh closes before they are used."""
         for bank in request.banks:
-            # What comes after the decision must not enter the planner's times.
+            # Rows after the decision must not enter the planner's times.
             if self._planner.blocked:
                 return
             self._planner.open(burst, request.pushed, bank, request.row, self.stopped)
 
     def _give_columns(self, request: _Request, deadline: int) -> None:
-        """Opens the rows of the oldest request and gives its columns, up to the deadline."""
+        """Open the rows of the oldest request and give its columns, up to the deadline."""
         planner = self._planner
         prepared = 0
         for bank in request.banks:
@@ -156,7 +156,7 @@ class Controller(Channel):
             size = request.left
 
     def finish(self, done: int) -> None:
-        """The run is over in cycle ``done``."""
+        """End the run in cycle ``done``."""
         if done - self._last_end > self._controller.refresh_idle_cycles:
             self.rest(done)
         decision, _ = self._clock.decision(self._last_end, done)
@@ -165,12 +165,12 @@ class Controller(Channel):
         self.tally.refreshes = sum(self._begin <= cycle <= done for cycle in self._clock.given)
 
     def mark(self) -> Mark:
-        """What was counted before the cycle after the last column or refresh."""
+        """Return the counts up to the last column or refresh."""
         self.tally.refreshes = len(self._clock.given)
         return Mark(self._accounted, replace(self.tally))
 
     def _note_columns(self, request: _Request, start: int, lines: int) -> None:
-        """Columns of the request go to its two banks in turn, without a gap."""
+        """Record columns of the request, which go to its two banks in turn without a gap."""
         end = start + lines - 1
         last_side = request.side ^ 1 ^ lines & 1
         if lines > 1:
@@ -183,7 +183,7 @@ class Controller(Channel):
         self.tally.data += lines
 
     def _wait(self, pushed: int, row_from: int, until: int) -> None:
-        """Accounts for the cycles before ``until``, in which no column is given.
+        """Account for the cycles before ``until``, in which no column is given.
 
         The oldest burst is admitted in ``pushed`` and has its row from ``row_from`` on.
         """

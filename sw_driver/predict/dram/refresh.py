@@ -1,9 +1,9 @@
-"""When the controller refreshes: postponed under load, in advance when idle (JESD79-4).
+"""Refresh policy of the controller: postponed under load, in advance when idle (JESD79-4).
 
 One refresh falls due every tREFI. Under load they are collected until ``refresh_postpone`` are owed
-or eight intervals have passed since the last one; then rows are closed once and all that is owed is
-given. After ``refresh_idle_cycles`` without a request, what is owed is given at once, and up to
-``refresh_pull_in`` in advance, at most one more an interval than falls due.
+or eight intervals have passed since the last one. Then rows are closed once and all owed refreshes
+are given. After ``refresh_idle_cycles`` without a request, owed refreshes are given at once. Up to
+``refresh_pull_in`` are then given in advance, at most one per interval beyond the one that is due.
 """
 
 from __future__ import annotations
@@ -17,61 +17,64 @@ from . import DramConfig
 __all__ = ["LONG_AGO", "NEVER", "RefreshClock", "RefreshState"]
 
 LONG_AGO = -(1 << 40)
+"""Fabric cycle of an event that never happened."""
 
 NEVER = 1 << 62
-"""A fabric cycle later than any: what does not happen, or is not known yet."""
+"""Fabric cycle of an event that does not happen, or is not known yet; later than any other."""
 
 MAX_INTERVALS_WITHOUT = 8
-"""Intervals after which a refresh is given whatever is owed."""
+"""Intervals after which a refresh is given even if none is owed."""
 
 EXTRA_PER_INTERVAL = 2
-"""Refreshes an interval that may be given unforced: the one that falls due and one in advance."""
+"""Unforced refreshes per interval, at most: the one that falls due and one in advance."""
 
 PROMPT_PAUSE_REFRESHES = 2
-"""Times tRFC between refreshes that are not postponed."""
+"""Pause between refreshes that are not postponed, in tRFC."""
 
 # Pipeline latencies of the refresh scheduler, calibrated against RTL, in fabric cycles.
 DUE_TO_OWED = 1
-"""From the end of an interval until the refresh counts as owed."""
+"""Latency from the end of an interval until the refresh counts as owed."""
 DECISION_TO_PRECHARGE = 1
 DECISION_TO_REFRESH = 2
-"""If no bank is open."""
+"""Latency from a decision to its refresh if no bank is open."""
 LATEST_NEXT_REFRESH = 2
-"""How long before the end of tRFC it is decided whether another refresh follows."""
+"""Time before the end of tRFC at which another refresh is decided on."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefreshState:
-    """Where refreshing stands at a moment between two runs."""
+    """State of the refreshes at a moment between two runs."""
 
     owed: int
-    """Refreshes owed; negative are those given in advance."""
+    """Refreshes owed; negative if refreshes were given in advance."""
     elapsed_fabric_cycles: int
-    """Since the last interval ended, up to tREFI - 1. Negative if a refresh to come is counted
-    already, and with it an interval that ends before it."""
+    """Fabric cycles since the last interval ended, up to tREFI - 1.
+
+    It is negative if a coming refresh is counted already, with an interval that ends before it.
+    """
     intervals_without: int = 0
     """Intervals that ended since the last refresh."""
     in_advance_left: int = 0
     """Unforced refreshes that this interval still allows."""
     closed_fabric_cycles: int = 0
-    """Cycles for which a refresh in progress still keeps the controller closed."""
+    """Fabric cycles for which a refresh in progress still keeps the controller closed."""
     given: int = 0
     """Refreshes so far."""
     since_fabric_cycles: int = 0
-    """Since the last refresh."""
+    """Fabric cycles since the last refresh."""
     longest_gap_fabric_cycles: int = 0
-    """Longest time between two refreshes so far, the one in progress not included."""
+    """Longest time between two refreshes so far, in fabric cycles, without the present gap."""
 
 
 class RefreshClock:
-    """Follows the refreshes of one channel from ``begin`` on, where it stands as in ``state``.
+    """Refreshes of one channel from ``begin`` on, where its state is ``state``.
 
-    With ``prompt``, which is how it is in normal mode, no refresh is postponed: one is given as
-    soon as it is owed, with twice tRFC after the one before for what waits.
+    With ``prompt``, as in normal mode, no refresh is postponed: it is given as soon as it is owed.
+    Between two of them, waiting requests have twice tRFC.
 
-    Cycles are given in ascending order, apart from what :meth:`forced` looks ahead. ``given`` has
-    the cycle of each refresh, ``open_from`` the first cycle in which commands may be given again,
-    ``owing_until`` the cycle after the last refresh that had been owed.
+    Callers pass cycles in ascending order; only :meth:`forced` looks ahead. ``given`` has the cycle
+    of each refresh. ``open_from`` is the first cycle in which commands may be given again.
+    ``owing_until`` is the cycle after the last refresh that had been owed.
     """
 
     def __init__(
@@ -101,12 +104,12 @@ class RefreshClock:
         self.given: list[int] = []
         self._given_before = state.given
         self._last = begin - state.since_fabric_cycles
-        # A refresh that is to come in a moment is counted already.
+        # A refresh that follows at once is counted already.
         self.owing_until = self._last + 1 if self._owed >= 0 else begin
         self._longest_gap = state.longest_gap_fabric_cycles
 
     def state(self, cycle: int) -> RefreshState:
-        """Where refreshing stands at ``cycle``."""
+        """Return the state of the refreshes at ``cycle``."""
         self._pass(cycle)
         return RefreshState(
             owed=self._owed,
@@ -120,12 +123,12 @@ class RefreshClock:
         )
 
     def owed(self, cycle: int) -> int:
-        """Refreshes owed at ``cycle``; negative are those given in advance."""
+        """Return the refreshes owed at ``cycle``; negative if some were given in advance."""
         self._pass(cycle)
         return self._owed
 
     def forced(self) -> int:
-        """The next cycle in which refreshes cannot be put off any longer, while requests wait."""
+        """Return the next cycle in which refreshes cannot be postponed further under load."""
         earliest = self.open_from
         if self._prompt and (self.given or self._given_before):
             refreshed = self._last + self._refresh_cycles
@@ -142,13 +145,13 @@ class RefreshClock:
         return max(earliest, due + DUE_TO_OWED)
 
     def decision(self, last_end: int, until: int) -> tuple[int, bool]:
-        """The next decision to refresh while nothing is requested, and whether it is forced.
+        """Return the cycle of the next refresh decision without requests, and if it is forced.
 
         A cycle after ``until`` means that there is none.
         """
         if not self._enabled:
             return NEVER, False
-        # What is prompt need not pause when nothing waits any more.
+        # Prompt refreshes need not pause when no request waits.
         forced = min(self.forced(), self._forced(max(last_end + 1, self.open_from)))
         idle = max(last_end + 1 + self._idle_cycles, self.open_from)
         if idle > until:
@@ -159,11 +162,11 @@ class RefreshClock:
         return (forced, True) if forced <= idle else (idle, False)
 
     def give(self, decision: int, *, forced: bool, idle_until: int, settled: int | None) -> int:
-        """Gives what was decided on and returns the last cycle for which the controller is closed.
+        """Give the refreshes of a decision; return the last cycle with the controller closed.
 
         ``settled`` is the first cycle in which all banks may be precharged, None if none is open.
-        After a forced decision all that is owed is given, unless refreshes are prompt; otherwise
-        only while nothing is requested, up to ``idle_until``.
+        After a forced decision, all owed refreshes are given, unless refreshes are prompt.
+        Otherwise they are given only while nothing is requested, up to ``idle_until``.
         """
         refresh = decision + DECISION_TO_REFRESH
         if settled is not None:
@@ -172,7 +175,7 @@ class RefreshClock:
         return self._give(refresh, forced and not self._prompt, idle_until)
 
     def go_on(self, idle_until: int) -> None:
-        """Gives what follows a refresh in progress, while nothing is requested."""
+        """Give the refreshes that follow one in progress, while nothing is requested."""
         latest = min(self.open_from - LATEST_NEXT_REFRESH, idle_until)
         if latest > max(self._begin, self._last) and self.owed(latest) > 0:
             self._give(self.open_from, False, idle_until)
@@ -200,7 +203,7 @@ class RefreshClock:
             refresh = following
 
     def _pass(self, cycle: int) -> None:
-        """Counts the intervals that ended before ``cycle``."""
+        """Count the intervals that ended before ``cycle``."""
         while self._next_due < cycle:
             self._next_due += self._interval
             self._owed += self._enabled

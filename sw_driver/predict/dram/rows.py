@@ -1,4 +1,4 @@
-"""When the rows of queued bursts are opened, ahead of the columns that need them."""
+"""Planner that opens the rows of queued bursts ahead of their columns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ PLAN_TO_ACTIVATE = 1
 
 @dataclass
 class Tally:
-    """What a channel did up to a moment. The first five are times, in fabric cycles."""
+    """Counts of a channel up to a moment; the first five are times in fabric cycles."""
 
     data: int = 0
-    """A column was given, of one line."""
+    """Fabric cycles with a column, which are also the lines moved."""
     refresh: int = 0
     row: int = 0
     turn_around: int = 0
@@ -35,26 +35,26 @@ class Tally:
 
 
 class RowPlanner:
-    """Walks the banks of the bursts in order.
+    """Two-stage pipeline over the banks of the bursts, in order.
 
-    A first stage looks at one bank a cycle: one with another row is precharged as soon as no
-    earlier burst needs it and tRAS, tRTP and tWR are over; the banks behind it wait. A second stage
-    activates in the same order, when tRP, tRRD and tFAW allow. What comes after a deadline is
+    The first stage looks at one bank a cycle. A bank with another row is precharged as soon as no
+    earlier burst needs it and tRAS, tRTP and tWR are over; the banks behind it wait. The second
+    stage activates in the same order, when tRP, tRRD and tFAW allow. Commands after a deadline are
     computed but not counted.
 
     Parameters
     ----------
     geometry, times: the channel's.
     ends: cycle of the last column of each burst; the caller extends it.
-    tally: where activates and precharges are counted.
-    open_from: first cycle in which anything may be done.
-    open_rows: open row of each bank or -1, nothing if all are closed. They were opened long before.
+    tally: counts of activates and precharges.
+    open_from: first cycle in which commands may be given.
+    open_rows: open row of each bank or -1; empty if all are closed. They were opened long before.
 
     Attributes
     ----------
     any_open: a bank was opened or planned to be.
-    blocked: a bank's turn came only after the deadline, so no later one's will come before.
-    last_activate: the last that was counted.
+    blocked: a bank's turn came after the deadline, so all later turns do.
+    last_activate: cycle of the last activate that was counted.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RowPlanner:
         self._tally = tally
         self._banks_per_group = geometry.banks_per_group
         self._row = list(open_rows) or [-1] * geometry.banks
-        # What opened a row before the run is over.
+        # Burst that uses each bank last, -1 if it was opened before the run.
         self._user = [-1] * geometry.banks
         self._activated = [LONG_AGO] * geometry.banks
         self._released = [LONG_AGO] * geometry.banks
@@ -85,10 +85,9 @@ class RowPlanner:
         self.last_activate = LONG_AGO
 
     def open(self, burst: int, pushed: int, bank: int, row: int, deadline: int) -> int:
-        """Opens ``row`` for the burst admitted in cycle ``pushed``; returns when that is prepared.
+        """Open ``row`` for a burst admitted in cycle ``pushed``; return the cycle of the activate.
 
-        This is the cycle of the activate, or in which the bank passes the second stage because the
-        row is open already.
+        If the row is open already, this is the cycle in which the bank passes the second stage.
         """
         planned = max(self._planned + 1, pushed + PUSH_TO_PLAN)
         open_row = self._row[bank]
@@ -133,29 +132,29 @@ class RowPlanner:
         return prepared
 
     def pass_open(self, bursts: int, pushed: int) -> None:
-        """Passes bursts of one line whose rows are open, the last one admitted in ``pushed``."""
+        """Pass one-line bursts to open rows, the last of them admitted in ``pushed``."""
         self._planned = max(self._planned + bursts, pushed + PUSH_TO_PLAN)
         self._prepared = max(self._prepared + bursts, self._planned + PLAN_TO_ACTIVATE)
 
     @property
     def open_rows(self) -> tuple[int, ...]:
-        """The row of each bank, -1 if closed; nothing if all are."""
+        """Open row of each bank, -1 if closed; empty if all are closed."""
         return tuple(self._row) if self.any_open else ()
 
     def _unused_from(self, user: int) -> int:
-        """When the columns of a burst are over."""
+        """Return the first cycle after the columns of a burst."""
         if user < 0:
             return 0
         return self._ends[user] + 1 if user < len(self._ends) else NEVER
 
     def column_from(self, bank: int) -> int:
-        """The first cycle for a column to the row that was opened last in ``bank``."""
+        """Return the first cycle for a column to the row that was opened last in ``bank``."""
         return self._activated[bank] + self._times.activate_to_column
 
     def usable_from(self, bank: int, row: int) -> int:
-        """As :meth:`column_from`, or ``NEVER`` if ``row`` is not the bank's."""
+        """Return :meth:`column_from`, or ``NEVER`` if ``row`` is not open in the bank."""
         return self.column_from(bank) if self._row[bank] == row else NEVER
 
     def release(self, bank: int, cycle: int) -> None:
-        """The columns of ``bank`` allow a precharge from ``cycle`` on."""
+        """Allow a precharge of ``bank`` from ``cycle`` on, after its columns."""
         self._released[bank] = cycle

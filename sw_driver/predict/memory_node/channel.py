@@ -1,4 +1,4 @@
-"""A memory channel of a group, where its links meet: bursts in turn, and the DDR4 controller."""
+"""Memory channel of a group, which its links share: bursts in turn, and the DDR4 controller."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from ..events import Clock, Condition, Process
 __all__ = ["Burst", "ChannelPort"]
 
 WRITE_BURSTS = 8
-"""Of a link, that wait at a channel (``hw/memory_node/group/channel_port.py``)."""
+"""Write bursts of a link that wait at a channel (``hw/memory_node/group/channel_port.py``)."""
 TURNS = 4
-"""Writes whose turn is decided before their data go (the same)."""
+"""Writes with a turn before their data move (``hw/memory_node/group/channel_port.py``)."""
 STORED_WRITES = 16
-"""Whose data the controller has, before they are admitted (``hw/dram/frontend.py``)."""
+"""Writes with data in the controller that wait for admission (``hw/dram/frontend.py``)."""
 
 # Pipeline latencies, from the RTL's source, in fabric cycles.
 ASK_TO_GRANT = 2
 GRANT_TO_ADDRESS = 1
 GRANT_TO_BEAT = 3
-"""Of a write's data, if they are there."""
+"""Latency from the grant to a write's data, if they are there."""
 BEAT_TO_LINE = 1
-"""From a beat of a read until who made it can have the line."""
+"""Latency from a read's beat until its link can have the line."""
 MOVED_TO_BEAT = 2
-"""From a line's going to a channel's queue until its beat."""
+"""Latency from a line's move to a channel's queue until its beat."""
 
 
 @dataclass(eq=False)
 class Burst:
-    """A stripe of a request, which is an AXI burst to one channel, and what becomes of it."""
+    """Stripe of a request: an AXI burst to one channel, with the cycles of its data."""
 
     channel: int
     line: int
@@ -53,17 +53,16 @@ class Burst:
     write: bool
     served: Condition
     moved: list[Piece] = field(default_factory=list)
-    """Of a write: first cycle and number of the lines that have come, or are coming, one by one."""
+    """First cycle and number of lines of each piece of a write that has come or is coming."""
     done: list[Piece] | None = None
-    """Of a read: the same of the lines that memory gives. Of a write: when memory has said that it
-    has it."""
+    """Pieces that the memory returns for a read; cycle of the memory's answer to a write."""
 
 
 class ChannelPort:
-    """All links' bursts to a channel: reads and writes, each link by link in turn.
+    """Port of a channel for the bursts of all links; reads and writes each take links in turn.
 
-    Lines come and go one a cycle, so that the place of a whole piece counts as free from its first
-    line's going on.
+    Lines come and go one a cycle. So the place of a whole piece counts as free as soon as its first
+    line leaves.
     """
 
     def __init__(self, clock: Clock, config: MemoryNodeConfig, state: ChannelState) -> None:
@@ -72,26 +71,26 @@ class ChannelPort:
         self._controller = Controller(config, state, begin=1)
         links = range(config.group_links)
         self.changed = Condition(clock)
-        """A burst is taken, or room is made."""
-        self.asked = Condition(clock)
-        """There is something to grant, or room for it."""
+        """Change: a burst is taken, or there is more room."""
+        self.grantable = Condition(clock)
+        """Change: there is a burst to grant, or room for it."""
         self.turned = Condition(clock)
-        """A write has its turn, its data are coming, or there is room for them."""
+        """Change: a write has its turn, its data are coming, or there is room for them."""
         self.reads: list[Burst | None] = [None for _ in links]
-        """What each link asks for."""
+        """Read requested by each link."""
         self.read_room = [config.read_buffer_lines for _ in links]
         self.writes: list[deque[tuple[int, Burst]]] = [deque() for _ in links]
-        """Its bursts, and from when on they may have their turn."""
+        """Write bursts of each link, with the first cycles in which they may have their turn."""
         self.write_room = [config.write_queue_lines for _ in links]
         self._space = config.controller.write_buffer_lines
         self._turns: deque[tuple[int, Burst]] = deque()
-        """Writes in the order of their data, and from when on these may go."""
+        """Writes in the order of their data, with the first cycles in which these may move."""
         self._addresses = 0
         self._waiting: tuple[deque[tuple[int, Burst]], ...] = (deque(), deque())
-        """Reads and writes that may be admitted, and from when on."""
+        """Reads and writes that wait for admission, with their first possible cycles."""
         self._queued: deque[Burst] = deque()
         self._writing, self._run = False, 0
-        """The direction of the last burst admitted, and how many more there were of it in a row."""
+        """Direction of the last admitted burst, and number of earlier ones of it in a row."""
         self._looks = 0
         self._waits = False
         for process in (self._grant_reads(), self._grant_writes(), self._take_data()):
@@ -99,15 +98,15 @@ class ChannelPort:
         clock.at(clock.now, self._admit, self._looks)
 
     def read(self, link: int, burst: Burst) -> None:
-        """The link asks for it; only when it asks for nothing else."""
+        """Request a read for a link, which must have no other read request."""
         self.reads[link] = burst
-        self.asked.notify()
+        self.grantable.notify()
 
     def write(self, link: int, burst: Burst) -> None:
-        """The same of a write, of which more may wait."""
+        """Request a write for a link; several may wait."""
         ready = self._clock.now + ASK_TO_GRANT
         self.writes[link].append((ready, burst))
-        self._clock.at(ready, self.asked.notify)
+        self._clock.at(ready, self.grantable.notify)
 
     def _grant_reads(self) -> Process:
         last = 0
@@ -115,7 +114,7 @@ class ChannelPort:
             waiting = self._waiting[False]
             link = self._next(last, self._has_read)
             if link is None or len(waiting) > ADDRESSES:
-                yield self.asked
+                yield self.grantable
                 continue
             burst, self.reads[link], last = self.reads[link], None, link
             assert burst is not None
@@ -130,7 +129,7 @@ class ChannelPort:
         while True:
             link = self._next(last, self._has_write)
             if link is None or len(self._turns) == TURNS or self._addresses > ADDRESSES:
-                yield self.asked
+                yield self.grantable
                 continue
             self._turns.append((self._clock.now + GRANT_TO_BEAT, self.writes[link].popleft()[1]))
             self._addresses += 1
@@ -149,7 +148,7 @@ class ChannelPort:
 
     def _next(self, last: int, asks: Callable[[int], bool]) -> int | None:
         links = self._config.group_links
-        return next((each for n in range(links) if asks(each := (last + 1 + n) % links)), None)
+        return next((link for n in range(links) if asks(link := (last + 1 + n) % links)), None)
 
     def _take_data(self) -> Process:
         clock = self._clock
@@ -157,7 +156,7 @@ class ChannelPort:
             while not self._turns:
                 yield self.turned
             begin, burst = self._turns.popleft()
-            self.asked.notify()
+            self.grantable.notify()
             yield begin
             left, piece = burst.lines, 0
             while left:
@@ -175,18 +174,19 @@ class ChannelPort:
                 piece += 1
             self._addresses -= 1
             self._waiting[True].append((clock.now - 1 + DATA_TO_ADMISSION, burst))
-            self.asked.notify()
+            self.grantable.notify()
             self._ready()
 
     def _ready(self) -> None:
-        """Something may be admitted that could not be before."""
+        """Look again for a burst to admit, since a new one is ready."""
         if self._waits:
             self._clock.at(self._clock.now, self._admit, self._looks)
 
     def _admit(self, look: int) -> None:
-        """Admits a burst if one is ready, as in ``docs/architecture.md``: runs of one direction,
-        while the other waits. ``look`` is the number of the look for one, of which some are asked
-        for twice."""
+        """Admit a burst if one is ready, in runs of one direction (``docs/architecture.md``).
+
+        ``look`` numbers the calls, so that a second event for the same call is ignored.
+        """
         if look != self._looks:
             return
         self._looks += 1
@@ -215,12 +215,12 @@ class ChannelPort:
         self._queued.append(burst)
         controller.admit(self._writing, burst.line, burst.lines, now)
         self._serve()
-        self.asked.notify()
+        self.grantable.notify()
         self.turned.notify()
         self._clock.at(now + 1, self._admit, self._looks)
 
     def _serve(self) -> None:
-        """Takes what the controller has decided about the oldest bursts."""
+        """Take the columns of bursts that the controller has served."""
         times = self._times
         for columns in self._controller.served:
             burst = self._queued.popleft()

@@ -1,4 +1,4 @@
-"""A link of a group: its requests come in, go to the channels, and are answered in order."""
+"""Link of a group: its requests come in, go to the channels, and are answered in order."""
 
 from __future__ import annotations
 
@@ -19,30 +19,32 @@ from .wire import LinkCycles
 __all__ = ["GroupLink", "Request"]
 
 DIGIT_BITS = 4
-"""Of the number of a stripe's place, found in a cycle, if the channels are no power of two
-(``hw/memory_node/group/stripes.py``)."""
+"""Bits of a stripe's place that the divider finds per cycle.
+
+It is used if the number of channels is no power of two (``hw/memory_node/group/stripes.py``).
+"""
 
 # Pipeline latencies, from the RTL's source, in fabric cycles.
 FLIT_TO_JOB = 4
-"""From a request's last flit until it can be handed out."""
+"""Latency from a request's last flit until it can be dispatched."""
 JOB_TO_BURST = 3
 BURST_TO_DATA = 1
 STORED_TO_ANSWER = 3
 DECISION_TO_FLIT = 3
-"""From taking a line for an answer, or deciding that a write is done, until the flit of it."""
+"""Latency from taking an answer's line, or deciding that a write is done, until its flit."""
 STOP = 2
-"""Through the stop of a ring, in and out."""
+"""Latency through the stop of a ring, in and out."""
 
 
 class Request(NamedTuple):
-    """A read or a write of 1 to 64 lines from a line of the group's memory on."""
+    """Read or write of 1 to 64 lines from a line of the group's memory on."""
 
     write: bool
     line: int
     lines: int
 
     def stripes(self, config: MemoryNodeConfig) -> Iterator[tuple[int, int, int]]:
-        """Where the lines are, in order: channels, and of each the first line and how many."""
+        """Yield the request's stripes in order: channel, first line in it, number of lines."""
         line, end = self.line, self.line + self.lines
         while line < end:
             stripe, offset = divmod(line, config.stripe_lines)
@@ -57,7 +59,7 @@ class _Job:
     request: Request
     bursts: list[Burst]
     begin: int = 0
-    """When its first burst can be given."""
+    """First cycle in which its first burst can be issued."""
 
     @property
     def pages(self) -> range:
@@ -66,8 +68,10 @@ class _Job:
 
 
 class GroupLink:
-    """Its requests are sent as fast as it takes them. ``answered`` has when the device has the last
-    flit of each answer."""
+    """Link with requests that are sent as fast as it takes them.
+
+    ``answered`` has the cycle in which the device has the last flit of each answer.
+    """
 
     def __init__(
         self,
@@ -84,24 +88,24 @@ class GroupLink:
         self._free = config.requests
         self._room = config.write_buffer_lines
         self._piece_lines = max(1, min(config.stripe_lines, config.write_queue_lines // 2))
-        """Of what is written, that move together."""
+        """Lines of a write that move together."""
         self._changed = Condition(clock)
-        """A request is answered, or data have left the buffer."""
+        """Change: a request is answered, or data have left the buffer."""
         self._jobs: deque[_Job] = deque()
         self._open: deque[_Job] = deque()
-        """Those that are not answered."""
+        """Jobs without an answer, in order."""
         self._under_way: deque[_Job] = deque()
         self._queues: tuple[deque[_Job], ...] = (deque(), deque())
-        """Reads and writes that are handed out."""
+        """Dispatched reads and writes."""
         self._came = Condition(clock)
         for process in (self._take, self._dispatch, self._read, self._write, self._answer):
             clock.start(process(), clock.now)
 
     def _take(self) -> Process:
-        """Flits as they come, as far as there is room for requests and for data."""
+        """Take flits as they come, while there is room for requests and for data."""
         clock, config = self._clock, self._config
         interval = self._wire.flit_fabric_cycles
-        # When the last flit could have come, and when it was taken.
+        # Cycle in which the last flit could have come, and cycle in which it was taken.
         came = clock.now + self._wire.latency_fabric_cycles + STOP - interval
         taken = 0
         for request in self._requests:
@@ -112,7 +116,7 @@ class GroupLink:
             while flits:
                 came += flits * interval
                 taken = max(taken + flits, ceil(came), clock.now)
-                # No more than fit into the receiver's buffer wait before it.
+                # The receiver's buffer limits the number of waiting flits.
                 came = max(came, taken - config.link.buffer_flits * interval)
                 yield taken
                 flits = min(self._piece_lines, lines)
@@ -131,7 +135,10 @@ class GroupLink:
         self._came.notify()
 
     def _dispatch(self) -> Process:
-        """Jobs to the readers and writers; one waits for those of the other kind on its pages."""
+        """Dispatch jobs to reader and writer.
+
+        A read waits for writes to its pages, and a write for reads.
+        """
         config = self._config
         finding = 1
         channels = config.group_channels
@@ -143,7 +150,7 @@ class GroupLink:
                 yield self._came
             yield self._clock.now + finding
             job = self._jobs.popleft()
-            while any(self._collide(job, each) for each in self._under_way):
+            while any(self._collide(job, earlier) for earlier in self._under_way):
                 yield self._changed
             self._under_way.append(job)
             job.begin = self._clock.now + JOB_TO_BURST
@@ -158,7 +165,7 @@ class GroupLink:
         return one.request.write != other.request.write and len(pages) > 0
 
     def _read(self) -> Process:
-        """Asks the channels for what is read, a burst after the other."""
+        """Issue reads to the channels, one burst after the other."""
         queue, number = self._queues[False], self._number
         while True:
             while not queue:
@@ -173,7 +180,7 @@ class GroupLink:
                 yield self._clock.now + 1
 
     def _write(self) -> Process:
-        """Gives the channels what is written, a burst after the other, a line a cycle."""
+        """Issue writes to the channels, one burst after the other, a line a cycle."""
         clock, number = self._clock, self._number
         queue = self._queues[True]
         while True:
@@ -215,13 +222,13 @@ class GroupLink:
                     continue
                 for piece, (start, lines) in enumerate(burst.done):
                     head = number == piece == 0
-                    # The head goes when the first line is there.
+                    # The head flit goes when the first line is there.
                     sent = max(sent, start - interval) + interval * head
                     sent = max(sent + lines * interval, start + lines - 1)
                 yield ceil(sent)
                 port = self._ports[burst.channel]
                 port.read_room[self._number] += burst.lines
-                port.asked.notify()
+                port.grantable.notify()
             if job.request.write:
                 sent += interval
                 yield ceil(sent)

@@ -1,4 +1,4 @@
-"""What the RTL's memory-node reaches, by the cycle model."""
+"""Bandwidths of the RTL's memory-node, by the cycle model."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from .link import Request
 __all__ = ["PAPER_NODE", "link_gb_per_s", "memory_gb_per_s"]
 
 PAPER_NODE = MEMORY_NODE_PRESETS["paper"]
-"""The memory-node as the MC-DLA paper has it."""
+"""Memory-node of the MC-DLA paper."""
 
 _WARM_PACKETS = 32
 
 
 @cache
 def link_gb_per_s(config: MemoryNodeConfig) -> float:
-    """What one link of a memory-node reads, in 10^9 bytes a second: packets of 4 KB, one after the
-    other."""
+    """Return the read bandwidth of one link, in GB/s (10^9 bytes a second).
+
+    It reads packets of 4 KB, one after the other.
+    """
     packets = 2 * _WARM_PACKETS
     reads = [Request(False, PACKET_LINES * number, PACKET_LINES) for number in range(packets)]
     others: list[list[Request]] = [[] for _ in range(config.group_links - 1)]
@@ -35,9 +37,11 @@ def link_gb_per_s(config: MemoryNodeConfig) -> float:
 
 @cache
 def memory_gb_per_s(config: MemoryNodeConfig) -> float:
-    """What a node's memory moves, in 10^9 bytes a second, while all links read and write packets of
-    4 KB in turn, each in its part of the addresses, from one batch of collected refreshes to the
-    next. A few seconds."""
+    """Return the bandwidth of a node's memory, in GB/s (10^9 bytes a second).
+
+    All links read and write packets of 4 KB in turn, each in its part of the addresses. The time is
+    that from one batch of postponed refreshes to the next. The call takes a few seconds.
+    """
     links = config.group_links
     share = config.group_bytes // LINE_BYTES // PACKET_LINES // links
     period = config.controller.refresh_postpone * config.part.timing.t_refi // 4
@@ -55,8 +59,10 @@ def memory_gb_per_s(config: MemoryNodeConfig) -> float:
     ]
     fresh = ChannelState(refresh=RefreshState(owed=0, elapsed_fabric_cycles=0))
     answered = answered_fabric_cycles(config, requests, fresh)
-    begin = max(each[_WARM_PACKETS] for each in answered)
-    counts = (bisect_right(each, begin + period) - bisect_right(each, begin) for each in answered)
+    begin = max(cycles[_WARM_PACKETS] for cycles in answered)
+    counts = (
+        bisect_right(cycles, begin + period) - bisect_right(cycles, begin) for cycles in answered
+    )
     return config.groups * _gb_per_s(config, sum(counts), period)
 
 

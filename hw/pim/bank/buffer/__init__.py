@@ -1,1 +1,1 @@
-"""The operand and result buffers of a bank, and their interfaces."""
+"""Operand and result buffers of a bank, and their interfaces."""

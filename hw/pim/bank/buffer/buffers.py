@@ -1,8 +1,8 @@
-"""The operand and result buffers of a bank: eight columns of memory, skewed.
+"""Operand and result buffers of a bank: eight skewed memory columns.
 
-Lanes need the same element of eight vectors at once; memory has eight elements of one vector in a
-beat, or one element of eight. Either way they are in different columns, because each vector of a
-group is shifted by one column against the one before it.
+Lanes need the same element of eight vectors at once. A memory beat has eight elements of one vector
+or one element of eight vectors. Both kinds of access hit eight different columns, because each
+vector of a group is shifted by one column against the previous vector.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from hw.pim.work.layouts import BEAT_WORDS, Jobs, OperandBuffer
 __all__ = ["CHUNK_BITS", "OperandBuffers", "OperandWriteSignature", "ResultBuffer"]
 
 CHUNK_BITS = 4
-"""Width of the logarithm of how many elements of a vector are in a buffer at once."""
+"""Width of the binary logarithm of a chunk's length: elements of a vector in a buffer at once."""
 
 _COLUMN_BITS = COLUMNS.bit_length() - 1
 
 
 def _modulo(value: Any) -> Any:
-    """The number of a column, a word of a beat, or a vector of a group."""
+    """Return ``value`` modulo 8: a number of a column, a beat's word or a group's vector."""
     return value[:_COLUMN_BITS]
 
 
 def _turned(bits: Any, turn: Any) -> Any:
-    """A bit for each column, moved up by ``turn`` columns, from the last one to the first."""
+    """Return one bit per column, rotated up by ``turn`` columns."""
     return (Cat(bits, bits) << turn)[COLUMNS : 2 * COLUMNS]
 
 
 class OperandWriteSignature(wiring.Signature):
-    """A segment's way into an operand buffer, as the writer sees it.
+    """Write port of the operand buffers, for one segment a cycle, as the writer sees it.
 
     In a cycle with ``enable``, element i of ``segment`` (:attr:`Jobs.segment
     <hw.pim.work.layouts.Jobs.segment>`) is word ``address`` + i · ``step``, modulo 8, of ``data``,
-    or zero. A read finds it from two cycles later on.
+    or zero. It can be read from two cycles later on.
     """
 
     def __init__(self, jobs: Jobs) -> None:
@@ -61,11 +61,11 @@ class OperandWriteSignature(wiring.Signature):
 
 
 class OperandBuffers(wiring.Component):
-    """What a bank has loaded of the operands, in two halves each.
+    """Operand buffers of a bank, two halves each.
 
-    Vector ``member`` of a group is in column (k + member) mod 8 with element k, in row
-    (8 · group + member) · 2 ** (``chunk`` - 3) + k div 8 of its half. Each operand's members from 8
-    on, which of the second only DOT has, are in a buffer of their own.
+    Element k of vector ``member`` of a group is in column (k + member) mod 8 and in row
+    (8 · group + member) · 2 ** (``chunk`` - 3) + k div 8 of its half. Members 8 and up of an
+    operand have their own buffer; of the second operand only DOT has such members.
 
     Parameters
     ----------
@@ -77,8 +77,7 @@ class OperandBuffers(wiring.Component):
     Members
     -------
     chunk : In(CHUNK_BITS)
-        Logarithm of a vector's elements that are in a buffer at once, 3 or more. Must hold still
-        while the buffers are used.
+        Binary logarithm of a chunk's length, 3 or more. Must hold still while the buffers are used.
     write : In(:class:`OperandWriteSignature`)
     first_0, second_0 (and first_1, second_1 from 9 lanes on) : \
 In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
@@ -103,7 +102,7 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
 
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
-        # Rows of a vector.
+        # Binary logarithm of a vector's rows.
         rows_bits = wire(m, (self.chunk - _COLUMN_BITS)[:CHUNK_BITS], "rows_bits")
         buffers = {}
         for name, words in self._words.items():
@@ -121,7 +120,7 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         write, segment = self.write, self.write.segment
         enable = register(m, write.enable, "write_enable")
         k, member, address = (
-            _modulo(each) for each in (segment.k, segment.member, segment.address)
+            _modulo(field) for field in (segment.k, segment.member, segment.address)
         )
         upper = segment.member[_COLUMN_BITS]
         chosen = {
@@ -139,14 +138,14 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
             across=segment.across,
             k=k,
             row=((vector << rows_bits) | segment.k[_COLUMN_BITS:])[: self._row_bits],
-            # Columns that are written, and those of them that are in the next row.
+            # Columns that are written, and columns that use the next row.
             used=_turned(mask_below(segment.count, COLUMNS), start),
             carried=_turned(~mask_below((COLUMNS - k)[: _COLUMN_BITS + 1], COLUMNS), start),
             # The word for column 0.
             turn=_modulo(Mux(segment.step[1], ~address, address) - start),
             **{name: chosen[name] for name in buffers},
         )
-        # In the order of the elements.
+        # Words in the order of the elements.
         words = [Signal(32, name=f"word_{place}", reset_less=True) for place in range(BEAT_WORDS)]
         with m.If(write.enable):
             with m.If(segment.zero):
@@ -190,16 +189,16 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                 ]
 
     def _read(self, m: Any, name: str, rows_bits: Any, columns: list[Any]) -> None:
-        asked = getattr(self, name)
-        with m.If(asked.enable):
+        port = getattr(self, name)
+        with m.If(port.enable):
             for column, storage in enumerate(columns):
                 read = storage.read
-                vector = Cat(_modulo(column - asked.k), asked.group)
-                row = Mux(asked.wide, 0, vector << rows_bits) | asked.k[_COLUMN_BITS:]
-                m.d.comb += read.addr.eq(Cat(row[: len(read.addr) - 1], asked.half))
-        m.d.comb += [storage.read.en.eq(asked.enable) for storage in columns]
-        enable = register(m, asked.enable, f"{name}_enable")
-        start = register(m, Mux(asked.wide, 0, _modulo(asked.k)), f"{name}_start")
+                vector = Cat(_modulo(column - port.k), port.group)
+                row = Mux(port.wide, 0, vector << rows_bits) | port.k[_COLUMN_BITS:]
+                m.d.comb += read.addr.eq(Cat(row[: len(read.addr) - 1], port.half))
+        m.d.comb += [storage.read.en.eq(port.enable) for storage in columns]
+        enable = register(m, port.enable, f"{name}_enable")
+        start = register(m, Mux(port.wide, 0, _modulo(port.k)), f"{name}_start")
         words = [
             Signal(32, name=f"{name}_word_{place}", reset_less=True) for place in range(COLUMNS)
         ]
@@ -210,15 +209,15 @@ In(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                         word.eq(columns[(turn + place) % COLUMNS].read.data)
                         for place, word in enumerate(words)
                     ]
-        m.d.comb += [asked.data[place].eq(word) for place, word in enumerate(words)]
+        m.d.comb += [port.data[place].eq(word) for place, word in enumerate(words)]
 
 
 class ResultBuffer:
-    """Results that wait to be stored: in each frame 64 for each eight lanes.
+    """Buffer of results to be stored: frames of 64 results for each eight lanes.
 
-    Number ``index`` of lane l is in column (index + l) mod 8 of its group's memory; with
-    ``linear``, number ``index`` of the frame is in column ``index`` mod 8 of the first group's.
-    A beat leaves two cycles after its segment came.
+    Result ``index`` of lane l is in column (index + l) mod 8 of its group's memory. With
+    ``linear``, result ``index`` of the frame is in column ``index`` mod 8 of group 0's memory.
+    A beat leaves two cycles after its segment arrives.
 
     Parameters
     ----------
@@ -227,8 +226,8 @@ class ResultBuffer:
     lanes
         Lanes of the bank, 1 to 16.
     write
-        A :class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`. With ``linear``, the results
-        written in a cycle are in one row of eight.
+        A :class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`. With ``linear``, all results
+        of a cycle must be in one row of eight.
     """
 
     def __init__(self, m: Any, config: PimConfig, *, lanes: int, write: Any) -> None:
@@ -245,11 +244,13 @@ class ResultBuffer:
                 }
             )
         ).create()
-        """A stream of segments of results of a walk, see :attr:`Jobs.store
-        <hw.pim.work.layouts.Jobs.store>`."""
+        """Stream of segments of a walk over results.
+
+        See :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`.
+        """
         beat = data.StructLayout({**write_request_layout(config).members, "last": 1})
         self.o: Any = stream.Signature(beat).create()
-        """A stream of results at their places in a beat of memory; ``last`` of their walk."""
+        """Stream of memory beats with the results in place; ``last`` marks the walk's last one."""
 
         groups = []
         for group in range(-(-lanes // COLUMNS)):
@@ -279,7 +280,7 @@ class ResultBuffer:
                             ]
 
     def _read(self, m: Any, groups: list[list[Any]]) -> None:
-        asked, segment, o = self.i.payload, self.i.payload.segment, self.o.payload
+        request, segment, o = self.i.payload, self.i.payload.segment, self.o.payload
         reading, valid = Signal(), Signal()
         moves, take = Signal(), Signal()
         m.d.comb += [
@@ -289,21 +290,21 @@ class ResultBuffer:
             self.o.valid.eq(valid),
         ]
 
-        # The first result's number in its lane.
-        number = wire(m, _modulo(segment.group + (segment.k << asked.interleave)), "number")
+        # Number of the first result in its lane.
+        number = wire(m, _modulo(segment.group + (segment.k << request.interleave)), "number")
         upper = segment.member[_COLUMN_BITS]
         with m.If(take):
             for column in range(COLUMNS):
                 row = Signal(_COLUMN_BITS, name=f"row_{column}")
-                with m.If(asked.linear):
-                    # What does not fit into the first result's row is in the next one.
+                with m.If(request.linear):
+                    # Results that do not fit into the first one's row are in the next row.
                     m.d.comb += row.eq(segment.k[_COLUMN_BITS:] + (column < _modulo(segment.k)))
                 with m.Elif(segment.across):
                     m.d.comb += row.eq(column - number)
                 with m.Else():
                     m.d.comb += row.eq(segment.member)
                 m.d.comb += [
-                    columns[column].read.addr.eq(Cat(row, asked.frame)) for columns in groups
+                    columns[column].read.addr.eq(Cat(row, request.frame)) for columns in groups
                 ]
         for group, columns in enumerate(groups):
             here = wire(m, take & (upper == group), f"read_{group}")
@@ -312,9 +313,9 @@ class ResultBuffer:
             m,
             take,
             "taken",
-            # The first result's column; columns from a result to the next, as a power of two.
-            start=_modulo(Mux(asked.linear, segment.k, number + segment.member)),
-            spread=Mux(asked.linear | segment.across, 0, asked.interleave),
+            # Column of the first result; binary logarithm of the columns between two results.
+            start=_modulo(Mux(request.linear, segment.k, number + segment.member)),
+            spread=Mux(request.linear | segment.across, 0, request.interleave),
             upper=upper,
             word=_modulo(segment.address),
             down=segment.step[1],
@@ -345,8 +346,8 @@ class ResultBuffer:
                 ]
                 m.d.sync += used.eq(result < taken.count)
                 with m.Switch(column):
-                    for number, each in enumerate(zip(*groups, strict=True)):
-                        values = [storage.read.data for storage in each]
+                    for number, storages in enumerate(zip(*groups, strict=True)):
+                        values = [storage.read.data for storage in storages]
                         with m.Case(number):
                             m.d.sync += word.eq(
                                 values[0] if len(values) == 1 else Mux(taken.upper, *values[::-1])

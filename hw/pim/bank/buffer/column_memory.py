@@ -1,4 +1,4 @@
-"""A column of a bank's buffers: a memory of words."""
+"""Memory column of a bank's buffers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ __all__ = ["ColumnMemory", "shared_column"]
 
 
 class ColumnMemory(wiring.Component):
-    """``words`` of 32 bits, of which one is written and one read in a cycle.
+    """Memory of ``words`` words of 32 bits, with one read and one write a cycle.
 
-    A word that is written can be read from the next cycle on. What has been read stays until the
-    next read.
+    A word can be read from the cycle after its write on. The read data stays until the next read.
 
     Members
     -------
     write : Out(:class:`amaranth.lib.memory.WritePort.Signature`)
     read : Out(:class:`amaranth.lib.memory.ReadPort.Signature`)
-        Both as the memory sees them.
+        Directions of both as the memory sees them.
     """
 
     def __init__(self, words: int) -> None:
@@ -51,5 +50,5 @@ def _column(words: int) -> ColumnMemory:
 
 
 def shared_column(words: int) -> Any:
-    """A :class:`ColumnMemory` to place as a submodule; equal ones become one Verilog module."""
+    """Return a :class:`ColumnMemory` as a submodule; equal ones become one Verilog module."""
     return Shared(_column(words), name=f"pim_column_{words}")

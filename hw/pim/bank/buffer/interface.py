@@ -1,4 +1,4 @@
-"""The interfaces between a bank's buffers and those that use them."""
+"""Interfaces of a bank's buffers."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = [
 ]
 
 COLUMNS = 8
-"""Words that a buffer reads or writes in a cycle: one in each of its columns of memory."""
+"""Words that a buffer reads or writes per cycle: one in each of its memory columns."""
 
 GROUP_BITS = 3
-"""A buffer holds up to 2 ** ``GROUP_BITS`` groups of eight vectors."""
+"""Width of a group's number: a buffer holds up to 2 ** ``GROUP_BITS`` groups of eight vectors."""
 
 RESULT_FRAMES = 4
-"""Frames: parts of the result buffer, of which each is written while others are stored."""
+"""Frames of the result buffer; one is written while others are stored."""
 
 RESULT_INDEX_BITS = 6
-"""A frame holds 2 ** ``RESULT_INDEX_BITS`` words for each group of eight lanes."""
+"""Width of a result's number: a frame holds 2 ** this words for each group of eight lanes."""
 
 
 class BufferReadSignature(wiring.Signature):
-    """Eight words a cycle of an operand buffer, as the reader sees it.
+    """Read port of an operand buffer, eight words a cycle, as the reader sees it.
 
-    Exactly two cycles after a cycle with ``enable``, ``data`` has element ``k`` of the vectors 0 to
-    7 of ``group`` in ``half``; with ``wide``, the elements ``k`` - ``k`` mod 8 + (0 to 7) of vector
-    0 of group 0. Otherwise ``data`` is arbitrary.
+    Exactly two cycles after ``enable``, ``data`` has element ``k`` of vectors 0 to 7 of ``group``
+    in ``half``. With ``wide`` it has elements ``k`` - ``k`` mod 8 + (0 to 7) of vector 0 of group 0
+    instead. In other cycles ``data`` is arbitrary.
     """
 
     def __init__(self, jobs: Jobs) -> None:
@@ -51,11 +51,11 @@ class BufferReadSignature(wiring.Signature):
 
 
 class ResultWriteSignature(wiring.Signature):
-    """Results of the lanes, as the writer of the result buffer sees it.
+    """Write port of the result buffer, as the writer sees it.
 
-    In a cycle with ``enable``, lane i with ``mask[i]`` has in ``data[i]`` the result number
-    ``index`` (0 to 7) of its own; with ``linear``, the result number ``index`` + i of the frame. A
-    reader finds it there from the next cycle on.
+    In a cycle with ``enable``, ``data[i]`` is a result of lane i if ``mask[i]`` is set: its result
+    number ``index``, 0 to 7. With ``linear`` it is result number ``index`` + i of the frame
+    instead. It can be read from the next cycle on.
     """
 
     def __init__(self, lanes: int) -> None:

@@ -1,4 +1,4 @@
-"""The frames of a bank's result buffer, and what is to be stored from them."""
+"""Frames of a bank's result buffer: their allocation and the stores that empty them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MULTIPLY_CYCLES = 3
 
 
 def frame_entry_layout(jobs: Jobs) -> data.StructLayout:
-    """What is put into a frame: ``length`` results of each of ``vectors`` vectors.
+    """Return the layout of a frame's contents: ``length`` results of each of ``vectors`` vectors.
 
-    The first result's number is ``index``, counted along the second vectors (elementwise, along the
-    elements) from the one at ``address``. The first line of vectors has ``line_left``.
+    ``index`` is the first result's number, counted along the second vectors (elementwise, along the
+    elements) from the one at ``address``. ``line_left`` vectors are left in the first line.
     """
     return data.StructLayout(
         {
@@ -38,24 +38,24 @@ def frame_entry_layout(jobs: Jobs) -> data.StructLayout:
 
 
 class ResultFrames(wiring.Component):
-    """Gives out frames in turn, and has them stored in the same order.
+    """Allocator of frames, which are used in turn and stored in the same order.
 
     Members
     -------
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
     free : Out(1)
-        There is a free frame, ``frame``.
+        High if ``frame`` is free.
     frame : Out(range(RESULT_FRAMES))
     taken : In(1)
         Pulse: ``frame`` is taken.
     entry : In(stream of :func:`frame_entry_layout`)
-        For each frame that is taken, in their order; there is always room.
+        One entry for each frame taken, in the same order; there is always room.
     written : In(1)
         Pulse: the results of the next frame in order are in the buffer.
     freed : In(1)
         Pulse: the next frame in order has been stored.
     store : Out(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
-        A frame that is written.
+        Stores of frames that are written.
     idle : Out(1)
         All frames that were taken have been handed to ``store``.
     """
@@ -95,7 +95,7 @@ class ResultFrames(wiring.Component):
         entry = Signal(frame_entry_layout(jobs))
         m.d.comb += entry.eq(entries.o.payload)
 
-        # The entry stays while its address is worked out.
+        # The entry stays while its address is computed.
         written = Signal(range(RESULT_FRAMES + 1))
         age = Signal(range(_MULTIPLY_CYCLES + 1))
         handed = self.store.valid & self.store.ready
@@ -140,7 +140,7 @@ class ResultFrames(wiring.Component):
             walk.length.eq(entry.length),
             walk.across.eq(~work.elementwise & ((result.first == 1) | (result.first == minus_one))),
             walk.column.eq(stride),
-            # The elements lie in one row without end.
+            # The elements lie in one row that never ends.
             walk.columns.eq((1 << 24) - 1),
             walk.rows.eq((1 << 16) - 1),
         ]

@@ -1,1 +1,1 @@
-"""Loader and storer: the walks between a bank's buffers and the memory, and its port to it."""
+"""Loader and storer, which move data between a bank's buffers and the memory, and their port."""

@@ -1,4 +1,4 @@
-"""The memory port of a bank, shared by loader and storer."""
+"""Memory port of a bank, shared by loader and storer."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ __all__ = [
 ]
 
 READ_TAG_BITS = MEMORY_TAG_BITS - 1
-"""Width of the tag by which the loader knows its reads again."""
+"""Width of the tags that identify the loader's reads."""
 
 
 def read_request_layout(config: PimConfig) -> data.StructLayout:
-    """A read of the loader; ``address`` counts beats."""
+    """Return the layout of a loader's read; ``address`` counts beats."""
     address = memory_request_layout(config)["address"].shape
     return data.StructLayout({"address": address, "tag": READ_TAG_BITS})
 
 
 def read_response_layout() -> data.StructLayout:
-    """The layout of what was read for the loader."""
+    """Return the layout of the answer to a loader's read."""
     return data.StructLayout({"data": 8 * BEAT_BYTES, "tag": READ_TAG_BITS})
 
 
 class BankPort(wiring.Component):
-    """Passes on writes, or, when there is none, reads; and responses to the one who asked.
+    """Arbiter of the storer's writes and the loader's reads; writes go first.
 
-    A request leaves in the cycle after it came, a response in the same cycle. The tag of a read is
-    that of the loader, those of all writes are 32.
+    It also returns responses to loader or storer. A request leaves one cycle after it arrives, a
+    response in the same cycle. A read keeps the loader's tag; all writes have tag 32.
 
     Members
     -------
     read : In(stream of :func:`read_request_layout`)
     write : In(stream of :func:`~hw.pim.memory.memory_port.write_request_layout`)
     answer : Out(stream of :func:`read_response_layout`)
-        ``ready`` is not looked at.
+        ``ready`` is ignored.
     written : Out(1)
         Pulse: a write has been answered.
     request : Out(stream of :func:`~hw.pim.memory.memory_port.memory_request_layout`)
-        Its ``ready`` leads to those of ``read`` and ``write``.
+        Its ``ready`` drives those of ``read`` and ``write`` combinationally.
     response : In(stream of :func:`~hw.pim.memory.memory_port.memory_response_layout`)
         ``ready`` is always 1.
     """
@@ -88,7 +88,7 @@ class BankPort(wiring.Component):
         ]
         with m.If(room):
             m.d.sync += self.request.valid.eq(self.write.valid | self.read.valid)
-        asked = hold(
+        address = hold(
             m,
             room & (self.write.valid | self.read.valid),
             "request",
@@ -98,9 +98,9 @@ class BankPort(wiring.Component):
         )
         written = hold(m, writes, "written", data=write.data, strobe=write.strobe)
         m.d.comb += [
-            request.address.eq(asked.address),
-            request.tag.eq(asked.tag),
-            request.write.eq(asked.write),
+            request.address.eq(address.address),
+            request.tag.eq(address.tag),
+            request.write.eq(address.write),
             request.data.eq(written.data),
             request.strobe.eq(written.strobe),
         ]

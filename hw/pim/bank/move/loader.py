@@ -1,4 +1,4 @@
-"""Brings operands from memory into the buffers of a bank."""
+"""Loader: reads operands from memory into the buffers of a bank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _JOB_BITS = 2
 
 
 class _Tags:
-    """Tags that are not in use: first those that never were, then those that came back."""
+    """Free list of read tags; unused tags go out first, then returned ones."""
 
     def __init__(self, m: Any, *, take: Any, give: Any, given: Any) -> None:
         count = 1 << READ_TAG_BITS
@@ -36,23 +36,23 @@ class _Tags:
 
 
 class Loader(wiring.Component):
-    """Reads the elements of walks and writes them into the buffers.
+    """Reader of the elements of walks, which it writes into the buffers.
 
-    One segment a cycle: a read request, or, for padding, a write of zeros, which waits while a
-    response is there. Up to 32 reads and four jobs are under way at once, a job's reads behind
-    those of the one before it; responses may come in any order. The first request comes seven
-    cycles after the job.
+    It handles one segment a cycle: a read request, or a write of zeros for padding. Zeros wait
+    while a response is there. Up to 32 reads and four jobs are in flight, and reads are issued in
+    the order of the jobs. Responses may come in any order. The first request comes seven cycles
+    after the job.
 
     Members
     -------
     i : In(stream of :attr:`Jobs.load <hw.pim.work.layouts.Jobs.load>`)
-        Loads to be done; what one is to fill must be free.
+        Loads to do; the buffer half of a load must be free.
     request : Out(stream of :func:`~hw.pim.bank.move.bank_port.read_request_layout`)
     response : In(stream of :func:`~hw.pim.bank.move.bank_port.read_response_layout`)
         ``ready`` is always 1.
     write : Out(:class:`~hw.pim.bank.buffer.buffers.OperandWriteSignature`)
     done : Out(1)
-        Pulse, in the order of the jobs: a read finds all of the job's elements in the buffer
+        Pulse, in the order of the jobs: all of the job's elements can be read from buffer
         ``done_buffer``.
     done_buffer : Out(:class:`~hw.pim.work.layouts.OperandBuffer`)
     idle : Out(1)
@@ -91,13 +91,13 @@ class Loader(wiring.Component):
             read.eq(self.request.valid & self.request.ready),
             walker.o.ready.eq(Mux(zero, ~self.response.valid, tags.available & self.request.ready)),
         ]
-        # What is known of a segment, while it is read.
+        # Segments whose reads are in flight, by tag.
         m.submodules.pending = pending = memory.Memory(
             shape=o.shape(), depth=1 << READ_TAG_BITS, init=[]
         )
         put, get = pending.write_port(), pending.read_port(domain="comb")
         written = Signal(o.shape())
-        walked, of_written = (data.View(context, each.context) for each in (o, written))
+        walked, of_written = (data.View(context, item.context) for item in (o, written))
         m.d.comb += [
             put.addr.eq(tags.tag),
             put.data.eq(o),
@@ -117,7 +117,7 @@ class Loader(wiring.Component):
     def _account(
         self, m: Any, walker: Any, read: Any, read_job: Any, answered_job: Any, ended: Any
     ) -> None:
-        """The jobs under way: their reads that are not answered, and whether those are all."""
+        """Count each job's unanswered reads and signal ``done`` when it has no more of them."""
         count = 1 << _JOB_BITS
         oldest, next_job = Signal(_JOB_BITS), Signal(_JOB_BITS)
         level = Signal(range(count + 1))

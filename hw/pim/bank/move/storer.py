@@ -1,4 +1,4 @@
-"""Brings results from the result buffer of a bank into memory."""
+"""Storer: writes results from the result buffer of a bank to memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _OUTSTANDING_BITS = 6
 
 
 class Storer(wiring.Component):
-    """The result buffer, and the writes that empty it: one for each segment, in order.
+    """Result buffer, and the writes that empty it: one for each segment, in order.
 
-    The first request comes nine cycles after the job. Up to 32 writes are not yet answered.
+    The first request comes nine cycles after the job. Up to 32 writes are in flight.
 
     Parameters
     ----------
@@ -37,14 +37,14 @@ class Storer(wiring.Component):
     Members
     -------
     i : In(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
-        Results to be stored, which must be in the buffer.
+        Stores to do; their results must be in the buffer.
     result : In(:class:`~hw.pim.bank.buffer.interface.ResultWriteSignature`)
     request : Out(stream of :func:`~hw.pim.memory.memory_port.write_request_layout`)
     written : In(1)
         Pulse: a write has been answered.
     freed : Out(1)
-        Pulse, in the order of the jobs: all of the job's writes have been issued, and what is in
-        its frame is no longer needed.
+        Pulse, in the order of the jobs: all of the job's writes have been issued, so that its frame
+        can be used again.
     idle : Out(1)
         All jobs that were taken are done, and their writes have been answered.
     """
@@ -68,8 +68,8 @@ class Storer(wiring.Component):
         m: Any = Module()
         m.submodules.results = in_results = Module()
         results = ResultBuffer(in_results, self._config, lanes=self._lanes, write=self.result)
-        job, asked = self.i.payload, results.i.payload
-        context = Cat(asked.frame, asked.linear, asked.interleave)
+        job, read = self.i.payload, results.i.payload
+        context = Cat(read.frame, read.linear, read.interleave)
         m.submodules.walker = walker = Walker(self._config, context_bits=len(context))
         beat, request = results.o.payload, self.request.payload
         outstanding = Signal(_OUTSTANDING_BITS)
@@ -82,7 +82,7 @@ class Storer(wiring.Component):
             walker.context.eq(Cat(job.frame, job.linear, job.interleave)),
             results.i.valid.eq(walker.o.valid),
             walker.o.ready.eq(results.i.ready),
-            asked.segment.eq(walker.o.payload.segment),
+            read.segment.eq(walker.o.payload.segment),
             context.eq(walker.o.payload.context),
             room.eq(~outstanding[-1]),
             self.request.valid.eq(results.o.valid & room),

@@ -1,4 +1,4 @@
-"""First half of a walk: runs of elements that are all equally far from one another in memory."""
+"""First half of a walk: runs of elements at a constant distance in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hw.pim.work.layouts import LANE_BITS, VECTOR_BITS, Jobs
 
 __all__ = ["RunBase", "RunSignature", "RunWalker"]
 
-# Of the walk, as it is.
+# Fields of the walk that are registered unchanged.
 _KEPT = (
     "across", "bounded", "column", "vector", "row_wrap", "channel_wrap", "line_wrap", "length",
     "group_size", "vectors", "line", "line_left", "height", "width",
@@ -24,21 +24,21 @@ _KEPT = (
 
 
 class RunBase(enum.Enum, shape=2):
-    """Where a run's distance counts from."""
+    """Origin of a run's distance."""
 
     NOTHING = 0
-    """The distance is the address of the run's first element."""
+    """Origin at 0: the distance is the address of the run's first element."""
     LAST = 1
-    """The distance counts from the element before the run."""
+    """Origin at the element before the run."""
     OUTER = 2
-    """The distance counts from the first element of the last run with ``NOTHING`` or ``OUTER``."""
+    """Origin at the first element of the last run with ``NOTHING`` or ``OUTER``."""
 
 
 class RunSignature(wiring.Signature):
-    """``count`` elements, each ``stride`` from the one before it, the first ``distance`` from base.
+    """Run of ``count`` elements, ``stride`` words apart; the first is ``distance`` from ``base``.
 
     Element i is number ``k`` + i of its vector, or, with ``across``, number ``k`` of the vector
-    ``member`` + i. With ``bounded``, ``x`` is one more with each, and the element is inside of the
+    ``member`` + i. With ``bounded``, ``x`` grows by one per element. The element is inside the
     image if ``x`` is from 0 to ``width`` - 1 and ``y`` from 0 to ``height`` - 1. The fields have a
     handshake like a stream's payload.
     """
@@ -69,16 +69,21 @@ class RunSignature(wiring.Signature):
 
 
 def _beyond(coordinate: Any, distance: Any) -> Any:
-    """``distance`` (< 2 ** 16) further on, :data:`~hw.pim.bank.move.walk_setup.NEAR_BITS` wide."""
+    """Add ``distance`` (< 2 ** 16) to a coordinate that saturates at 2 ** 16.
+
+    Both have :data:`~hw.pim.bank.move.walk_setup.NEAR_BITS`.
+    """
     return Mux(coordinate >= 1 << 16, 1 << 16, coordinate + distance)
 
 
 class RunWalker(wiring.Component):
-    """Cuts a walk at the ends of rows, and, across, of lines and of eight members of a group.
+    """Converter of walks into runs.
 
-    A bounded walk whose coordinate does not grow by one from element to element is cut between all
-    elements. One run a cycle; the first comes five cycles after the walk, which is taken in the
-    cycle before, but not until the walk before it is over.
+    A run ends at the end of a row and, across, of a line or of eight members of a group. If a
+    bounded walk's coordinate does not grow by one from element to element, each element is a run.
+
+    It makes one run a cycle. The first comes five cycles after the walk is offered. The walk is
+    taken in the cycle before that, but not until the previous walk is over.
 
     Parameters
     ----------
@@ -91,7 +96,7 @@ class RunWalker(wiring.Component):
     -------
     i : In(stream of :attr:`Jobs.walk <hw.pim.work.layouts.Jobs.walk>`)
     context : In(context_bits)
-        Goes with the runs of the walk that is taken in this cycle.
+        Context of the walk that is taken in this cycle.
     o : Out(:class:`RunSignature`)
     """
 
@@ -104,7 +109,7 @@ class RunWalker(wiring.Component):
                 "o": Out(RunSignature(config, context_bits)),
             }
         )
-        # The walk, and what happens in a cycle.
+        # Registers of the present walk, and the events of a cycle.
         self._setup = WalkSetup(config)
         self._own: Any = None
         self._load, self._taken = Signal(), Signal()
@@ -137,10 +142,11 @@ class RunWalker(wiring.Component):
             first_columns=setup.first_columns,
             rows=setup.rows,
             first_rows=setup.first_rows,
-            # A step of the inner and of the outer loop.
+            # Coordinate steps of the inner and of the outer loop.
             inner_step=inner_step,
             outer_step=Mux(walk.across, walk.dilation, walk.vector_x),
-            # Where the outer loop begins another line, or, across, another row; where both do.
+            # x at which the outer loop begins another line, or, across, another row; x of column 0
+            # in other lines.
             outer_wrap_x=Mux(walk.across, setup.row_x, near(walk.line_x)),
             line_row_x=setup.line_row_x,
             context=self.context,
@@ -170,7 +176,7 @@ class RunWalker(wiring.Component):
                 active.eq(~last),
                 base.eq(Mux(self._inner_end, RunBase.OUTER, RunBase.LAST)),
             ]
-            # The next run is that of the next vector, or begins with the vector's next element.
+            # The next run begins at another vector, or at the vector's next element.
             with m.If(own.across ^ self._inner_end):
                 m.d.sync += distance.eq(Mux(self._line_end, own.line_wrap, own.vector))
             with m.Elif(self._channel_end):
@@ -182,7 +188,7 @@ class RunWalker(wiring.Component):
         return m
 
     def _vectors(self, m: Any) -> tuple[Any, Any]:
-        """The run's vectors: how many, and whether they are the last."""
+        """Return the number of the run's vectors, and whether they are the last."""
         own, start, run = self._own, self.i.payload, self.o
         member, group, left, line_left = (
             Signal(bits, name=name, reset_less=True)
@@ -224,7 +230,7 @@ class RunWalker(wiring.Component):
         return count, end
 
     def _elements(self, m: Any) -> tuple[Any, Any]:
-        """The run's elements of a vector: how many, and whether they are the last."""
+        """Return the number of the run's elements per vector, and whether they are the last."""
         own, start, run = self._own, self.i.payload, self.o
         bits = self._jobs.k_bits
         k, left, columns_left = (
@@ -259,10 +265,10 @@ class RunWalker(wiring.Component):
         return count, end
 
     def _coordinates(self, m: Any) -> None:
-        """The run's place in the image, if the walk is bounded."""
+        """Track the run's coordinates in the image, if the walk is bounded."""
         own, start, run = self._own, self.i.payload, self.o
-        # Of the run; where the inner loop began, and where it begins another row, or, across,
-        # another line; of row 0 of the outer loop's line.
+        # x and y of the run, and of the inner loop's begin (outer); x at which the inner loop
+        # begins another row, or, across, another line; y of row 0 in the outer loop's line.
         x, y, outer_x, outer_y, wrap_x, channel_y = (
             Signal(signed(NEAR_BITS), name=name, reset_less=True)
             for name in ("x", "y", "outer_x", "outer_y", "wrap_x", "channel_y")

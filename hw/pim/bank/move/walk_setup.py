@@ -1,4 +1,4 @@
-"""What a walk needs to know before it begins: how far its rows reach, and where they start."""
+"""Setup of a walk: lengths of its rows and start coordinates, computed before it begins."""
 
 from __future__ import annotations
 
@@ -14,36 +14,34 @@ from hw.pim.work.layouts import Jobs
 __all__ = ["NEAR_BITS", "WalkSetup", "near"]
 
 NEAR_BITS = 18
-"""Width of a coordinate, signed, that is 2 ** 16 wherever it is that or more, beyond every
-image."""
+"""Width of a signed coordinate that saturates at 2 ** 16, beyond every image."""
 
 
 def near(coordinate: Any) -> Any:
-    """A coordinate from -2 ** 16 on, in :data:`NEAR_BITS`."""
+    """Return a coordinate of at least -2 ** 16, saturated to :data:`NEAR_BITS`."""
     far = (coordinate >= 0) & (coordinate[16:] != 0)
     return Mux(far, 1 << 16, coordinate[:NEAR_BITS].as_signed())
 
 
 class WalkSetup(wiring.Component):
-    """Computes the products that a walk needs, on one multiplier, in four cycles.
+    """Products for a walk, computed on one multiplier in four cycles.
 
-    Rows that lie in memory one after the other are taken for one, and so are channels, unless the
-    walk is bounded.
+    In an unbounded walk, rows that are contiguous in memory are joined to one, and so are channels.
 
     Members
     -------
     walk : In(:attr:`Jobs.walk <hw.pim.work.layouts.Jobs.walk>`)
     valid, taken : In(1)
-        There is a walk, which stays until the cycle in which it is taken.
+        There is a walk. It must hold still until the cycle with ``taken``.
     done : Out(1)
-        What follows is there.
+        The outputs below are valid.
     columns, first_columns : Out(:attr:`Jobs.k_bits <hw.pim.work.layouts.Jobs.k_bits>`)
-        Elements that lie one after the other, in a row and in what is left of the first one, or
-        more than any vector has.
+        Contiguous elements of a row, and of the rest of the first row. All ones if that is more
+        than any vector has.
     rows, first_rows : Out(16)
-        Such rows in a channel, and in what is left of the first one.
+        Such rows in a channel, and in the rest of the first channel.
     row_x, line_row_x, channel_y : Out(signed(:data:`NEAR_BITS`))
-        The coordinates of column 0, in the first line and in the others, and of row 0.
+        Coordinates of column 0, in the first line and in the others, and of row 0.
     """
 
     def __init__(self, config: PimConfig) -> None:
@@ -76,7 +74,7 @@ class WalkSetup(wiring.Component):
         )
 
         def few(count: Any) -> Any:
-            """No vector has as many elements as there are if all bits are set."""
+            """Saturate ``count`` to all ones, which is more elements than any vector has."""
             most = (1 << self._k_bits) - 1
             return Mux(channels_join | (count[self._k_bits :] != 0), most, count[: self._k_bits])
 

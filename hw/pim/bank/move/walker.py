@@ -1,4 +1,4 @@
-"""Goes over the elements of a walk, as many at once as are in one beat of memory."""
+"""Walker: cuts a walk over elements into segments that fit into memory beats."""
 
 from __future__ import annotations
 
@@ -17,49 +17,51 @@ from hw.pim.work.layouts import BEAT_WORDS, LANE_BITS, Jobs
 
 __all__ = ["Walker", "walked_layout"]
 
-# Of a run: what belongs to its segments, and what only the first of them needs.
+# Fields of a run that all its segments need, and those plus the ones that only the first needs.
 _SEGMENT_KEPT = ("stride", "across", "group", "context")
 _KEPT = (*_SEGMENT_KEPT, "base", "distance", "member", "k", "last")
 
 
 @cache
 def walked_layout(config: PimConfig, context_bits: int) -> data.StructLayout:
-    """A segment of a walk, and the bits that came with the walk."""
+    """Return the layout of a walk's segment and the context that came with the walk."""
     return data.StructLayout({"segment": Jobs(config).segment, "context": context_bits})
 
 
 class Walker(wiring.Component):
-    """Makes segments of walks, in order: vectors outside, elements inside, or, across, vice versa.
+    """Converter of walks into segments.
 
-    A segment is one element, or up to eight neighbours, each the same distance of 1, -1 or 0 words
-    from the one before it. Neighbours are elements of a vector or, across, members 0 to 7, or from
-    8 on, of a group. They are in one beat of memory; those that are zero need not be. A row ends a
-    segment, unless the next one follows it in memory and the walk is not bounded; so
-    does a channel, and, across, a line. Where a bounded walk's coordinate does not grow by one from
-    element to element, each is a segment.
+    The outer loop runs over vectors and the inner one over elements; ``across`` swaps the loops.
 
-    One segment a cycle. The first comes seven cycles after the walk. Setting up a walk takes five
-    cycles, while the one before it is under way; between its first segment and the last one before
-    it no cycle is lost, or one if that is a run of its own.
+    A segment is one element, or up to eight neighbours at a constant distance of 1, -1 or 0 words.
+    Neighbours are elements of a vector or, across, members 0 to 7, or 8 and up, of a group. They
+    are in one memory beat, unless they are zero. A segment ends at the end of a row, of a channel
+    and, across, of a line. The exception are rows and channels of an unbounded walk that continue
+    in memory without a gap. If a bounded walk's coordinate does not grow by one from element to
+    element, each element is a segment.
+
+    It makes one segment a cycle. The first comes seven cycles after the walk. Setting up a walk
+    takes five cycles, during the previous walk. No cycle is lost between two walks, or one if the
+    previous walk's last segment is a run of its own.
 
     Parameters
     ----------
     config
         The pool.
     context_bits
-        Width of the context: of bits that go with each of a walk's segments.
+        Width of the context, which accompanies every segment of a walk.
 
     Members
     -------
     i : In(stream of :attr:`Jobs.walk <hw.pim.work.layouts.Jobs.walk>`)
         ``vectors``, ``group_size``, ``length``, ``columns``, ``rows``, ``line`` and ``line_left``
-        are 1 or more, ``group_size`` 16 or less, and ``tap_column`` and ``tap_row`` less than
-        ``columns`` and ``rows``. No coordinate is less than -2 ** 16, also not that of column 0
-        and row 0, in the first line and in the others.
+        are 1 or more. ``group_size`` is 16 or less. ``tap_column`` and ``tap_row`` are less than
+        ``columns`` and ``rows``. No coordinate is less than -2 ** 16, including those of column 0
+        and row 0 in every line.
     context : In(context_bits)
-        Goes with the segments of the walk that is taken in this cycle.
+        Context of the walk that is taken in this cycle.
     o : Out(stream of :func:`walked_layout`)
-        The address of a segment that is ``zero`` is arbitrary.
+        The address of a segment with ``zero`` is arbitrary.
     """
 
     def __init__(self, config: PimConfig, *, context_bits: int) -> None:
@@ -83,11 +85,11 @@ class Walker(wiring.Component):
         return m
 
     def _parts(self, m: Any, runs: Any) -> Any:
-        """Cuts runs at the image's borders; what a part is, with ``valid`` and ``ready``."""
+        """Cut runs at the image's borders; return the signals of a part, with a handshake."""
         k_bits = self._jobs.k_bits
         most = (1 << k_bits) - 1
         valid, fresh, ready = Signal(), Signal(), Signal()
-        # Elements that are left; those of them up to where the image begins, and where it ends.
+        # Elements left in the run, and how many of them come before the image begins and ends.
         left, before, inside = (
             Signal(k_bits, name=name, reset_less=True) for name in ("left", "before", "inside")
         )
@@ -98,7 +100,7 @@ class Walker(wiring.Component):
             load,
             "run",
             step=Mux(stride.all(), C(-1, signed(2)), stride == 1),
-            # The elements may be in one segment, apart from the beat.
+            # Elements may share a segment, if they are in one beat.
             joined=stride.all() | (stride[1:] == 0),
             **{name: Value.cast(getattr(runs, name)) for name in _KEPT},
         )
@@ -110,7 +112,7 @@ class Walker(wiring.Component):
         ]
 
         def up_to(distance: Any) -> Any:
-            """A distance, 0 if it is negative, as far as it can matter."""
+            """Saturate a distance to 0 and to the largest count of elements."""
             return Mux(distance < 0, 0, saturate(distance[:-1], k_bits))
 
         with m.If(runs.ready):
@@ -134,14 +136,14 @@ class Walker(wiring.Component):
             valid=valid,
             ready=ready,
             run=run,
-            fresh=fresh,  # The run's first part.
+            fresh=fresh,  # high in the run's first part
             count=wire(m, Mux(whole, left, limit), "part_count"),
             zero=wire(m, (before != 0) | (inside == 0), "part_zero"),
             last=wire(m, whole & run.last, "part_last"),
         )
 
     def _segments(self, m: Any, part: Any) -> None:
-        """Cuts parts at the ends of beats."""
+        """Cut parts at the ends of beats."""
         word_bits, k_bits = self._jobs.word_bits, self._jobs.k_bits
         segment = self.o.payload.segment
         valid, load, moved = Signal(), Signal(), Signal()
@@ -184,8 +186,8 @@ class Walker(wiring.Component):
             segment.last.eq(uncut.last & whole),
         ]
 
-        # From the segment's first element to its last; without a segment the address is that of
-        # the last element already.
+        # Distance from the segment's first element to its last. Without a segment it is 0: the
+        # address is that of the last element already.
         span = Signal(signed(5))
         with m.If(valid & run.joined & run.step[0]):
             m.d.comb += span.eq(Mux(run.step[1], 1 - count, count - 1))

@@ -1,1 +1,1 @@
-"""The multipliers and adders of a bank, in lanes, and what gives them products and sums to do."""
+"""Multipliers and adders of a bank, in lanes, and the issue of products and sums to them."""

@@ -1,4 +1,4 @@
-"""The arithmetic of a bank: lanes that work in step, from operand buffers to result buffer."""
+"""Arithmetic of a bank: lanes in lockstep, from operand buffers to result buffer."""
 
 from __future__ import annotations
 
@@ -28,37 +28,38 @@ from hw.stream.fifo import StreamFifo
 
 __all__ = ["Compute"]
 
-# From the read of an elementwise operation's factors to that of its addend, and to its result.
+# Cycles from the read of an elementwise operation's factors to the read of its addend, and to its
+# result.
 _ADDEND_CYCLES = PRODUCT_CYCLES
 _RESULT_CYCLES = READ_CYCLES + PRODUCT_CYCLES + ADD_CYCLES - 1
 
-# When all of a job's reads have been answered.
+# Cycles from a job's last read of factors until all its reads have been answered.
 _RELEASE_CYCLES = _ADDEND_CYCLES + READ_CYCLES + 1
 
-# From the last cycle in which something is at work until all of it has left the lanes.
+# Cycles from the last busy one until the lanes are empty.
 _DRAIN_CYCLES = _RESULT_CYCLES + 2
 
-# Jobs whose products are under way and whose sums are not.
+# Jobs between the begin of their products and that of their sums, at most.
 _JOBS = 4
 
 
 class Compute(wiring.Component):
-    """Multipliers and adders of a bank, in lanes that do the same in the same cycle.
+    """Multipliers and adders of a bank, in lanes that work in lockstep.
 
-    ``L``, the number of lanes at work, is that of multipliers or of adders, whichever is less; for
-    SUM it is that of adders. First vector v of a job is member v mod L of group v div L in the
-    buffers: members 0 to 7 in ``first_0``, from 8 on in ``first_1``. A shared second vector s is
-    member s mod 8 of group s div 8 in ``second_0``; private ones lie like the first vectors.
+    ``L``, the number of active lanes, is the smaller of multipliers and adders; for SUM it is the
+    number of adders. First vector v of a job is member v mod L of group v div L in the buffers:
+    members 0 to 7 in ``first_0``, 8 and up in ``first_1``. A shared second vector s is member
+    s mod 8 of group s div 8 in ``second_0``. Private second vectors lie like the first vectors.
 
-    A reduction takes 8 cycles for an element, in which each lane multiplies for up to eight
-    results; their additions go on beside that, in the order that the specification states. A
-    product is added 9 cycles after the read of its factors or later, a sum is there 7 cycles after
-    that. The sums of a channel that is not complete at the end of a job are kept for the next one.
-    Elementwise, 4 results a cycle (2 or 1 if L is less) appear 14 cycles after the read.
+    A reduction takes 8 cycles per element, in which each lane multiplies for up to eight results.
+    Additions run beside that, in the order of the specification. A product is added 9 cycles after
+    the read of its factors or later; the sum is there 7 cycles after that. Sums of a channel that
+    is incomplete at the end of a job are kept for the next one. Elementwise, 4 results a cycle (2
+    or 1 if L is less) appear 14 cycles after the read.
 
     Results go to the frames of the result buffer in turn. A frame takes the results of all first
-    vectors for as many second ones as have room, or 64 results of an elementwise work; then its
-    store follows. Halves are released when all of the job's reads have been done.
+    vectors with the second vectors of a round, or 64 results of an elementwise work. Then its store
+    follows. Halves are released when all of the job's reads have been done.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class Compute(wiring.Component):
     Members
     -------
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
-        Must hold still while there are jobs of it, until ``idle``.
+        Must hold still until all its jobs are done: until ``idle``.
     job : In(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
         The operands must be in the buffers.
     first_0, second_0 (and first_1, second_1 from 9 lanes on) : \
@@ -79,11 +80,11 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
     store : Out(stream of :attr:`Jobs.store <hw.pim.work.layouts.Jobs.store>`)
         The results are in the buffer. Frames come in turn: 0, 1, 2, 3, 0, ...
     frame_freed : In(1)
-        Pulse: the frame whose turn it is has been stored.
+        Pulse: the next frame in turn has been stored.
     release : Out(2)
-        Pulses: as a job asked for, in the order of the jobs.
+        Pulses: the ``release`` bits of the jobs, in their order.
     multiplications, additions : Out(LANE_BITS + 1)
-        How many are done in this cycle; exact over a work.
+        Operations of this cycle; exact over a work.
     idle : Out(1)
         All jobs that were taken are done, and their stores have been handed over. Falls in the
         cycle after a job is taken.
@@ -158,7 +159,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
             released = delayed_pulse(m, last_use, _RELEASE_CYCLES, f"released_{buffer.value}")
             m.d.comb += self.release[buffer.value].eq(released)
 
-        # Some cycles longer than there are jobs, for what is on its way.
+        # The lanes run some cycles longer than there are jobs, to drain their pipelines.
         busy = wire(m, products.busy | tree.busy | rounds.busy | (pending.level != 0), "busy")
         rest = Signal(range(_DRAIN_CYCLES + 1))
         with m.If(busy):
@@ -172,7 +173,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         return m
 
     def _write(self, m: Any, factors: Any, sums: Any, written: Any) -> None:
-        """Writes results: elementwise when they have come through both units, else as told."""
+        """Write results: elementwise ones a fixed time after the read, others as ``sums`` says."""
         elementwise, result = self.work.elementwise, self.result
         enable = delayed_pulse(m, factors.enable & elementwise, _RESULT_CYCLES, "results")
         last = delayed_pulse(

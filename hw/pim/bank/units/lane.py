@@ -1,4 +1,4 @@
-"""A lane: a multiplier, an adder, and memory for what is being added up."""
+"""Lane: a multiplier, an adder, and memories for products and partial sums."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ __all__ = [
 ]
 
 RING_ROUNDS = 16
-"""Rounds of products that wait for the adder at most."""
+"""Rounds of products that wait for the adder, at most."""
 
 _STAGES = 5
-"""Stages of multiplier and adder: a sum must be in memory when its turn of ``INTERLEAVE`` cycles
-comes."""
+"""Stages of multiplier and of adder; a sum must be in memory for its result's next turn.
+
+Each result has a turn every ``INTERLEAVE`` cycles.
+"""
 
 PRODUCT_CYCLES = 1 + _STAGES
 """Cycles from ``a`` and ``b`` of a lane to their product: a register and the multiplier."""
@@ -44,44 +46,44 @@ ADD_CYCLES = 2 + _STAGES
 
 
 class Augend(enum.Enum, shape=2):
-    """Where the adder's first operand comes from."""
+    """Source of the adder's first operand."""
 
     EVEN = 0
-    """The first operand is a product of an even round, from the ring."""
+    """Product of an even round, from the ring."""
     ODD = 1
-    """The first operand is a product of an odd round, from the ring."""
+    """Product of an odd round, from the ring."""
     PARTIAL = 2
-    """The first operand is the sum of an addition eight cycles earlier or more."""
+    """Sum of an addition eight cycles earlier or more."""
     PRODUCT = 3
-    """The first operand is the multiplier's product."""
+    """Output of the multiplier."""
 
 
 class Addend(enum.Enum, shape=2):
-    """Where the adder's second operand comes from."""
+    """Source of the adder's second operand."""
 
     ODD = 0
-    """The second operand is a product of an odd round, from the ring."""
+    """Product of an odd round, from the ring."""
     SUM = 1
-    """The second operand is from the memory of sums."""
+    """Sum from the memory of sums."""
     OUTSIDE = 2
-    """The second operand is the lane's input ``c``."""
+    """Input ``c`` of the lane."""
 
 
 @dataclass(frozen=True)
 class LaneGeometry:
     """Addresses in a lane's memories.
 
-    Products are in a ring of ``RING_ROUNDS`` rounds of ``INTERLEAVE`` results, in two memories,
-    those of the even and those of the odd rounds, so that neighbours are read together. In the
-    memory of sums the upper half has the tree's levels within a chunk, the lower half what is kept
-    from chunk to chunk.
+    Products are in a ring of ``RING_ROUNDS`` rounds of ``INTERLEAVE`` results. Even and odd rounds
+    have a memory each, so that two neighbouring rounds are read together. The upper half of the
+    memory of sums has the tree's levels within a chunk. The lower half has the sums kept from chunk
+    to chunk.
     """
 
     config: PimConfig
 
     @property
     def chunk_bits(self) -> int:
-        """The largest ``chunk`` of a plan."""
+        """Largest ``chunk`` of a plan."""
         return max(3, (self.config.first_words // 32).bit_length() - 1)
 
     @property
@@ -92,12 +94,12 @@ class LaneGeometry:
 
     @property
     def control(self) -> data.StructLayout:
-        """What all lanes of a bank are told in a cycle."""
+        """Layout of the control that all lanes of a bank get in a cycle."""
         ring = (RING_ROUNDS // 2 * INTERLEAVE - 1).bit_length()
         rho = (INTERLEAVE - 1).bit_length()
         return data.StructLayout(
             {
-                # The products are ``a`` itself, of the cycle before.
+                # Take input ``a`` of the previous cycle as product.
                 "bypass": 1,
                 "product_write": 1,
                 "product_place": ring + 1,
@@ -106,7 +108,7 @@ class LaneGeometry:
                 "odd_place": ring,
                 "partial_place": rho,
                 "sum_place": self.half_bits + 1,
-                # A cycle after the addresses.
+                # One cycle after the addresses.
                 "augend": Augend,
                 "addend": Addend,
                 # ``ADD_CYCLES`` after the addresses.
@@ -129,30 +131,30 @@ def _shared(kind: type[FloatOperator]) -> Any:
 
 
 class Lane(wiring.Component):
-    """A multiplier, whose products go to a ring or to the adder, and an adder with its memories.
+    """Multiplier with a ring for its products, and adder with its memories.
 
-    It does what ``control`` says, every cycle: there is no state but the data and no reset. The
-    clock may stop at any time.
+    It follows ``control`` every cycle: it has no control state and no reset. The clock may stop at
+    any time.
 
     Parameters
     ----------
     config
         Size of the memory of sums.
     multiplier, adder
-        Which of the two there are. Without a multiplier a product is ``a``; without an adder
-        ``result`` is the product.
+        Whether the lane has this unit. Without a multiplier, the product is ``a``; without an
+        adder, ``result`` is the product.
 
     Members
     -------
     control : In(:attr:`LaneGeometry.control`)
     a, b : In(32)
-        Factors; their product is ready ``PRODUCT_CYCLES`` later, ``a`` itself in the next cycle.
-        That is when ``product_write`` or the selection of ``PRODUCT`` is due.
+        Factors. Their product is ready ``PRODUCT_CYCLES`` later, with ``bypass`` one cycle later.
+        ``product_write`` or the selection of ``PRODUCT`` is due then.
     c : In(32)
-        An addend, in the cycle in which it is selected.
+        An addend, in the cycle that selects it.
     result : Out(32)
-        The sum, ``ADD_CYCLES`` after the addresses of its operands, which is
-        ``ADD_CYCLES`` - 1 after the selection.
+        The sum, ``ADD_CYCLES`` after the addresses of its operands and ``ADD_CYCLES`` - 1 after
+        their selection.
     """
 
     def __init__(self, config: PimConfig, *, multiplier: bool, adder: bool) -> None:
@@ -171,7 +173,7 @@ class Lane(wiring.Component):
 
     @property
     def module_name(self) -> str:
-        """Name of the Verilog module; unique to the kind of lane."""
+        """Name of the Verilog module, unique to the kind of lane."""
         units = "mul" * self._multiplier + "add" * self._adder
         return f"pim_lane_{units}_{2 << self._geometry.half_bits}"
 
@@ -210,7 +212,7 @@ class Lane(wiring.Component):
         return m
 
     def _ring(self, m: Any, product: Bits) -> list[Bits]:
-        """The products of even and of odd rounds that are addressed."""
+        """Place the ring; return the products read from its even and its odd rounds."""
         control = self.control
         rho = (INTERLEAVE - 1).bit_length()
         place = control.product_place
@@ -231,7 +233,7 @@ class Lane(wiring.Component):
         return outputs
 
     def _sums(self, m: Any, total: Bits) -> list[Bits]:
-        """The last sums and the ones kept that are addressed."""
+        """Place the memories of sums; return the words read from the partial and kept sums."""
         control = self.control
         outputs = []
         for name, words in (("partial", INTERLEAVE), ("sum", 2 << self._geometry.half_bits)):

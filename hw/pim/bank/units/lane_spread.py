@@ -1,4 +1,4 @@
-"""How a job's first vectors lie on the lanes and in the turns of a round."""
+"""Assignment of a job's first vectors to lanes and to turns of a round."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["SPREAD", "spread_of", "turn"]
 
 SPREAD = data.StructLayout(
     {
-        # Logarithm of the turns that first vectors take; 8 / that many second vectors take turns.
+        # Binary logarithm of the first vectors' turns T; 8 / T second vectors share a round.
         "interleave": 2,
-        # Of each turn of the first vectors: whether there is one.
+        # A bit for each turn of the first vectors: it has any.
         "active": INTERLEAVE,
-        # Lanes that have one in the last active turn.
+        # Lanes with a first vector in the last active turn.
         "rest": LANE_BITS + 1,
     }
 )
-"""First vector v of a job is on lane v mod L, in turn v div L of L lanes."""
+"""Layout of the assignment: with L lanes, first vector v is on lane v mod L in turn v div L."""
 
 
 def spread_of(first_count: Bits, *, lanes: int) -> dict[str, Bits]:
-    """The fields of :data:`SPREAD` for ``first_count`` first vectors on ``lanes``."""
+    """Return the fields of :data:`SPREAD` for ``first_count`` first vectors on ``lanes``."""
     active = [first_count > lanes * turn for turn in range(INTERLEAVE)]
     rest = first_count
     for number in range(1, INTERLEAVE):
@@ -39,8 +39,11 @@ def spread_of(first_count: Bits, *, lanes: int) -> dict[str, Bits]:
 
 
 def turn(m: Any, name: str, spread: Any, rho: Bits, lanes: Bits) -> tuple[Bits, Bits, Bits, Bits]:
-    """What comes at place ``rho`` of a round: number of the first and of the second vector,
-    whether there is a first one, and the lanes that have one."""
+    """Return the operands of turn ``rho`` of a round.
+
+    They are the turn's number among the first vectors, the number of the second vector, whether
+    there are first vectors, and the number of lanes with one.
+    """
     first = wire(
         m,
         Cat(*(rho[bit] & (spread.interleave > bit) for bit in range(3))),

@@ -1,4 +1,4 @@
-"""The lanes of a bank, with what brings them their operands."""
+"""Lanes of a bank, and the reads of their operands."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ _MINUS_ZERO = 0x80000000
 
 
 class Lanes(wiring.Component):
-    """Reads operands and hands them to the lanes, which are on a clock that may stop.
+    """Lanes on a clock that may stop, and the reads of their operands.
 
     Parameters
     ----------
     jobs
-        Layouts of the configuration.
+        Layouts of the pool's configuration.
     multipliers, adders
         Multipliers and adders of the bank.
     elements
-        Elementwise results a cycle, on that many lanes.
+        Elementwise results a cycle, one lane each.
 
     Members
     -------
@@ -55,16 +55,16 @@ class Lanes(wiring.Component):
     factors : In(:func:`~hw.pim.bank.units.product_issue.factors_layout`)
         The factors to be read in this cycle.
     produced : Out(1)
-        Pulse: a round of products begins to arrive in the rings. A reduction's products do so
-        8 cycles after ``factors``, those of SUM 3 cycles.
+        Pulse: a round of products begins to arrive in the rings, 8 cycles after ``factors`` (3 for
+        SUM).
     control : In(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
-        What the lanes do for additions; what concerns products is added here.
+        Control of the lanes for additions; this component adds the fields for products.
     first_0, second_0 (and first_1, second_1 from 9 lanes on) : \
 Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
-        The operand buffers, as of :class:`~hw.pim.bank.units.compute.Compute`. The addend of an
-        elementwise operation is read ``PRODUCT_CYCLES`` after its factors.
+        Reads of the operand buffers, laid out as in :class:`~hw.pim.bank.units.compute.Compute`.
+        The addend of an elementwise operation is read ``PRODUCT_CYCLES`` after its factors.
     results : Out(array of 32 bits for each lane)
-        What the lanes have added up (or multiplied, if there is no adder).
+        Sums of the lanes; products of lanes without an adder.
     """
 
     def __init__(self, jobs: Jobs, *, multipliers: int, adders: int, elements: int) -> None:
@@ -97,7 +97,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         a, b, c = self._operands(m)
 
         clock, register_enable = stopping_clock(m, self._config.clocking, self.enable)
-        # There is nothing in the lanes that a reset would have to clear.
+        # The lanes have no state that needs a reset.
         m.domains.lanes = ClockDomain(local=True)
         m.d.comb += [
             ClockSignal("lanes").eq(clock),
@@ -125,7 +125,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         return m
 
     def _read(self, m: Any) -> None:
-        """Reads factors now, and an elementwise operation's addends when the products are due."""
+        """Read factors now, and an elementwise operation's addends when its products are due."""
         work, factors = self.work, self.factors
         elementwise, operation = work.elementwise, work.operation
         private = wire(m, ~elementwise & (work.second_kind == Second.PRIVATE), "private")
@@ -140,7 +140,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         has_second = elementwise | (work.second_kind != Second.NONE)
 
         def place(name: str, k: Any) -> Any:
-            """Where element ``k`` is, or one like it."""
+            """Return the place of element ``k``, or of its copy if the element repeats."""
             repeats = wire(m, elementwise & work[f"{name}_repeats"], f"{name}_repeats")
             return Mux(repeats, k[: (BEAT_WORDS - 1).bit_length()], k)
 
@@ -154,7 +154,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                 first.k.eq(place("first", factors.k)),
                 first.wide.eq(elementwise),
             ]
-            if group:  # only DOT's
+            if group:  # only DOT has such members
                 m.d.comb += [
                     second.enable.eq(factors.enable & private),
                     second.half.eq(second_half),
@@ -171,7 +171,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
                 ]
 
     def _operands(self, m: Any) -> tuple[list[Bits], list[Bits], list[Bits]]:
-        """``a``, ``b`` and ``c`` of each lane."""
+        """Return the inputs ``a``, ``b`` and ``c`` of all lanes."""
         work, factors = self.work, self.factors
         elementwise, operation = work.elementwise, work.operation
         arrived = carry(m, READ_CYCLES, "arrived", member=factors.second[:3], element=factors.k[:3])
@@ -184,7 +184,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         shared = wire(m, Array(words["second_0"])[arrived.member], "shared")
 
         def pick(name: str, element: Bits, lane: int) -> Bits:
-            """The word for ``lane`` of those that come with the one of ``element``."""
+            """Return the word for ``lane`` from the row of eight words that has ``element``."""
             size = self._elements
             return Array(words[name][lane::size])[element[size.bit_length() - 1 :]]
 
@@ -216,7 +216,7 @@ Out(:class:`~hw.pim.bank.buffer.interface.BufferReadSignature`)
         return a, b, c
 
     def _control(self, m: Any) -> Any:
-        """What the lanes are told."""
+        """Return the control of the lanes, with the fields for products."""
         control = Signal(self.control.shape())
         bypass = wire(m, self.work.second_kind == Second.NONE, "bypass")
         copies = delayed_pulse(m, self.factors.round, READ_CYCLES + 1, "copies")

@@ -1,4 +1,4 @@
-"""The order in which a bank's lanes are given factors."""
+"""Product issue: the order in which a bank's lanes get factors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ProductIssue", "factors_layout", "sums_layout"]
 
 
 def factors_layout(jobs: Jobs) -> data.StructLayout:
-    """What is to be read from the operand buffers in a cycle."""
+    """Return the layout of a cycle's reads from the operand buffers."""
     return data.StructLayout(
         {
             # The cycle belongs to a round.
@@ -27,15 +27,15 @@ def factors_layout(jobs: Jobs) -> data.StructLayout:
             # There is something to read.
             "enable": 1,
             "halves": len(OperandBuffer),
-            # First vectors are those of this group; a second one has this number in the buffer.
+            # Group of the first vectors; number of a shared second vector in the buffer.
             "group": GROUP_BITS,
             "second": GROUP_BITS + 3,
             "k": jobs.k_bits,
-            # Lanes that have a product; elementwise, results.
+            # Lanes with a product; elementwise, results.
             "count": LANE_BITS + 1,
-            # The halves of which this is the last use.
+            # Buffers with a half that is used for the last time.
             "release": len(OperandBuffer),
-            # Elementwise: the frame, and whether this is the last of it.
+            # Elementwise: the frame, and whether it ends here.
             "frame": range(RESULT_FRAMES),
             "frame_last": 1,
         }
@@ -43,7 +43,7 @@ def factors_layout(jobs: Jobs) -> data.StructLayout:
 
 
 def sums_layout(jobs: Jobs) -> data.StructLayout:
-    """What of a job, other than the products, concerns their sums."""
+    """Return the layout of the fields of a job that its sums need."""
     fields = jobs.compute.members
     names = (
         *("length", "channel", "tap", "first_count", "second", "second_count"),
@@ -53,28 +53,27 @@ def sums_layout(jobs: Jobs) -> data.StructLayout:
 
 
 class ProductIssue(wiring.Component):
-    """Goes over the elements of one job after the other.
+    """Issuer of factors: walks over the elements of one job after the other.
 
-    A reduction is done in rounds of eight cycles, one element of eight results each; a round begins
-    when the ring has room for its products. Elementwise, ``elements`` go each cycle; the first of a
-    frame of the result buffer waits for a free one. Neither rounds, nor groups, nor jobs leave a
-    cycle between them.
+    A reduction runs in rounds of eight cycles: one element of eight results each. A round begins
+    when the ring has room for its products. An elementwise job issues ``elements`` elements a
+    cycle; the first of each result frame waits for a free frame. Rounds, groups and jobs follow
+    each other without an idle cycle.
 
     Members
     -------
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
     job : In(stream of :attr:`Jobs.compute <hw.pim.work.layouts.Jobs.compute>`)
     sums : Out(stream of :func:`sums_layout`)
-        A reduction, when it begins.
+        Fields of a reduction, when it begins.
     ring_freed : In(2)
-        Rounds whose products are no longer needed.
+        Rounds of products that are no longer needed.
     frame_free : In(1)
     frame : In(range(RESULT_FRAMES))
-        Whether there is a free frame, and which is the next one.
+        Whether there is a free frame, and the next frame's number.
     frame_taken : Out(1)
     entry : Out(stream of :func:`~hw.pim.bank.buffer.result_frames.frame_entry_layout`)
-        What an elementwise job puts into a frame, with its last element. ``ready`` is not looked
-        at.
+        Contents of an elementwise job's frame, with its last element. ``ready`` is ignored.
     factors : Out(:func:`factors_layout`)
     busy : Out(1)
     """
@@ -126,7 +125,7 @@ class ProductIssue(wiring.Component):
             self._elementwise(m, job, busy, k, go, end, next_k, factors)
         with m.Else():
             self._reduction(m, job, spread, busy, k, go, end, next_k, factors)
-        # What is not valid need not move.
+        # Registers of invalid fields keep their values.
         m.d.sync += [
             self.factors.round.eq(factors.round),
             self.factors.enable.eq(factors.enable),
@@ -139,7 +138,7 @@ class ProductIssue(wiring.Component):
         return m
 
     def _take(self, m: Any, job: Any, spread: Any, busy: Any, ended: Any) -> None:
-        """Takes a job when there is none, or the last one ends."""
+        """Take a job when there is none, or the last one ends."""
         elementwise = self.work.elementwise
         offered = self.job.payload
         room = wire(m, ~busy | ended, "room")
@@ -190,7 +189,7 @@ class ProductIssue(wiring.Component):
             factors.frame_last.eq(end | fills),
             self.frame_taken.eq(go & factors.frame_last),
             self.entry.valid.eq(self.frame_taken),
-            # As one value: a constant field by itself would be a process that nothing starts.
+            # One assignment: a constant field by itself would be a process that nothing triggers.
             entry.as_value().eq(Cat(*fields)),
         ]
 

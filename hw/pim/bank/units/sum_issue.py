@@ -1,4 +1,4 @@
-"""The order in which a bank's lanes add up products."""
+"""Sum issue: the order in which a bank's lanes add up products."""
 
 from __future__ import annotations
 
@@ -23,40 +23,42 @@ _LEVEL_BITS = 5
 
 
 class Destination(enum.Enum, shape=2):
-    """Where a round's sums go."""
+    """Destination of a round's sums."""
 
     PARTIAL = 0
-    """The sums are an operand of the next round."""
+    """Operand of the next round."""
     SUM = 1
-    """The sums are kept for a later round."""
+    """Memory of sums, for a later round."""
     RESULT = 2
-    """The sums are results."""
+    """Result buffer."""
 
 
 def _place_layout() -> data.StructLayout:
-    """A place in the memory of sums, for each result: a level of the chunk's tree, or one of
-    those of the result's own state."""
+    """Return the layout of a place in the memory of sums.
+
+    It is a level of the chunk's tree if ``local``, else a level of the result's own state.
+    """
     return data.StructLayout({"local": 1, "level": _LEVEL_BITS})
 
 
 def round_layout() -> data.StructLayout:
-    """A round of additions, one for each of eight results."""
+    """Return the layout of a round of additions, one for each of eight results."""
     return data.StructLayout(
         {
             "augend": Augend,
             "addend": Addend,
-            # The round of products that is looked at in each half of the ring.
+            # The round of products to read in each half of the ring.
             "even": _RING_BITS - 1,
             "odd": _RING_BITS - 1,
             "read": _place_layout(),
             "destination": Destination,
             "write": _place_layout(),
-            # Not so if a value is only moved through the adder.
+            # The round counts as additions; not if the adder only moves values.
             "counts": 1,
-            # Rounds of products that are not needed after this.
+            # Rounds of products that this round uses for the last time.
             "frees": 2,
             "frame": range(RESULT_FRAMES),
-            # The first of its second vectors, by their number in the tile, and how many they are.
+            # Number in the tile of the first of its second vectors, and the count of these vectors.
             "second": 12,
             "seconds": 4,
             "spread": SPREAD,
@@ -65,16 +67,16 @@ def round_layout() -> data.StructLayout:
 
 
 class TreeSequencer(wiring.Component):
-    """Cuts the reductions of a job into rounds of additions.
+    """Converter of a job's reductions into rounds of additions.
 
-    Of each result the products are taken in order. Number tau of a channel, counted from 0, closes
-    as many subtrees as it has ones at its end: with each of these levels, from below, its sum so
-    far is added to the level's. Then it is the sum of the next level. The first level is in the
-    ring still. The channel's last product closes all levels that are open, and its sum is added to
-    the running sum over the channels.
+    It takes the products of each result in order. Product tau of a channel, counted from 0, closes
+    one subtree for each one bit at the end of tau. For each of these levels, from below, the sum
+    so far is added to the level's sum. The total becomes the sum of the next level. The first
+    level is read from the ring. The channel's last product closes all open levels, and its sum is
+    added to the running sum over the channels.
 
-    A round in three cycles at most, but for a channel's last product, where each level that is not
-    open takes one more.
+    A round takes three cycles at most. A channel's last product takes one more for each level that
+    is not open.
 
     Members
     -------
@@ -84,10 +86,10 @@ class TreeSequencer(wiring.Component):
         Pulse: a round of products begins to arrive in the ring.
     frame_free : In(1)
     frame : In(range(RESULT_FRAMES))
-        Whether there is a free frame in the result buffer, and which is the next one.
+        Whether there is a free frame in the result buffer, and the next frame's number.
     frame_taken : Out(1)
     entry : Out(stream of :func:`~hw.pim.bank.buffer.result_frames.frame_entry_layout`)
-        With ``frame_taken``, what will be in it. ``ready`` is not looked at.
+        With ``frame_taken``: the frame's contents. ``ready`` is ignored.
     round : Out(stream of :func:`round_layout`)
     busy : Out(1)
         A job is at work.
@@ -181,12 +183,13 @@ class TreeSequencer(wiring.Component):
     def _levels(
         self, m: Any, begin: Any, levels: Any, done: Any, tau: Any, last: Any, channel: Any
     ) -> None:
-        """While ``levels``, offers the rounds that a product makes possible until it is ``done``.
+        """Offer the rounds of a product while ``levels``, until ``done``.
 
-        ``begin`` is the cycle before. The rest describes the product.
+        ``begin`` is high in the cycle before. ``tau``, ``last`` and ``channel`` describe the
+        product.
         """
         work, round = self.work, self.round.payload
-        # What is left of tau from the level on; there has been no round yet; place in the ring.
+        # Bits of tau from the level up; no round offered yet; place in the ring.
         bits, level = Signal(32), Signal(_LEVEL_BITS)
         fresh, place = Signal(), Signal(_RING_BITS)
         above = wire(m, bits[1:].any(), "above")
@@ -254,24 +257,24 @@ class TreeSequencer(wiring.Component):
 
 
 class RoundIssue(wiring.Component):
-    """Issues rounds of additions to the lanes, eight cycles each, one after the other.
+    """Issuer of rounds of additions to the lanes, eight cycles each, one after the other.
 
-    A round may use the sums of the one before.
+    A round may use the sums of the previous round.
 
     Members
     -------
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
     round : In(stream of :func:`round_layout`)
     ring_freed : Out(2)
-        Rounds of products that are not needed after the round that begins. New products may come
-        to their places in turn, from five cycles later on.
+        Rounds of products that the round that begins uses for the last time. New products may
+        replace them in turn, from five cycles later on.
     control : Out(:attr:`LaneGeometry.control <hw.pim.bank.units.lane.LaneGeometry.control>`)
         The fields for additions; the others are 0.
     additions : Out(LANE_BITS + 1)
         Additions begun in this cycle.
     result : Out(``enable``, ``frame``, ``index``, ``last``)
-        ``enable``: the sums that the lanes show are results, number ``index`` of each lane, for
-        ``frame``; ``last`` of the frame.
+        With ``enable``, the lanes' sums are results: number ``index`` of each lane, for ``frame``.
+        ``last`` marks the last of the frame.
     busy : Out(1)
         A round is at work; its sums appear up to 16 cycles later.
     """
@@ -299,7 +302,7 @@ class RoundIssue(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m: Any = Module()
         work, plan = self.work, self.work.plan
-        # The round at work, and the one that follows.
+        # The present round, and the one that follows.
         present, following = Signal(round_layout()), Signal(round_layout())
         busy, waits = Signal(), Signal()
         rho = Signal(range(INTERLEAVE))
@@ -343,7 +346,7 @@ class RoundIssue(wiring.Component):
                 for name in (*followed, "read", "write", "destination", "counts")
             },
         )
-        # The result's state begins at a multiple of its number of places.
+        # A result's state begins at a multiple of its size in places.
         state = wire(
             m,
             ((turned.second << plan.depth | turned.first) << plan.levels[:3])[
@@ -358,7 +361,7 @@ class RoundIssue(wiring.Component):
             **{name: getattr(turned, name) for name in ("busy", "rho", *followed)},
             read=self._sum_place(turned.read, turned.rho, state),
             write=self._sum_place(turned.write, turned.rho, state),
-            # The places of what is no result are another's, or nobody's.
+            # Only live turns write: without a result the place belongs to another one, or to none.
             partial=live & (turned.destination == Destination.PARTIAL.value),
             sum=live & (turned.destination == Destination.SUM.value),
         )
@@ -392,7 +395,10 @@ class RoundIssue(wiring.Component):
         return m
 
     def _sum_place(self, place: Any, rho: Any, state: Any) -> Any:
-        """Address in the memory of sums of ``place`` (:func:`_place_layout`) for result ``rho``."""
+        """Return the address in the memory of sums of a ``place`` for result ``rho``.
+
+        ``place`` has :func:`_place_layout`.
+        """
         local, level = place[0], place[1:]
         bits = self._geometry.half_bits
         return Cat(Mux(local, Cat(rho, level), state | level)[:bits], local)
