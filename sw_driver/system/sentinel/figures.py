@@ -177,7 +177,7 @@ def figure10(steps: Steps) -> Experiment:
             papers = f"{IAL} of the paper"
             note = (
                 "*ial* has the best of 16 settings. With the paper's it loses "
-                f"{fmean(loss[papers] for loss in lost.values()):.0f} % on average, and Sentinel is "
+                f"{fmean(own[papers] for own in lost.values()):.0f} % on average, and Sentinel is "
                 f"{fmean(_ahead(lost, papers)):.0f} % ahead of it."
             )
         quoted |= {f"{name}, {transfers}": claim for name, claim in claims.items()}
