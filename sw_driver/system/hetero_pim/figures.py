@@ -186,7 +186,7 @@ def figure8(steps: Steps) -> Experiment:
     ]
     return Experiment(
         title="Figure 8: a step in each configuration",
-        rows=found.rows("ms"),
+        rows=results.rows("ms"),
         quoted=quoted,
         notes=[
             f"Calibrated: each unit does {steps.rate} operations a cycle, as long as the memory's "
