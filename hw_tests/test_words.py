@@ -51,6 +51,7 @@ DONE = (
     "sw_driver/numbers.py",
     "sw_driver/report.py",
     "sw_driver/simulator",
+    "sw_driver/system",
     "sw_driver/torch",
     "sw_driver/workload",
 )

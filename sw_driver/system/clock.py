@@ -47,7 +47,7 @@ class Event:
     @property
     def description(self) -> str:
         """Words for the event in an error message."""
-        return self.text or f"an event ({type(self).__name__}) that nobody lets happen"
+        return self.text or f"an event ({type(self).__name__}) that nothing triggers"
 
     def succeed(self, value: Any = None) -> None:
         """Let the event happen now, after all entries that are due now already."""
@@ -60,7 +60,7 @@ class Event:
         Raises :class:`EngineError` if the event has happened before.
         """
         if self.happened:
-            raise EngineError(f"{self.description} happened before: an event does so once")
+            raise EngineError(f"{self.description} happened before: an event happens only once")
         self.happened = True
         for callback in self.callbacks:
             callback(self)

@@ -276,9 +276,7 @@ class Engine:
             accounts = self.memories.values()
             lacks = "".join(f"{account.lack}.\n" for account in accounts if account.lack)
             raise DeadlockError(
-                f"{lacks}at {self.now_ns} ns nothing can happen any more, but\n  "
-                + "\n  ".join(stuck[:_NAMED])
-                + more
+                f"{lacks}deadlock at {self.now_ns} ns:\n  " + "\n  ".join(stuck[:_NAMED]) + more
             )
         return self.now_ns
 

@@ -135,7 +135,7 @@ def check_log(log: Log, machine: Machine) -> None:
             for segment in pieces:
                 used = weight * segment.bytes_per_s
                 changes[name] += [(segment.begin_ns, used, 1), (segment.end_ns, -used, 0)]
-    _require(not segments, "moved for no transfer", segments)
+    _require(not segments, "segments of no transfer", segments)
     for name, budget in budgets.items():
         used = 0
         for at_ns, change, _ in sorted(changes[name], key=lambda entry: (entry[0], entry[2])):
@@ -143,7 +143,7 @@ def check_log(log: Log, machine: Machine) -> None:
             _require(used <= budget, f"above the rate of {name}", f"at {at_ns} ns")
     moved = sorted(number for worked in log.worked for number in worked.moved)
     parts = sorted(transfer.number for transfer in log.transferred if transfer.device)
-    _require(moved == parts, "bytes of no work, or of two", (moved, parts))
+    _require(moved == parts, "transfers of no work, or of two", (moved, parts))
     for worked in log.worked:
         _check_work(worked, [known[number] for number in worked.moved], machine)
     _check_memories(log.held, machine)
@@ -166,7 +166,7 @@ def _check_transfer(transfer: Transferred, segments: list[Segment], latency_ns: 
         _require(segment.bytes_per_s > 0, "a segment that moves nothing", segment)
         moved += segment.bytes_per_s * (segment.end_ns - at_ns)
         last, at_ns = segment.bytes_per_s, segment.end_ns
-    _require(at_ns == transfer.end_ns, f"bytes until {at_ns} ns", transfer)
+    _require(at_ns == transfer.end_ns, f"segments end at {at_ns} ns", transfer)
     fits = moved - last < transfer.nbytes * _GIGA <= moved or moved == transfer.nbytes == 0
     _require(fits, f"{moved / _GIGA} bytes fit into the time", transfer)
 
@@ -204,7 +204,7 @@ def _way(
 
 def _check_work(worked: Worked, moved: list[Transferred], machine: Machine) -> None:
     flows = [(transfer.nbytes, transfer.source, transfer.target) for transfer in moved]
-    _require(flows == list(worked.flows), "not the bytes of the work", worked)
+    _require(flows == list(worked.flows), "transfers other than the flows of the work", worked)
     launched_ns = at_ns = worked.begin_ns + worked.launch_ns
     for transfer in moved:
         _require(transfer.begin_ns == at_ns, "bytes moved out of turn", worked)
@@ -221,12 +221,16 @@ def _check_memories(changes: list[Held], machine: Machine) -> None:
     for change in changes:
         holders = held[change.memory]
         if change.key in holders:
-            _require(holders.pop(change.key) == -change.nbytes, "not what was taken", change)
+            _require(
+                holders.pop(change.key) == -change.nbytes,
+                "freed another number of bytes than taken",
+                change,
+            )
         else:
-            _require(change.nbytes >= 0, "given, not taken", change)
+            _require(change.nbytes >= 0, "freed without being taken", change)
             holders[change.key] = change.nbytes
         sums[change.memory] += change.nbytes
-        _require(sums[change.memory] <= capacity[change.memory], "more than there is", change)
+        _require(sums[change.memory] <= capacity[change.memory], "above the capacity", change)
 
 
 def _require(condition: bool, fault: str, record: object) -> None:

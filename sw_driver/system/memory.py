@@ -82,8 +82,8 @@ class Account:
             nbytes = check_integer(name, nbytes, 0, error=EngineError)
         if nbytes > self.free_bytes:
             raise NoRoomError(
-                f"memory {self.name!r}: {key!r} takes {nbytes} bytes, of {self.capacity_bytes} "
-                f"only {self.free_bytes} are free; {self._holders()}; raise "
+                f"memory {self.name!r}: {key!r} takes {nbytes} bytes, but only "
+                f"{self.free_bytes} of {self.capacity_bytes} are free; {self._holders()}; raise "
                 f"{self._enough(self.capacity_bytes - self.free_bytes + nbytes)}"
             )
         self._held[key] = nbytes
@@ -132,8 +132,8 @@ class Account:
             nbytes = check_integer(name, nbytes, 0, error=EngineError)
         if nbytes > self.capacity_bytes:
             raise NoRoomError(
-                f"memory {self.name!r}: there is never room for {nbytes} of its "
-                f"{self.capacity_bytes} bytes: raise {self._enough(nbytes)}"
+                f"memory {self.name!r}: {nbytes} bytes never fit into its {self.capacity_bytes}: "
+                f"raise {self._enough(nbytes)}"
             )
         return _Room(self, nbytes, key)
 
@@ -153,7 +153,7 @@ class Account:
     def waiting(self) -> list[str]:
         """Return descriptions of the waiting requests."""
         return [
-            f"{room.key!r} waits for {room.description}, of which {self.free_bytes} are free; "
+            f"{room.key!r} waits for {room.description}, with {self.free_bytes} free; "
             f"{self._holders()}"
             for room in self._waiting
         ]
@@ -178,5 +178,5 @@ class Account:
     def _holders(self) -> str:
         largest = sorted(self._held.items(), key=lambda item: -item[1])[:_LARGEST]
         if not largest:
-            return "nobody holds any"
+            return "nothing is held"
         return "the largest holders are " + ", ".join(f"{key!r} ({size})" for key, size in largest)

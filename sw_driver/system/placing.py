@@ -88,7 +88,7 @@ class Placing(Policy):
         before = len(self.step.tensors) + (self.number - 1) * len(self._new)
         return before + self._places[tensor]
 
-    # To be overridden
+    # Methods for subclasses to override
 
     def begins(self, tensor: Tensor) -> str:
         """Return the memory of a lasting tensor before the first step."""
@@ -117,7 +117,7 @@ class Placing(Policy):
         """Return the events that an operation waits for, before its new tensors are allocated."""
         return ()
 
-    # Of the policy of steps
+    # Methods of Policy
 
     def before(self, op: Op) -> Iterable[Event]:
         self.number, first = divmod(op.id, len(self.step.ops))

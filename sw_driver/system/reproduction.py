@@ -41,7 +41,7 @@ A predicted one has nothing fitted to it.
 """
 
 VERDICTS = ("met", "missed")
-"""Verdicts on claims."""
+"""Verdicts on claims, within the band or not."""
 
 HEADING = ["claim", "section", "paper", "here", "deviation", "band", "verdict"]
 """Headings of a table with one claim a row."""

@@ -364,7 +364,7 @@ def test_memory_is_enough_or_said_to_be_too_small() -> None:
     )
     assert tight.peak_bytes["node"] <= 2 << 30 < free.peak_bytes["node"]
     assert tight.step_ns >= free.step_ns
-    with pytest.raises(EngineError, match="never room for"):
+    with pytest.raises(EngineError, match="never fit"):
         step(
             DESIGNS["MC-DLA(B)"],
             catalogue({"node.capacity_bytes": "100MiB"}),
@@ -516,7 +516,7 @@ def test_what_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     for arguments, said in (
         (["figure10"], ["experiment is 'figure10': did you mean figure1", "scaling, all"]),
         (["table4", "--set", "pcie.rate=1"], ["'pcie.rate'", "pcie.read_gb_per_s"]),
-        (["figure13", "--set", "node.capacity_bytes=1MiB"], ["'node'", "never room"]),
+        (["figure13", "--set", "node.capacity_bytes=1MiB"], ["'node'", "never fit"]),
     ):
         assert_refused(capsys, ["reproduce", "mc-dla", *arguments, "--json"], said)
 

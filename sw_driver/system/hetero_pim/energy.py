@@ -106,5 +106,5 @@ def units_beside(cores: int) -> int:
     check_integer("cores", cores, 1)
     units = _UNITS - -(-(cores - 1) * _CORE_CELLS * _BANK_UNITS // _BANK_CELLS)
     if units < 1:
-        raise ValueError(f"cores is {cores}: there is no room for a unit beside so many")
+        raise ValueError(f"cores is {cores}: there is no room for a unit beside them")
     return units

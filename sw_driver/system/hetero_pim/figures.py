@@ -128,7 +128,7 @@ def _between(
 
 
 def table1(steps: Steps) -> Experiment:
-    """Judge what section II-A says of Table I."""
+    """Judge the claims of section II-A on Table I."""
     machine, not_multiply_add = HETERO_PIM.override(steps.changes), []
     sums: dict[str, float] = {}
     for network in BESIDE:
@@ -159,7 +159,7 @@ def table1(steps: Steps) -> Experiment:
 
 
 def figure8(steps: Steps) -> Experiment:
-    """Run a step in each configuration, and show what it consists of."""
+    """Compare a step and its parts in each configuration."""
     where = "VI-A"
     results = _Results(steps, CPU, GPU, PROGR, FIXED, PIM)
     orders = {f"Hetero PIM is faster than {x}": ("ms", x, PIM) for x in (CPU, PROGR, FIXED)}
@@ -226,7 +226,7 @@ def figure9(steps: Steps) -> Experiment:
 
 
 def figure11(steps: Steps) -> Experiment:
-    """Run the stack at higher frequencies."""
+    """Compare steps with the stack at higher frequencies."""
     where = "VI-D"
     results = _Results(steps, GPU, *FREQUENCIES)
     orders = {"less movement and synchronisation at 4x": ("lost_ns", "1x", "4x")}
@@ -243,7 +243,7 @@ def figure11(steps: Steps) -> Experiment:
 
 
 def figure12(steps: Steps) -> Experiment:
-    """Replace units by cores."""
+    """Compare steps with cores in the place of units."""
     results = _Results(steps, *CORES, columns=[CALIBRATED])
     slower = [100 * (1 - 1 / ratio) for ratio in results.over("16P", "1P")]
     figures = {"16P slower, least": (12, min(slower)), "16P slower, most": (14, max(slower))}
@@ -258,7 +258,7 @@ def figure12(steps: Steps) -> Experiment:
 
 
 def figure13(steps: Steps) -> Experiment:
-    """Run a step with and without recursive kernels and the operation pipeline."""
+    """Compare a step with and without recursive kernels and the operation pipeline."""
     where = "VI-E"
     results = _Results(steps, FIXED, *RUNTIMES, columns=[CALIBRATED])
     before = {
@@ -328,7 +328,10 @@ def side_by_side(steps: Steps, network: str, other: str) -> tuple[int, int]:
 
 
 def figure16(steps: Steps) -> Experiment:
-    """Run a second network on what the first leaves idle of CPU and core."""
+    """Compare two networks in sequence and side by side.
+
+    The second runs on CPU and core while the first leaves them idle.
+    """
     where = "VI-F"
     rows: list[Row] = []
     gains: list[float] = []

@@ -134,8 +134,8 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
     rate = 1 + bisect_left(range(1, _MOST_RATE + 1), True, key=enough)
     if rate > _MOST_RATE:
         raise EngineError(
-            f"with {_MOST_RATE} operations a cycle of each unit {FITTED} takes the PIM longer than "
-            "the GPU: expected a slower GPU, or a faster memory"
+            f"even with {_MOST_RATE} operations a cycle of each unit, {FITTED} takes the PIM "
+            "longer than the GPU: expected a slower GPU, or a faster memory"
         )
     return rate
 

@@ -85,7 +85,7 @@ class ModelProfile:
         names = [layer.name for layer in self.layers]
         for name in names:
             if names.count(name) > 1:
-                raise InvalidArgumentError(f"two layers are named {name!r}: expected one of a name")
+                raise InvalidArgumentError(f"two layers are named {name!r}: expected unique names")
 
 
 def read_profile(path: Path) -> ModelProfile:

@@ -61,7 +61,7 @@ def report(
         for name, value in (("device", device), ("rule", rule)):
             if value is not None:
                 raise InvalidArgumentError(
-                    f"--{name} is {value!r}, but a profile's times have one: leave it out"
+                    f"--{name} is {value!r}, but a profile already has one: leave it out"
                 )
         profile = read_profile(file)
     plan = planned(profile, planner, gpu_bytes, reserve)

@@ -40,10 +40,10 @@ class ActiveLists(Placing):
     ones go to the fast memory while there is room, and are active.
 
     Each memory has two lists, first in, first out. A period looks at the older half of each list.
-    An inactive unit becomes active if it was accessed in both of the last two periods between
-    looks. All active units in the older half become inactive. Then all active units of the slow
-    memory move to the fast one, the oldest first. They move while there is room, or inactive units
-    there make room.
+    An inactive unit becomes active if it was accessed since the last look at it, and also in the
+    interval before that. All active units in the older half become inactive. Then all active units
+    of the slow memory move to the fast one, the oldest first. They move while there is room, or
+    inactive units there make room.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class ActiveLists(Placing):
             self._move(tensor, self.active, self.up)
 
     def _move(self, tensor: int, own: dict[int, None], lane: Lane) -> None:
-        own[tensor] = own.pop(tensor)  # the newest
+        own[tensor] = own.pop(tensor)  # now the newest
         lane.ask(tensor)
 
 

@@ -24,11 +24,11 @@ __all__ = ["figure7", "figure8", "figure10", "figure11", "figure12", "figure13"]
 
 NETWORKS = RN32, RN152, *_ = "resnet32", "resnet152", "lstm-ptb", "dcgan", "mobilenet"
 VARIANTS = (RN32, "resnet-34", RN152, "resnet-50")
-"""ResNets, by their peaks."""
+"""ResNets, in the order of their peaks."""
 LENGTHS = range(5, 12)
 FIFTH = 20
 SAME = 1
-"""% of throughput that count as no loss."""
+"""Loss of throughput in % that counts as none."""
 BOTH = APART, SHARED = "apart", "shared"
 SLOW_ONLY, IAL = "slow-only", "ial"
 WIDE = 0.25
@@ -105,7 +105,7 @@ def figure7(steps: Steps) -> Experiment:
 
 
 def figure8(steps: Steps) -> Experiment:
-    """Return how many intervals end in each case, by their length."""
+    """Return the number of intervals that end in each case, by their length."""
     where = "4.4, Figure 8"
     first, last = LENGTHS[0], LENGTHS[-1]
     rows: list[Row] = []

@@ -240,9 +240,9 @@ def planned(
     least = full.lower_bound_bytes()
     if settings.reserve and capacity < least:
         raise BelowBoundError(
-            f"fast memory of {capacity} bytes is too small for {profile.step.name}: what lives "
-            f"short, and the largest of what does not, take {least}; give it at least as many, or "
-            "plan without a pool"
+            f"fast memory of {capacity} bytes is too small for {profile.step.name}: its "
+            f"short-lived tensors and the largest other one take {least}; give it at least that "
+            "many, or plan without a pool"
         )
     planner, visits = Planner(profile, settings), len(profile.visits)
     lengths = full.lengths(machine) if lengths is None else [*lengths]

@@ -118,7 +118,7 @@ def _fast_bytes(text: str, profile: StepProfile, peak: int) -> int:
     if nbytes < least:
         raise InvalidArgumentError(
             f"--fast is {text!r}, {nbytes} bytes: {profile.step.name} takes at least {least}, for "
-            "what lives within a layer and the largest of all else; give "
+            "tensors that live within a layer and the largest other one; give "
             f"{-(-1000 * least // peak) / 10}% or more"
         )
     return nbytes
@@ -211,5 +211,5 @@ def _size(nbytes: int) -> str:
 
 
 def _loss(ns: int, figures: Mapping[str, Any]) -> str:
-    """Return how much longer a step is than in fast memory alone."""
+    """Return the % by which a step is longer than in fast memory alone."""
     return f"{ns / max(figures['fast_only_ns'], 1) - 1:+.1%}"

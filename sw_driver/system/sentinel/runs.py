@@ -72,7 +72,7 @@ class Case(runs.Case[Planned | Rival]):
 
 
 def profile_for(case: Case) -> StepProfile:
-    """Return its step, behind the cache of its machine's processor."""
+    """Return the profile of a case's step, behind the cache of its machine's processor."""
     cache_bytes = SENTINEL_MACHINE.override(case.changes).devices[0].cache_bytes
     return _profile(case.network, int(cache_bytes.value) if cache_bytes else 0)
 

@@ -78,7 +78,7 @@ class Step:
         return [sum(self.nbytes[slot] for slot in made) for made in self.made]
 
     def is_like(self, other: Step, number: int) -> bool:
-        """Return whether operation ``number`` of another step uses the same storages as here."""
+        """Return whether operation ``number`` of another step is the same as here."""
         return (
             number < len(self.functions)
             and self.functions[number] is other.functions[number]
