@@ -34,6 +34,7 @@ DONE = (
     "sw_driver/predict/memory_node",
     "sw_driver/report.py",
     "sw_driver/simulator",
+    "sw_driver/system",
     "sw_driver/torch",
     "sw_driver/workload",
 )

@@ -1,1 +1,1 @@
-"""Models of whole systems: what happens when on a machine, under a policy."""
+"""Models of whole systems: machines that run training steps under a policy."""

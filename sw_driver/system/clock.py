@@ -1,7 +1,7 @@
 """Simulated time: a clock, events that happen once, and processes that wait for them.
 
-Times are integer ns. What is due at one moment happens in the order in which it was asked for, so
-the same program gives the same result.
+Times are integer ns. Entries due at the same moment run in the order in which they were scheduled,
+so the same program gives the same result.
 """
 
 from __future__ import annotations
@@ -19,42 +19,48 @@ __all__ = ["Action", "Clock", "Entry", "Event", "Process", "Semaphore", "Steps"]
 
 
 Steps = Generator["Event", Any, Any]
-"""What a process does: yields the events that it waits for, and gets their values."""
+"""Generator of a process: it yields the events it waits for, and receives their values."""
 
 Entry = list[Any]
-"""When, a number that orders entries of one moment, and a function, or None if cancelled."""
+"""Due time in ns, sequence number within that time, and a function (None if cancelled)."""
 
 _FIRST = 1 << 62
-"""What begins at a moment comes before what else is due then, by so much of its number."""
+"""Subtracted from the sequence number of a process's start, so that it runs first."""
 
 
 class Event:
-    """Happens once, and calls ``callbacks`` with itself then. ``said`` is what it is, in words."""
+    """An event that happens once, and then calls each of ``callbacks`` with itself.
 
-    __slots__ = ("callbacks", "clock", "happened", "said", "value")
+    ``text`` describes it in error messages.
+    """
 
-    def __init__(self, clock: Clock, said: str = "") -> None:
+    __slots__ = ("callbacks", "clock", "happened", "text", "value")
+
+    def __init__(self, clock: Clock, text: str = "") -> None:
         self.clock = clock
         self.callbacks: list[Callable[[Any], object]] = []
         self.happened = False
         self.value: Any = None
-        """What a process gets that waits for it."""
-        self.said = said
+        """Value that a waiting process receives."""
+        self.text = text
 
     @property
-    def what(self) -> str:
-        """What somebody waits for who waits for it, in words."""
-        return self.said or f"an event ({type(self).__name__}) that nobody lets happen"
+    def description(self) -> str:
+        """Words for the event in an error message."""
+        return self.text or f"an event ({type(self).__name__}) that nothing triggers"
 
     def succeed(self, value: Any = None) -> None:
-        """Lets it happen now, after what is due now already."""
+        """Let the event happen now, after all entries that are due now already."""
         self.value = value
         self.clock.at(self.clock.now_ns, self.happen)
 
     def happen(self) -> None:
-        """For the clock. Raises :class:`EngineError` if it has happened."""
+        """Happen and call the callbacks; only the clock calls this.
+
+        Raises :class:`EngineError` if the event has happened before.
+        """
         if self.happened:
-            raise EngineError(f"{self.what} happened before: an event does so once")
+            raise EngineError(f"{self.description} happened before: an event happens only once")
         self.happened = True
         for callback in self.callbacks:
             callback(self)
@@ -62,7 +68,7 @@ class Event:
 
 
 class Process(Event):
-    """A generator at work; happens when it returns, and has the value that it returned."""
+    """A running generator; it happens when the generator returns, with the returned value."""
 
     __slots__ = ("_steps", "name", "waits_for")
 
@@ -73,11 +79,11 @@ class Process(Event):
         self.waits_for: Event = self
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         return f"process {self.name!r}"
 
     def go_on(self, event: Event) -> None:
-        """Called when what it waits for has happened."""
+        """Resume the generator after the event it waits for has happened."""
         send = self._steps.send
         try:
             while event.happened:
@@ -89,7 +95,7 @@ class Process(Event):
 
 
 class Semaphore:
-    """So many may have something at a time; who asks first, has it first."""
+    """A resource with ``free`` units, granted in the order of requests."""
 
     def __init__(self, clock: Clock, free: int = 1) -> None:
         self._clock = clock
@@ -97,14 +103,14 @@ class Semaphore:
         self._waiting: deque[Event] = deque()
 
     def acquire(self) -> Event:
-        """Happens when whoever asked has it."""
+        """Request a unit; the event happens when it is granted."""
         event = self._clock.event()
         self._waiting.append(event)
         self._serve()
         return event
 
     def release(self) -> None:
-        """Gives it back, for who waits to have it after what is due now already."""
+        """Return a unit; the next waiter gets it after the entries that are due now already."""
         self._free += 1
         self._clock.at(self._clock.now_ns, self._serve)
 
@@ -115,7 +121,7 @@ class Semaphore:
 
 
 class Clock:
-    """Simulated time, from 0 on, and what is to happen in it."""
+    """Simulated time, from 0 on, and a heap of scheduled calls."""
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -123,26 +129,32 @@ class Clock:
         self._numbers = count()
         self._at_end: list[Callable[[], object]] = []
 
-    def event(self, said: str = "") -> Event:
-        return Event(self, said)
+    def event(self, text: str = "") -> Event:
+        """Return an event of this clock; ``text`` describes it in error messages."""
+        return Event(self, text)
 
     def timeout(self, duration_ns: int) -> Event:
-        """An event that happens so much later. Raises :class:`EngineError` if that is before."""
+        """Return an event that happens ``duration_ns`` from now.
+
+        Raises :class:`EngineError` if that is negative.
+        """
         duration_ns = check_integer("a timeout in ns", duration_ns, 0, error=EngineError)
         event = Event(self)
         self.at(self.now_ns + duration_ns, event.happen)
         return event
 
     def process(self, steps: Steps, name: str = "") -> Process:
-        """Lets a generator begin now, before what else is due now."""
+        """Start a generator now, before all other entries that are due now."""
         process, begun = Process(self, steps, name), Event(self)
         begun.callbacks.append(process.go_on)
         heappush(self._entries, [self.now_ns, next(self._numbers) - _FIRST, begun.happen])
         return process
 
     def at(self, at_ns: int, function: Callable[[], object]) -> Entry:
-        """Has the function called at that time, unless the entry is cancelled before. Raises
-        :class:`EngineError` for a time that is over."""
+        """Schedule a call of ``function`` at ``at_ns``; :meth:`cancel` takes the entry.
+
+        Raises :class:`EngineError` for a time in the past.
+        """
         if type(at_ns) is not int or at_ns < self.now_ns:
             at_ns = check_integer("at_ns", at_ns, self.now_ns, error=EngineError)
         entry = [at_ns, next(self._numbers), function]
@@ -150,15 +162,15 @@ class Clock:
         return entry
 
     def cancel(self, entry: Entry) -> None:
-        """Has an entry's time pass as if it was not there."""
+        """Cancel a scheduled call."""
         entry[-1] = None
 
     def at_end(self, function: Callable[[], object]) -> None:
-        """Has the function called when nothing else is due now, before the time goes on."""
+        """Call ``function`` when nothing else is due now, before time advances."""
         self._at_end.append(function)
 
     def run(self) -> None:
-        """Lets everything happen that is to. What a process raises, ends that."""
+        """Run all scheduled calls; an exception of a process ends the run."""
         entries = self._entries
         while True:
             if self._at_end and (not entries or entries[0][0] > self.now_ns):
@@ -174,19 +186,18 @@ class Clock:
 
 
 class Action(Event):
-    """An event that happens when the action ends; it knows when it began.
+    """An event that happens when the action ends; it records when it began.
 
-    ``queue`` is the name of the queue that it is an entry of, if any, and ``ended`` is called
-    first when it ends.
+    ``queue`` is the name of its queue, if any. ``ended`` is called first when it ends.
     """
 
     __slots__ = ("after", "awaited", "begin_ns", "end_ns", "label", "queue")
 
     begin_ns: int
     end_ns: int
-    """Neither is there before its time."""
+    """Both are set only once the action has begun or ended."""
     awaited: Sequence[Event]
-    """All that it had to wait for, if that is written down."""
+    """Everything it had to wait for, if the run is recorded."""
 
     def __init__(
         self,
@@ -204,14 +215,14 @@ class Action(Event):
         self.queue = queue
         self.awaited = ()
         self.after = list(after)
-        """What it still waits for; the last is looked at first."""
+        """Events it still waits for; the last one is checked first."""
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         return f"{self.label!r}" + f" in queue {self.queue!r}" * bool(self.queue)
 
     def proceed(self, _: Event | None = None) -> None:
-        """Begins, unless there is something left to wait for."""
+        """Begin, unless an event of ``after`` has not happened yet."""
         after = self.after
         while after:
             event = after[-1]
@@ -223,5 +234,5 @@ class Action(Event):
         self.begin(now_ns)
 
     def begin(self, now_ns: int) -> None:
-        """Sees to it that the action ends some time."""
+        """Start the action; a subclass schedules its end."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
-"""Collectives on rings, and what they take in closed form.
+"""Collectives on rings, and their durations in closed form.
 
-A lane is a ring in one direction. Its nodes are participants, and others that only pass messages
-on, as memory-nodes do. What is to be sent on a lane goes in messages of one size; a node passes a
-message on when all of it has come, in the order of arrival. Reductions take no time of their own.
+A lane is a ring in one direction. Its nodes are participants, and others that only forward
+messages, as memory-nodes do. Data on a lane travels in messages of one size. A node forwards a
+message once all of it has arrived, in the order of arrival. Reductions take no time of their own.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ __all__ = ["KINDS", "Lane", "lane_ns", "sent_share"]
 
 KINDS = ("all-gather", "all-reduce", "broadcast")
 MESSAGE_BYTES = 4096
-"""Paper, Figure 9."""
+"""Bytes of a message (paper, Figure 9)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lane:
-    """``gaps`` are the hops from each participant to the next, all the way round."""
+    """A ring in one direction.
+
+    ``gaps`` are the hops from each participant to the next, all the way round.
+    """
 
     gaps: tuple[int, ...]
     gb_per_s: float
@@ -34,16 +37,17 @@ class Lane:
 
     @property
     def participants(self) -> int:
+        """Number of participants."""
         return len(self.gaps)
 
     def busy_ns(self, nbytes: int) -> int:
-        """What a link takes for a message."""
+        """Return the time in ns for which a message occupies a link."""
         check_integer("nbytes", nbytes, 0)
         rate = round(self.gb_per_s * 10**9)
         return -(-nbytes * 10**9 // rate)
 
     def messages(self, nbytes: int) -> list[int]:
-        """Their sizes."""
+        """Return the sizes in bytes of the messages that carry ``nbytes``."""
         check_integer("nbytes", nbytes, 0)
         whole, rest = divmod(nbytes, MESSAGE_BYTES)
         return [MESSAGE_BYTES] * whole + [rest] * (rest > 0)
@@ -53,10 +57,10 @@ _ROUNDS = {"all-gather": 1, "all-reduce": 2}
 
 
 def sent_share(kind: str, participants: int) -> float:
-    """How much a participant sends, as a share of all that is gathered, reduced or broadcast.
+    """Return what a participant sends, as a share of all data gathered, reduced or broadcast.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a kind that there is not, and
-    without participants.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown kind, or without
+    participants.
     """
     check_name("kind", kind, KINDS)
     check_integer("participants", participants)
@@ -64,8 +68,10 @@ def sent_share(kind: str, participants: int) -> float:
 
 
 def lane_ns(lane: Lane, kind: str, nbytes: int) -> int:
-    """What a collective of ``nbytes`` on one lane takes; a participant's part of them is rounded
-    up to whole bytes. Raises as :func:`sent_share` does."""
+    """Return the duration in ns of a collective of ``nbytes`` on one lane.
+
+    A participant's part is rounded up to whole bytes. Raises as :func:`sent_share` does.
+    """
     check_name("kind", kind, KINDS)
     check_integer("nbytes", nbytes, 0)
     messages = lane.messages(nbytes if kind == "broadcast" else -(-nbytes // lane.participants))
@@ -75,8 +81,8 @@ def lane_ns(lane: Lane, kind: str, nbytes: int) -> int:
     part = (len(messages) - 1) * full + last
     if kind == "broadcast":
         return _through(lane, sum(lane.gaps[:-1]), len(messages), full, last)
-    # When each participant begins with its first, second ... part: when the link is free, and
-    # when the first message of that part has come.
+    # Begin of each participant's first, second ... part: the link must be free, and the first
+    # message of that part must have arrived.
     gaps = lane.gaps[: _period(lane.gaps)]
     first = [gap * (full + lane.hop_ns) for gap in gaps]
     begins = [0] * len(gaps)
@@ -92,7 +98,7 @@ def lane_ns(lane: Lane, kind: str, nbytes: int) -> int:
 
 
 def _period(gaps: tuple[int, ...]) -> int:
-    """After how many participants all is the same again."""
+    """Return the number of participants after which the gaps repeat."""
     count = len(gaps)
     return next(
         size
@@ -102,7 +108,9 @@ def _period(gaps: tuple[int, ...]) -> int:
 
 
 def _through(lane: Lane, hops: int, messages: int, full: int, last: int) -> int:
-    """From the begin of the first message of a part to the arrival of its last, over so many hops:
-    a shorter last one waits behind the others."""
+    """Return the time in ns from the begin of a part's first message to the arrival of its last.
+
+    The part crosses ``hops`` links. A shorter last message waits behind the others.
+    """
     behind = (messages - 1 + hops - 1) * full if messages > 1 else (hops - 1) * last
     return behind + last + hops * lane.hop_ns

@@ -1,4 +1,4 @@
-"""Runs training steps on an engine, under a policy that decides as they go."""
+"""Training steps on an engine, under a policy that decides for each operation."""
 
 from __future__ import annotations
 
@@ -19,47 +19,57 @@ from .work import Work
 __all__ = ["ORDERS", "Cost", "Policy", "Step", "drive"]
 
 ORDERS = ("program", "ready")
-"""In which devices may take operations."""
+"""Orders in which devices may take operations."""
 
 Cost = Callable[[Op, str], Work | int]
-"""What an operation takes on the device of that name, in ns or as work that moves bytes."""
+"""Cost of an operation on the named device: ns, or work that moves bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Outcome):
-    """A training step, or several on end, until nothing was left to do, transfers that the policy
-    began included. Marked is the end of each phase that has operations."""
+    """One training step or several consecutive ones, until nothing is left to do.
+
+    Transfers that the policy began are included. ``marks_ns`` has the end of each phase that has
+    operations.
+    """
 
     begin_ns: int = field(compare=False)
     step_end_ns: tuple[int, ...] = field(compare=False)
-    """When the last operation of each step was done, and of those before it."""
+    """End of the last operation of each step and those before it, in ns."""
 
     @property
     def phase_ns(self) -> dict[str, int]:
-        """How long each phase of the last step took from the end of what came before it; what
-        overlaps them, counts for them."""
-        before_ns, found = (self.begin_ns, *self.step_end_ns)[-2] - self.begin_ns, {}
+        """Duration in ns of each phase of the last step, from the end of the phase before it.
+
+        Other work that overlaps a phase counts towards it.
+        """
+        before_ns, phases_ns = (self.begin_ns, *self.step_end_ns)[-2] - self.begin_ns, {}
         for phase, end_ns in self.marks_ns.items():
-            found[phase] = max(end_ns - before_ns, 0)
+            phases_ns[phase] = max(end_ns - before_ns, 0)
             before_ns = max(end_ns, before_ns)
-        return found
+        return phases_ns
 
 
 class Policy:
-    """Decides for each operation; this one lets everything run on the default device at once."""
+    """A policy that runs every operation on the default device at once; others override it."""
 
     def place(self, op: Op) -> str | None:
-        """The device that runs it; an empty text is the default one. None if the policy sees to it
-        itself, or leaves it out."""
+        """Return the device that runs an operation; an empty text is the default device.
+
+        Return None if the policy runs the operation itself, or leaves it out.
+        """
         return ""
 
     def before(self, op: Op) -> Iterable[Event]:
-        """What the operation waits for. Called when the framework queues it, which may be long
-        before it runs; in order of readiness, when those that it depends on are done."""
+        """Return the events that an operation waits for.
+
+        In program order, this is called when the framework queues the operation, possibly long
+        before it runs. In order of readiness, it is called when its dependencies are done.
+        """
         return ()
 
     def after(self, op: Op) -> None:
-        """Called when it is done, if it was placed."""
+        """Handle the end of an operation; called only for operations that were placed."""
 
 
 def drive(
@@ -72,22 +82,22 @@ def drive(
     cost: Cost | None = None,
     order: str = "program",
 ) -> Step:
-    """Runs a step, or the steps of a trace that is unrolled, one of which may begin before the one
-    before it is done.
+    """Run a step, or the steps of an unrolled trace.
 
-    Each device runs its operations in the queue of its name; one that needs what another device
-    computed waits for it.
+    Steps of an unrolled trace may overlap. Each device runs its operations in the queue of its
+    name. An operation waits for the results of other devices that it needs.
 
     Parameters
     ----------
-    device: the default one; the machine's first if not given.
-    ahead_ops: how many operations a framework queues ahead of the oldest that is not done; without
-        it all at once. Only for program order.
-    cost: such as a profile's ``ns``, or :func:`~sw_driver.system.work.work_of` by where the tensors
-        are; asked when the operation begins. By what the devices say if not given.
-    order: of :data:`ORDERS`. As a framework that queues operations in program order; or, each time
-        that a device is free, of those placed there that wait for nothing the first in program
-        order.
+    device: default device; the machine's first if not given.
+    ahead_ops: operations that a framework queues ahead of the oldest one not done; all at once if
+    not given. Only for program order.
+    cost: cost of an operation, computed when it begins, such as a profile's ``ns``, or
+    :func:`~sw_driver.system.work.work_of` by where the tensors are. The figures of the devices if
+    not given.
+    order: one of :data:`ORDERS`. ``program`` queues operations in program order, as a framework
+    does. With ``ready``, a free device takes the first operation in program order that is placed
+    there and waits for nothing.
     """
     check_name("order", order, ORDERS)
     if ahead_ops is not None:
@@ -106,7 +116,7 @@ def drive(
 
 
 class _Run:
-    """A trace at work."""
+    """State of a trace that runs."""
 
     def __init__(
         self, engine: Engine, trace: Trace, policy: Policy, default: str, cost: Cost | None
@@ -155,26 +165,26 @@ class _Run:
 
 
 class _Ready:
-    """Lets each device take the first of what is ready for it, whenever it is free."""
+    """Lets each free device take the first operation that is ready for it."""
 
     def __init__(self, run: _Run) -> None:
         self.run = run
         dependencies = run.trace.dependencies
         self.needed = list(map(len, dependencies))
-        """Of each operation how many it depends on that are not done."""
+        """Number of unfinished dependencies of each operation."""
         self.dependents: list[list[int]] = [[] for _ in dependencies]
         for number, needed in enumerate(dependencies):
-            for each in needed:
-                self.dependents[each].append(number)
+            for dependency in needed:
+                self.dependents[dependency].append(number)
         self.waiting: dict[str, list[int]] = {}
-        """By device, heaps."""
+        """Heaps of ready operations, by device."""
         self.at_work: set[str] = set()
         self.ready([number for number, needed in enumerate(self.needed) if not needed])
 
     def ready(self, numbers: list[int]) -> None:
-        """What these operations depend on is done."""
+        """Place operations that have all their inputs."""
         run = self.run
-        for number in numbers:  # to which is added meanwhile
+        for number in numbers:  # the loop appends to it
             op = run.trace.ops[number]
             place, after = run.policy.place(op), list(run.policy.before(op))
             if place is None:
@@ -186,10 +196,10 @@ class _Ready:
                 self.add(number, place or run.default)
 
     def done(self, number: int) -> list[int]:
-        """What is ready when this one is done."""
-        for each in self.dependents[number]:
-            self.needed[each] -= 1
-        return [each for each in self.dependents[number] if not self.needed[each]]
+        """Return the operations that become ready when this one is done."""
+        for dependent in self.dependents[number]:
+            self.needed[dependent] -= 1
+        return [number for number in self.dependents[number] if not self.needed[number]]
 
     def wait(self, number: int, place: str, after: list[Event]) -> Steps:
         yield from after
@@ -200,7 +210,7 @@ class _Ready:
         self.go_on(place)
 
     def go_on(self, place: str) -> None:
-        """Lets a device take the next, when it is known what else is ready now."""
+        """Let a device take its next operation, once all that become ready now are known."""
         if place not in self.at_work:
             self.run.engine.clock.at_end(partial(self.take, place))
 

@@ -1,8 +1,8 @@
-"""What happens when on a machine: queues of operations, transfers, and memory, in simulated time.
+"""Event-driven model of a machine: queues of operations, transfers, and memory.
 
 Everything that can be waited for is an :class:`~sw_driver.system.clock.Event`, and a policy may add
-processes of its own. Times are integer ns, sizes bytes. The same calls give the same result: what
-happens at one moment happens in the order in which it was asked for.
+processes of its own. Times are integer ns, sizes bytes. The same calls give the same result:
+simultaneous events happen in the order in which they were requested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Engine", "Queue"]
 _NEVER = 1 << 62
 
 _NAMED = 8
-"""So many of those who wait are named in a message."""
+"""Waiting actions that an error message names, at most."""
 
 
 class _Call(Action):
@@ -52,20 +52,20 @@ class _Do(Action):
     engine: Engine
     work: Work
     moved: list[Transfer]
-    """Its flows that have begun."""
+    """Transfers of its flows that have begun."""
     parts: int
-    """So many are not over: the time, and each flow."""
+    """Parts not over yet: the time, and each flow."""
 
     def begin(self, now_ns: int) -> None:
-        asked = self.ask()
-        if type(asked) is int and asked >= 0:
-            self.work = Work(asked)
-            self.clock.at(now_ns + asked, self.happen)
+        cost = self.ask()
+        if type(cost) is int and cost >= 0:
+            self.work = Work(cost)
+            self.clock.at(now_ns + cost, self.happen)
             return
-        self.work = work = asked if isinstance(asked, Work) else Work(asked)
-        for each in (work.duration_ns, work.launch_ns):
-            if type(each) is not int or each < 0:
-                check_integer(f"what {self.label!r} takes, in ns,", each, 0, error=EngineError)
+        self.work = work = cost if isinstance(cost, Work) else Work(cost)
+        for time_ns in (work.duration_ns, work.launch_ns):
+            if type(time_ns) is not int or time_ns < 0:
+                check_integer(f"what {self.label!r} takes, in ns,", time_ns, 0, error=EngineError)
         self.parts = 1 + len(work.flows)
         self.clock.at(now_ns + work.launch_ns, self._launched)
 
@@ -98,7 +98,7 @@ class _Do(Action):
 
 
 class Queue:
-    """Runs its entries one after the other, as a CUDA stream does."""
+    """A queue that runs its entries one after the other, as a CUDA stream does."""
 
     def __init__(self, engine: Engine, name: str) -> None:
         self.engine = engine
@@ -115,9 +115,9 @@ class Queue:
         after: Iterable[Event] = (),
         category: str = "execute",
     ) -> Action:
-        """An entry that takes so long, once those before it and ``after`` are over."""
-        what = f"what {label!r} takes, in ns,"
-        duration_ns = check_integer(what, duration_ns, 0, error=EngineError)
+        """Enqueue an operation that starts after earlier entries and ``after``."""
+        name = f"what {label!r} takes, in ns,"
+        duration_ns = check_integer(name, duration_ns, 0, error=EngineError)
         return self.work(lambda: duration_ns, label, after, category)
 
     def work(
@@ -127,9 +127,11 @@ class Queue:
         after: Iterable[Event] = (),
         category: str = "work",
     ) -> Action:
-        """An entry that takes what ``ask`` says when it begins: ns, or a
-        :class:`~sw_driver.system.work.Work`. If that moves bytes, the queue's name is its
-        device's."""
+        """Enqueue an operation with the cost that ``ask`` returns when it begins.
+
+        The cost is in ns, or a :class:`~sw_driver.system.work.Work`. If the work moves bytes, the
+        queue must have the name of its device.
+        """
         action = _Do(self.engine.clock, self.name, label, after, self._ended)
         action.ask, action.engine, action.moved = ask, self.engine, []
         action.category = category
@@ -138,7 +140,7 @@ class Queue:
     def transfer(
         self, nbytes: int, source: str, target: str, label: str, after: Iterable[Event] = ()
     ) -> Transfer:
-        """An entry that moves bytes; see :meth:`Engine.transfer`."""
+        """Enqueue a transfer of bytes; see :meth:`Engine.transfer`."""
         network = self.engine.network
         return self._add(
             Transfer(network, self.name, nbytes, source, target, label, after, self._ended)
@@ -151,8 +153,10 @@ class Queue:
         after: Iterable[Event] = (),
         category: str = "call",
     ) -> Action:
-        """An entry that is what a generator function does: it ends when that returns, and its value
-        is what was returned. The generator yields events."""
+        """Enqueue a call of a generator function.
+
+        The generator yields events. The entry ends when it returns, with the returned value.
+        """
         action = _Call(self.engine.clock, self.name, label, after, self._ended)
         action.function, action.process = function, self.engine.process
         action.category = category
@@ -182,13 +186,13 @@ class Queue:
 
 
 class Engine:
-    """A machine at work.
+    """A running machine.
 
     Parameters
     ----------
-    timeline: gets every action, if given; make it with ``fabric_mhz=1000``, so that its cycles are
-        nanoseconds. Queues have a track each, and links one for each transfer at once; a memory's
-        counter says how many of its bytes are held.
+    timeline: records every action, if given. Make it with ``fabric_mhz=1000``, so that its cycles
+    are nanoseconds. Each queue has a track, and each link one for every concurrent transfer. A
+    counter for each memory shows the bytes held.
     record: whether to write everything into ``log``, for :meth:`check`.
     """
 
@@ -213,27 +217,31 @@ class Engine:
         }
         self.recording = record or timeline is not None
         self._processes: dict[Process, None] = {}
-        """Those that have not returned."""
+        """Processes that have not returned."""
         self._pending: dict[Transfer, None] = {}
         """Transfers without a queue that have not ended."""
         self._ended = self._ended  # one bound method for all transfers
 
     @property
     def now_ns(self) -> int:
+        """Simulated time, in ns."""
         return self.clock.now_ns
 
     def memory(self, name: str) -> Account:
-        """Raises :class:`~sw_driver.machine.parts.MachineError` if there is none of that name."""
+        """Return the account of a memory.
+
+        Raises :class:`~sw_driver.machine.parts.MachineError` for an unknown name.
+        """
         return self.memories[self.machine.memory(name).name]
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name, which is made when it is first asked for."""
+        """Return the queue of that name; the first call creates it."""
         if name not in self.queues:
             self.queues[name] = Queue(self, name)
         return self.queues[name]
 
     def process(self, steps: Steps, name: str = "") -> Process:
-        """Lets a generator run, which yields the events that it waits for."""
+        """Start a generator that yields the events it waits for."""
         process = self.clock.process(steps, name)
         self._processes[process] = None
         process.callbacks.append(self._processes.__delitem__)
@@ -242,10 +250,10 @@ class Engine:
     def transfer(
         self, nbytes: int, source: str, target: str, label: str, after: Iterable[Event] = ()
     ) -> Transfer:
-        """Moves bytes from one memory to another, over the route of fewest links, all at once.
+        """Move bytes from one memory to another, over the route with the fewest links.
 
-        It begins when ``after`` is over, waits for the latencies, and has its fair share of each
-        link (see :mod:`sw_driver.system.network`). Takes and gives no memory. Raises
+        The transfer begins when ``after`` is over, waits for the latencies, and gets its fair share
+        of each link (see :mod:`sw_driver.system.network`). It takes and frees no memory. Raises
         :class:`~sw_driver.machine.parts.MachineError` if there is no route.
         """
         transfer = Transfer(self.network, "", nbytes, source, target, label, after, self._ended)
@@ -256,25 +264,24 @@ class Engine:
         return transfer
 
     def run(self) -> int:
-        """Runs until nothing is left to do; returns the time.
+        """Run until nothing is left to do, and return the time in ns.
 
-        Raises :class:`~sw_driver.device.errors.DeadlockError` if something still waits then, and
-        what a process raised. If it waits for room the memory is named that is too small.
+        Raises :class:`~sw_driver.device.errors.DeadlockError` if something still waits at the end;
+        it names each memory that is too small. Exceptions of processes pass through.
         """
         self.clock.run()
         stuck = self._stuck()
         if stuck:
             more = f"\n  and {len(stuck) - _NAMED} more" if len(stuck) > _NAMED else ""
-            lacks = "".join(f"{each.lack}.\n" for each in self.memories.values() if each.lack)
+            accounts = self.memories.values()
+            lacks = "".join(f"{account.lack}.\n" for account in accounts if account.lack)
             raise DeadlockError(
-                f"{lacks}at {self.now_ns} ns nothing can happen any more, but\n  "
-                + "\n  ".join(stuck[:_NAMED])
-                + more
+                f"{lacks}deadlock at {self.now_ns} ns:\n  " + "\n  ".join(stuck[:_NAMED]) + more
             )
         return self.now_ns
 
     def check(self) -> None:
-        """Checks that what was recorded can be, on this machine.
+        """Check that the record is possible on this machine.
 
         Raises :class:`~sw_driver.system.log.ConservationError` if not, and
         :class:`~sw_driver.system.errors.EngineError` if nothing was recorded.
@@ -284,20 +291,20 @@ class Engine:
         check_log(self.log, self.machine)
 
     def record(self, action: Any) -> None:
-        """Writes down what has ended now, for the log and the timeline."""
+        """Add an action that has ended now to the log and the timeline."""
         log, timeline = self.log, self.timeline
         begin_ns, end_ns = times = action.begin_ns, action.end_ns
-        waited = [each for each in action.awaited if isinstance(each, Action)]
-        after_ns = max((getattr(each, "end_ns", _NEVER) for each in waited), default=0)
+        waited = [event for event in action.awaited if isinstance(event, Action)]
+        after_ns = max((getattr(event, "end_ns", _NEVER) for event in waited), default=0)
         tracks = [f"queue {action.queue}"] if action.queue else []
         moved = {}
         if type(action) is Transfer:
             path, nbytes = action.path, action.nbytes
             moved = {"nbytes": nbytes, "from": path.source, "to": path.target}
             if log is not None:
-                number, of_path = action.number, (nbytes, path.source, path.target)
+                number, route = action.number, (nbytes, path.source, path.target)
                 log.transferred.append(
-                    Transferred(number, action.label, *of_path, *times, after_ns, action.device)
+                    Transferred(number, action.label, *route, *times, after_ns, action.device)
                 )
             if timeline is not None:
                 for link, writing in path.hops:
@@ -308,9 +315,9 @@ class Engine:
         if log is not None and action.queue:
             log.ran.append(Ran(action.queue, action.label, *times, after_ns))
             if isinstance(action, _Do):
-                work, moved_by = action.work, tuple(each.number for each in action.moved)
-                of_work = (work.launch_ns, work.duration_ns, work.flows)
-                log.worked.append(Worked(action.queue, *times, *of_work, moved_by))
+                work, moved_by = action.work, tuple(transfer.number for transfer in action.moved)
+                cost = (work.launch_ns, work.duration_ns, work.flows)
+                log.worked.append(Worked(action.queue, *times, *cost, moved_by))
         if timeline is not None:
             for track in tracks:
                 timeline.track(track)
@@ -323,11 +330,16 @@ class Engine:
             self.record(transfer)
 
     def _stuck(self) -> list[str]:
-        """Who waits for what, in words."""
+        """Return descriptions of everything that still waits, and what for."""
         heads = [queue.head for queue in self.queues.values() if queue.head is not None]
         actions = [action for action in (*heads, *self._pending) if action.after]
-        found = [f"{action.what} waits for {action.after[-1].what}" for action in actions]
-        found += [f"{each.what} waits for {each.waits_for.what}" for each in self._processes]
+        waiting = [
+            f"{action.description} waits for {action.after[-1].description}" for action in actions
+        ]
+        waiting += [
+            f"{process.description} waits for {process.waits_for.description}"
+            for process in self._processes
+        ]
         for account in self.memories.values():
-            found += account.waiting()
-        return found
+            waiting += account.waiting()
+        return waiting

@@ -1,4 +1,4 @@
-"""What a model of a system raises."""
+"""Errors of system models."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["EngineError", "NoRoomError"]
 
 
 class EngineError(RuntimeError):
-    """What the engine was asked for cannot happen; the message says why."""
+    """The engine was asked for something impossible; the message says why."""
 
 
 class NoRoomError(EngineError):

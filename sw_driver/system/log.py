@@ -1,4 +1,4 @@
-"""What an engine did, written down for whoever checks it: no part of the scheduler reads it."""
+"""Record of what an engine did, for checking; no part of the scheduler reads it."""
 
 from __future__ import annotations
 
@@ -25,50 +25,53 @@ __all__ = [
 
 
 class Ran(NamedTuple):
-    """An entry of a queue, in the order in which they were queued."""
+    """An entry of a queue, in the order of queueing."""
 
     queue: str
     label: str
     begin_ns: int
     end_ns: int
     after_ns: int = 0
-    """When the last of those ended that it had to wait for."""
+    """End of the last entry that it had to wait for, in ns."""
 
 
 class Transferred(NamedTuple):
+    """A transfer of bytes, between memories or of a device's work."""
+
     number: int
-    """What its segments call it."""
+    """Number by which its segments refer to it."""
     label: str
     nbytes: int
     source: str
     target: str
     begin_ns: int
-    """The latency comes first."""
+    """Begin of the latency, in ns; bytes move after it."""
     end_ns: int
     after_ns: int = 0
     device: str = ""
-    """Whose work it is a part of, if it is no transfer between memories."""
+    """Device whose work it belongs to; empty for a transfer between memories."""
 
 
 class Worked(NamedTuple):
-    """A device did work, of time or of bytes, too."""
+    """Work of a device: time, and bytes that it moves."""
 
     device: str
     begin_ns: int
     end_ns: int
     launch_ns: int
     duration_ns: int
-    """Without what passes before."""
+    """Duration in ns, without the launch."""
     flows: Sequence[tuple[int, str, str]]
-    """Bytes of each, from where, and to where."""
+    """Bytes, source and target of each flow."""
     moved: tuple[int, ...]
     """Numbers of its :class:`Transferred`, in the order of the flows."""
 
 
 class Segment(NamedTuple):
-    """A transfer moved bytes at one rate. The last nanosecond of a transfer may be less than full.
+    """A span in which a transfer moved bytes at one rate.
 
-    ``number`` is that of its :class:`Transferred`.
+    The last nanosecond of a transfer may be less than full. ``number`` is that of its
+    :class:`Transferred`.
     """
 
     number: int
@@ -78,7 +81,7 @@ class Segment(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Memory was taken, or given back if ``nbytes`` is negative."""
+    """Memory that was taken, or given back if ``nbytes`` is negative."""
 
     at_ns: int
     memory: str
@@ -88,6 +91,8 @@ class Held(NamedTuple):
 
 @dataclass(kw_only=True)
 class Log:
+    """Everything that an engine recorded."""
+
     ran: list[Ran] = field(default_factory=list)
     transferred: list[Transferred] = field(default_factory=list)
     worked: list[Worked] = field(default_factory=list)
@@ -99,21 +104,25 @@ _GIGA = 10**9
 
 
 class ConservationError(AssertionError):
-    """The log tells of what cannot be."""
+    """The log contains something impossible."""
 
 
 def check_log(log: Log, machine: Machine) -> None:
-    """Raises :class:`ConservationError` with the first thing found that cannot be, by the machine's
-    figures alone.
+    """Raise :class:`ConservationError` for the first impossible record, by the machine's figures.
 
-    What goes into a transfer comes out, no link, memory or device moves more than its rate at any
-    time, work takes its time and moves its bytes, no memory holds more than it can, a queue does
-    one thing at a time, and nothing begins before what it waits for is over.
+    It checks that:
+
+    - a transfer delivers the bytes that it takes in;
+    - no link, memory or device exceeds its rate at any time;
+    - work takes its time and moves its bytes;
+    - no memory holds more than its capacity;
+    - a queue runs one entry at a time;
+    - nothing begins before what it waits for has ended.
     """
     segments: dict[int, list[Segment]] = defaultdict(list)
     for segment in log.segments:
         segments[segment.number].append(segment)
-    known = {each.number: each for each in log.transferred}
+    known = {transfer.number: transfer for transfer in log.transferred}
     way = cache(partial(_way, machine))
     budgets: dict[str, int] = {}
     changes: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
@@ -126,21 +135,21 @@ def check_log(log: Log, machine: Machine) -> None:
             for segment in pieces:
                 used = weight * segment.bytes_per_s
                 changes[name] += [(segment.begin_ns, used, 1), (segment.end_ns, -used, 0)]
-    _require(not segments, "moved for no transfer", segments)
+    _require(not segments, "segments of no transfer", segments)
     for name, budget in budgets.items():
         used = 0
-        for at_ns, change, _ in sorted(changes[name], key=lambda each: (each[0], each[2])):
+        for at_ns, change, _ in sorted(changes[name], key=lambda entry: (entry[0], entry[2])):
             used += change
             _require(used <= budget, f"above the rate of {name}", f"at {at_ns} ns")
     moved = sorted(number for worked in log.worked for number in worked.moved)
-    parts = sorted(each.number for each in log.transferred if each.device)
-    _require(moved == parts, "bytes of no work, or of two", (moved, parts))
+    parts = sorted(transfer.number for transfer in log.transferred if transfer.device)
+    _require(moved == parts, "transfers of no work, or of two", (moved, parts))
     for worked in log.worked:
         _check_work(worked, [known[number] for number in worked.moved], machine)
     _check_memories(log.held, machine)
     queues: dict[str, list[Ran]] = defaultdict(list)
-    for each in (*log.ran, *log.transferred):
-        _require(each.after_ns <= each.begin_ns, "began before what it waits for", each)
+    for entry in (*log.ran, *log.transferred):
+        _require(entry.after_ns <= entry.begin_ns, "began before what it waits for", entry)
     for ran in log.ran:
         _require(ran.begin_ns <= ran.end_ns, "ended before it began", ran)
         queues[ran.queue].append(ran)
@@ -157,7 +166,7 @@ def _check_transfer(transfer: Transferred, segments: list[Segment], latency_ns: 
         _require(segment.bytes_per_s > 0, "a segment that moves nothing", segment)
         moved += segment.bytes_per_s * (segment.end_ns - at_ns)
         last, at_ns = segment.bytes_per_s, segment.end_ns
-    _require(at_ns == transfer.end_ns, f"bytes until {at_ns} ns", transfer)
+    _require(at_ns == transfer.end_ns, f"segments end at {at_ns} ns", transfer)
     fits = moved - last < transfer.nbytes * _GIGA <= moved or moved == transfer.nbytes == 0
     _require(fits, f"{moved / _GIGA} bytes fit into the time", transfer)
 
@@ -165,41 +174,43 @@ def _check_transfer(transfer: Transferred, segments: list[Segment], latency_ns: 
 def _way(
     machine: Machine, source: str, target: str, device: str
 ) -> tuple[int, list[tuple[str, int, int]]]:
-    """The latency, and whatever bytes on the way use: its name, how much it has a second, and how
-    much of that each byte takes."""
-    found = []
+    """Return the latency in ns and the budgets that a transfer uses.
+
+    A budget is its name, its amount a second, and the amount that each byte takes.
+    """
+    uses = []
     route = () if device and source == target else machine.route(source, target)
     for link, writing in route:
-        # Of a half-duplex link, what one direction has is not there for the other: a rate counts
-        # by the other's, and together they may be the product of both.
+        # On a half-duplex link, one direction takes from the other: a rate is weighted by the
+        # other's, and together they may reach the product of both.
         rate, other = link.rate(writing=writing), link.rate(writing=not writing)
         if link.sharing == "half":
-            found.append((f"link {link.name}", rate * other, other))
+            uses.append((f"link {link.name}", rate * other, other))
         else:
-            found.append((f"link {link.name} {'write' if writing else 'read'}", rate, 1))
+            uses.append((f"link {link.name} {'write' if writing else 'read'}", rate, 1))
     memories = {source, target}
     if device:
         own = machine.device(device)
         if source == target:
-            found.append((f"device {device}", bytes_per_s(own.gb_per_s), 1))
+            uses.append((f"device {device}", bytes_per_s(own.gb_per_s), 1))
         else:
             memories.remove(own.memory)
     for memory in machine.memories:
         if memory.name in memories and memory.total_gb_per_s is not None:
             part = " for work" * (memory.transfers == "apart" and bool(device))
-            found.append((f"memory {memory.name}{part}", bytes_per_s(memory.total_gb_per_s), 1))
-    return sum(int(link.latency_ns.value) for link, _ in route), found
+            uses.append((f"memory {memory.name}{part}", bytes_per_s(memory.total_gb_per_s), 1))
+    return sum(int(link.latency_ns.value) for link, _ in route), uses
 
 
 def _check_work(worked: Worked, moved: list[Transferred], machine: Machine) -> None:
-    flows = [(each.nbytes, each.source, each.target) for each in moved]
-    _require(flows == list(worked.flows), "not the bytes of the work", worked)
+    flows = [(transfer.nbytes, transfer.source, transfer.target) for transfer in moved]
+    _require(flows == list(worked.flows), "transfers other than the flows of the work", worked)
     launched_ns = at_ns = worked.begin_ns + worked.launch_ns
-    for each in moved:
-        _require(each.begin_ns == at_ns, "bytes moved out of turn", worked)
+    for transfer in moved:
+        _require(transfer.begin_ns == at_ns, "bytes moved out of turn", worked)
         if machine.device(worked.device).accesses == "in_turn":
-            at_ns = each.end_ns
-    over_ns = max([launched_ns + worked.duration_ns, *(each.end_ns for each in moved)])
+            at_ns = transfer.end_ns
+    over_ns = max([launched_ns + worked.duration_ns, *(transfer.end_ns for transfer in moved)])
     _require(over_ns == worked.end_ns, f"work that is over at {over_ns} ns", worked)
 
 
@@ -210,14 +221,18 @@ def _check_memories(changes: list[Held], machine: Machine) -> None:
     for change in changes:
         holders = held[change.memory]
         if change.key in holders:
-            _require(holders.pop(change.key) == -change.nbytes, "not what was taken", change)
+            _require(
+                holders.pop(change.key) == -change.nbytes,
+                "freed another number of bytes than taken",
+                change,
+            )
         else:
-            _require(change.nbytes >= 0, "given, not taken", change)
+            _require(change.nbytes >= 0, "freed without being taken", change)
             holders[change.key] = change.nbytes
         sums[change.memory] += change.nbytes
-        _require(sums[change.memory] <= capacity[change.memory], "more than there is", change)
+        _require(sums[change.memory] <= capacity[change.memory], "above the capacity", change)
 
 
-def _require(condition: bool, said: str, what: object) -> None:
+def _require(condition: bool, fault: str, record: object) -> None:
     if not condition:
-        raise ConservationError(f"{said}: {what}")
+        raise ConservationError(f"{fault}: {record}")

@@ -1,4 +1,4 @@
-"""Who holds how much of a memory, and who waits for room."""
+"""Accounts of memory: holders of bytes, and requests that wait for room."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LARGEST = 5
 
 
 class _Room(Event):
-    """Happens when a memory has so much room."""
+    """An event that happens when a memory has ``nbytes`` of room."""
 
     __slots__ = ("account", "key", "nbytes")
 
@@ -28,12 +28,12 @@ class _Room(Event):
         self.key = key
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         return f"room for {self.nbytes} bytes in memory {self.account.name!r}"
 
 
 class Account:
-    """The bytes of one memory, by who holds them."""
+    """The bytes of one memory, by holder."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Account:
     ) -> None:
         self.clock = clock
         self._setting = setting or f"{name}.capacity_bytes"
-        # One that is not its own may be that of several memories together.
+        # A setting given by the caller may cover several memories together.
         self._is_own_setting = not setting
         self._log, self._timeline = log, timeline
         self.name = name
@@ -58,28 +58,32 @@ class Account:
         self._watching: list[_Room] = []
 
     def holds(self, key: Hashable) -> bool:
+        """Return whether ``key`` holds bytes."""
         return key in self._held
 
     @property
     def held(self) -> dict[Hashable, int]:
-        """The bytes of each holder, in the order in which they came."""
+        """Bytes of each holder, in the order of taking."""
         return dict(self._held)
 
     def take(self, key: Hashable, nbytes: int) -> None:
-        """Raises :class:`NoRoomError` if so much is not free, and :class:`EngineError` if ``key``
-        holds some already."""
+        """Take bytes for a holder.
+
+        Raises :class:`NoRoomError` if they are not free, and :class:`EngineError` if ``key`` holds
+        some already.
+        """
         if key in self._held:
             raise EngineError(
                 f"memory {self.name!r}: {key!r} holds {self._held[key]} bytes already: give them "
                 "back first"
             )
         if type(nbytes) is not int or nbytes < 0:
-            what = f"memory {self.name!r}: what {key!r} takes, in bytes,"
-            nbytes = check_integer(what, nbytes, 0, error=EngineError)
+            name = f"memory {self.name!r}: what {key!r} takes, in bytes,"
+            nbytes = check_integer(name, nbytes, 0, error=EngineError)
         if nbytes > self.free_bytes:
             raise NoRoomError(
-                f"memory {self.name!r}: {key!r} takes {nbytes} bytes, of {self.capacity_bytes} "
-                f"only {self.free_bytes} are free; {self._holders()}; raise "
+                f"memory {self.name!r}: {key!r} takes {nbytes} bytes, but only "
+                f"{self.free_bytes} of {self.capacity_bytes} are free; {self._holders()}; raise "
                 f"{self._enough(self.capacity_bytes - self.free_bytes + nbytes)}"
             )
         self._held[key] = nbytes
@@ -88,7 +92,7 @@ class Account:
         self._record(key, nbytes)
 
     def give(self, key: Hashable) -> None:
-        """Raises :class:`EngineError` if ``key`` holds nothing."""
+        """Free the bytes of a holder. Raises :class:`EngineError` if it has none."""
         if key not in self._held:
             raise EngineError(f"memory {self.name!r}: {key!r} holds nothing to give back")
         nbytes = self._held.pop(key)
@@ -98,7 +102,7 @@ class Account:
         self.changed()
 
     def room(self, nbytes: int, key: Hashable) -> Event:
-        """An event at which so much is free, and is taken; who asks first is served first.
+        """Return an event at which ``nbytes`` are taken; the oldest request is served first.
 
         Raises :class:`NoRoomError` if the memory is smaller than that.
         """
@@ -108,32 +112,34 @@ class Account:
         return room
 
     def change(self, nbytes: int, key: Hashable) -> Event:
-        """An event at which there may be more room than now, for who needs so much and takes it
-        itself. Raises as :meth:`room`."""
+        """Return an event at which more room may be free, for a holder that then takes it itself.
+
+        Raises as :meth:`room`.
+        """
         room = self._room(nbytes, key)
         self._watching.append(room)
         return room
 
     def changed(self) -> None:
-        """Lets those look who wait for a change."""
+        """Trigger the events of :meth:`change`."""
         for room in self._watching:
             room.succeed()
         self._watching.clear()
 
     def _room(self, nbytes: int, key: Hashable) -> _Room:
         if type(nbytes) is not int or nbytes < 0:
-            what = f"memory {self.name!r}: what {key!r} asks for, in bytes,"
-            nbytes = check_integer(what, nbytes, 0, error=EngineError)
+            name = f"memory {self.name!r}: what {key!r} asks for, in bytes,"
+            nbytes = check_integer(name, nbytes, 0, error=EngineError)
         if nbytes > self.capacity_bytes:
             raise NoRoomError(
-                f"memory {self.name!r}: there is never room for {nbytes} of its "
-                f"{self.capacity_bytes} bytes: raise {self._enough(nbytes)}"
+                f"memory {self.name!r}: {nbytes} bytes never fit into its {self.capacity_bytes}: "
+                f"raise {self._enough(nbytes)}"
             )
         return _Room(self, nbytes, key)
 
     @property
     def lack(self) -> str:
-        """What the first who waits needs, in words; empty if nobody waits."""
+        """Needs of the first waiting request, in words; empty if none waits."""
         waiting = (*self._waiting, *self._watching)
         if not waiting:
             return ""
@@ -145,9 +151,9 @@ class Account:
         )
 
     def waiting(self) -> list[str]:
-        """Who waits, in words."""
+        """Return descriptions of the waiting requests."""
         return [
-            f"{room.key!r} waits for {room.what}, of which {self.free_bytes} are free; "
+            f"{room.key!r} waits for {room.description}, with {self.free_bytes} free; "
             f"{self._holders()}"
             for room in self._waiting
         ]
@@ -170,7 +176,7 @@ class Account:
             self._timeline.count(f"memory {self.name}, bytes", held_bytes, now_ns)
 
     def _holders(self) -> str:
-        largest = sorted(self._held.items(), key=lambda each: -each[1])[:_LARGEST]
+        largest = sorted(self._held.items(), key=lambda item: -item[1])[:_LARGEST]
         if not largest:
-            return "nobody holds any"
+            return "nothing is held"
         return "the largest holders are " + ", ".join(f"{key!r} ({size})" for key, size in largest)

@@ -1,10 +1,10 @@
 """Transfers over links and memories that they share, each at its max-min fair rate.
 
-All transfers rise together until a link is full; those on it stay at that rate, the others rise on
-(progressive filling). Rates are whole bytes a second, rounded down, and what is left of a transfer
-is counted in 10^-9 bytes, so that every byte is accounted for in integers: a transfer ends with the
-first nanosecond at whose end all of it is there. Rates change only with the time: what begins and
-ends at one moment is settled together, when the next moment is about to come.
+All transfers rise together until a link is full. Transfers on that link stay at that rate, and the
+others rise on (progressive filling). Rates are whole bytes a second, rounded down. The rest of a
+transfer is counted in 10^-9 bytes, so that integers account for every byte. A transfer ends with
+the first nanosecond at whose end all bytes have arrived. Begins and ends at one moment are settled
+together, before time advances.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ __all__ = ["Channel", "Network", "Path", "Transfer"]
 
 _GIGA = 10**9
 _KNOWN = 1 << 14
-"""So many states' rates are kept."""
+"""Numbers of transfers for which the rates are kept, at most."""
 
 
 class Channel(NamedTuple):
-    """A budget that transfers share: a direction of a duplex link, all of a half-duplex one, what a
-    memory moves, or what a device moves of its memory."""
+    """A budget that transfers share, in units a second.
+
+    It is a direction of a duplex link, a whole half-duplex link, the rate of a memory, or the rate
+    of a device at its memory.
+    """
 
     name: str
     budget: int
 
 
 class Path:
-    """A route, and the transfers that are on it, all at the same rate."""
+    """A route, and the transfers on it, all at the same rate."""
 
     __slots__ = ("flows", "hops", "latency_ns", "number", "rate", "shares", "source", "target")
 
@@ -51,15 +54,15 @@ class Path:
         self.latency_ns = sum(int(link.latency_ns.value) for link, _ in hops)
         self.flows: dict[Transfer, None] = {}
         self.rate = 0
-        """Of each transfer on it, in bytes a second, when that was settled; 0 before."""
+        """Rate of each transfer on it, in bytes a second; 0 before it is settled."""
 
 
 Share = tuple[Channel, int]
-"""Of a channel's budget, so much is needed for one byte a second."""
+"""A channel, and the units of its budget that one byte a second takes."""
 
 
 class Transfer(Action):
-    """Bytes on their way from one memory to another; of ``device``'s work, if that is given."""
+    """Bytes on their way between memories, for the work of ``device`` if that is given."""
 
     __slots__ = (
         "_entry",
@@ -76,9 +79,9 @@ class Transfer(Action):
 
     category = "transfer"
     rate: int
-    """In bytes a second, once the latency is over; 0 before it is settled."""
+    """Rate in bytes a second, once the latency is over; 0 before it is settled."""
     left: int
-    """In 10^-9 bytes, at ``since_ns``."""
+    """Rest at ``since_ns``, in 10^-9 bytes."""
     since_ns: int
     due_ns: int
 
@@ -105,7 +108,7 @@ class Transfer(Action):
         self._entry: Entry | None = None
 
     def begin(self, now_ns: int) -> None:
-        """Waits for the latency, and then moves."""
+        """Wait for the latency, then start moving bytes."""
         begins = self._enter if self.nbytes else self.happen
         self.clock.at(now_ns + self.path.latency_ns, begins)
 
@@ -116,7 +119,7 @@ class Transfer(Action):
         self.network.add(self)
 
     def run(self, rate: int, now_ns: int) -> None:
-        """Has this rate from now on."""
+        """Move at ``rate`` bytes a second from now on."""
         if now_ns != self.since_ns:
             self.left -= self.rate * (now_ns - self.since_ns)
             self._log(now_ns)
@@ -130,7 +133,7 @@ class Transfer(Action):
             self._entry = self.clock.at(due_ns, self._arrive)
 
     def _arrive(self) -> None:
-        """Ends, or waits on if it has become slower since that was to be."""
+        """End, or keep waiting if the transfer has slowed down meanwhile."""
         now_ns = self.clock.now_ns
         if now_ns < self.due_ns:
             self._entry = self.clock.at(self.due_ns, self._arrive)
@@ -147,25 +150,24 @@ class Transfer(Action):
 
 
 class Network:
-    """The links of a machine and its memories' rates, and what uses them."""
+    """The links of a machine and its memories' rates, and the transfers that use them."""
 
     def __init__(self, clock: Clock, machine: Machine, log: Log | None) -> None:
         self.clock = clock
         self.log = log
         self.numbers = count()
-        """Of transfers."""
+        """Numbers of transfers."""
         self._machine = machine
         self._of_links: dict[tuple[str, bool], Share] = {}
         self._others: dict[str, Channel] = {}
-        """Of memories and devices, by what they are called."""
+        """Channels of memories and devices, by name."""
         self._paths: dict[tuple[str, str, str], Path] = {}
         self._counts: list[int] = []
-        """How many transfers there are on each path, by its number."""
+        """Number of transfers on each path, by the path's number."""
         self._known: dict[tuple[int, ...], list[tuple[Path, int]]] = {}
-        """The rates by these counts, as found before: the same come back all the time, and finding
-        them takes the most by far."""
+        """Rates by these counts; counts recur, and computing rates takes most of the time."""
         self._unsettled = False
-        """Whether one began or ended since the last settling."""
+        """True if a transfer began or ended since rates were settled."""
         for link in machine.links:
             read, write = link.rate(writing=False), link.rate(writing=True)
             if link.sharing == "half":
@@ -178,31 +180,34 @@ class Network:
                 self._of_links[link.name, True] = Channel(f"{link.name} write", write), 1
 
     def path(self, source: str, target: str, device: str = "") -> Path:
-        """Of a transfer; or, of a device's work, between its memory, which stands for the device,
-        and another, or this one itself. Raises as :meth:`Machine.route` does, and
-        :class:`EngineError` if neither end is the device's memory."""
+        """Return the path of a transfer, or of the work of a device.
+
+        A device's memory stands for the device. Its work moves bytes between that memory and
+        another, or within it. Raises as :meth:`Machine.route` does, and :class:`EngineError` if
+        neither end is the device's memory.
+        """
         path = self._paths.get((source, target, device))
         if path is None:
             machine, ends = self._machine, [source, target]
             hops: tuple[Hop, ...] = ()
             shares: list[Share] = []
-            does = machine.device(device) if device else None
-            if does is not None:
-                if does.memory not in ends:
+            unit = machine.device(device) if device else None
+            if unit is not None:
+                if unit.memory not in ends:
                     raise EngineError(
                         f"the work of device {device!r} moves bytes from {source!r} to {target!r}: "
-                        f"expected its memory, {does.memory!r}, at one end"
+                        f"expected its memory, {unit.memory!r}, at one end"
                     )
-                ends.remove(does.memory)
-            if does is not None and ends == [does.memory]:
-                shares.append(self._other(f"device {device}", does.gb_per_s))
+                ends.remove(unit.memory)
+            if unit is not None and ends == [unit.memory]:
+                shares.append(self._other(f"device {device}", unit.gb_per_s))
             else:
                 hops = machine.route(source, target)
                 shares += [self._of_links[link.name, writing] for link, writing in hops]
             for memory in machine.memories:
                 if memory.name in ends and memory.total_gb_per_s is not None:
-                    whose = " for work" * (does is not None and memory.transfers == "apart")
-                    name = f"memory {memory.name}{whose}"
+                    suffix = " for work" * (unit is not None and memory.transfers == "apart")
+                    name = f"memory {memory.name}{suffix}"
                     shares.append(self._other(name, memory.total_gb_per_s))
             path = Path(len(self._paths), source, target, hops, shares)
             self._paths[source, target, device] = path
@@ -213,14 +218,14 @@ class Network:
         return self._others.setdefault(name, Channel(name, bytes_per_s(gb_per_s))), 1
 
     def add(self, transfer: Transfer) -> None:
-        """Its latency is over."""
+        """Add a transfer, once its latency is over."""
         path = transfer.path
         path.flows[transfer] = None
         path.rate = 0
         self._change(path, 1)
 
     def remove(self, transfer: Transfer) -> None:
-        """All of it is there."""
+        """Remove a transfer that has delivered all bytes."""
         del transfer.path.flows[transfer]
         self._change(transfer.path, -1)
 
@@ -231,7 +236,7 @@ class Network:
             self.clock.at_end(self._settle)
 
     def _settle(self) -> None:
-        """Gives all transfers their rates, from now on."""
+        """Set the rates of all transfers, from now on."""
         self._unsettled = False
         now_ns = self.clock.now_ns
         counts = tuple(self._counts)
@@ -250,7 +255,7 @@ class Network:
 
 
 def _fair_rates(paths: list[Path]) -> dict[Path, int]:
-    """Of a transfer on each of the paths, in bytes a second."""
+    """Return the max-min fair rate of a transfer on each path, in bytes a second."""
     rates: dict[Path, int] = {}
     free: dict[Channel, int] = {}
     weights: dict[Channel, int] = {}

@@ -1,4 +1,4 @@
-"""What a training step takes, of whatever system."""
+"""Costs of a training step, in any system."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Outcome:
 
     step_ns: int
     busy_ns: Mapping[str, int] = field(default_factory=dict)
-    """How long queues, or processors, have something to do, also if that waits for bytes."""
+    """Time in ns during which queues or processors have work, including waits for bytes."""
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
-    """The most that is held, by memory, or by place."""
+    """Peak of the bytes held, by memory or by place."""
     moved_bytes: Mapping[Any, int] = field(default_factory=dict)
-    """By kind of transfer, or by tensor."""
+    """Bytes moved, by kind of transfer or by tensor."""
     marks_ns: Mapping[str, int] = field(default_factory=dict)
-    """When something was over, such as the pass ``forward``, from the begin of the step on."""
+    """End of phases, such as the ``forward`` pass, in ns from the begin of the step."""
     parts_ns: Mapping[str, int] = field(default_factory=dict)
-    """Parts of the step that do not overlap; the rest of it is waiting."""
+    """Parts of the step in ns that do not overlap; the rest of the step is waiting."""
     energy_j: float | None = None
-    """If a model of the system has it."""
+    """Energy in joules, if a model of the system computes it."""
 
     def __post_init__(self) -> None:
         check_integer("step_ns", self.step_ns, 0)
@@ -38,17 +38,19 @@ class Outcome:
 
     def busy(self, *queues: str) -> int:
         """Return the sum of :attr:`busy_ns` of queues; one that had no entry adds 0."""
-        return sum(self.busy_ns.get(each, 0) for each in queues)
+        return sum(self.busy_ns.get(queue, 0) for queue in queues)
 
 
 def outcome_of(engine: Engine, since: Outcome | None = None, **others: Any) -> Outcome:
-    """Return what an engine has done, with ``others`` of the fields; or what it has done since an
-    outcome of it. Peaks are those of all that it has done."""
+    """Return what an engine has done in total, or since an earlier outcome of it.
+
+    Peaks always cover the whole run. ``others`` are further fields of the outcome.
+    """
     before = since or Outcome(step_ns=0)
     queues, memories = engine.queues.items(), engine.memories.items()
     return Outcome(
         step_ns=engine.now_ns - before.step_ns,
-        busy_ns={name: each.busy_ns - before.busy(name) for name, each in queues},
-        peak_bytes={name: each.peak_bytes for name, each in memories},
+        busy_ns={name: queue.busy_ns - before.busy(name) for name, queue in queues},
+        peak_bytes={name: memory.peak_bytes for name, memory in memories},
         **others,
     )

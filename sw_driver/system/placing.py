@@ -1,4 +1,4 @@
-"""Placing of tensors in a fast and a slow memory: what all such policies share, and their steps."""
+"""Placement of tensors in a fast and a slow memory: base policy, lanes, and runs of steps."""
 
 from __future__ import annotations
 
@@ -22,99 +22,102 @@ from .work import Work, work_of
 __all__ = ["FAST", "SLOW", "Lane", "Placed", "Placing", "life", "run"]
 
 FAST, SLOW = "fast", "slow"
-"""The memories of every machine here."""
+"""Names of the two memories of every machine here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placed(Outcome):
-    """The last of some steps on end under a policy, to which the first have led. Bytes are moved of
-    tensors, both ways together; a move counts in the step it begins in."""
+    """The last of several consecutive steps under a policy; the earlier ones warm it up.
+
+    ``moved_bytes`` is by tensor, both directions together. A move counts in the step in which it
+    begins.
+    """
 
     policy: Placing
     steps_ns: tuple[int, ...]
-    """What each step took."""
+    """Duration of each step, in ns."""
     moves: tuple[Mapping[int, int], ...]
-    """Bytes that were moved, by step and tensor."""
+    """Bytes moved, by step and tensor."""
 
 
 class Placing(Policy):
     """Keeps tensors where they are allocated: in the fast memory while there is room.
 
-    Those that last are where :meth:`begins` says at first. Operations begin one after the other,
-    and each is asked about when the one before is over.
+    :meth:`begins` places lasting tensors before the first step. Operations run one after the other;
+    the policy is asked about each when the one before has ended.
     """
 
     def __init__(self, engine: Engine, trace: Trace, step: Trace) -> None:
         self.engine, self.trace, self.step = engine, trace, step
-        """``trace`` is ``step``, several times."""
+        """``trace`` is ``step``, repeated."""
         self.fast = engine.memory(FAST)
         self._device = engine.queue(engine.machine.devices[0].name)
         self.residency = Residency(
             engine, lambda key, _: self.nbytes(key), name=lambda key: f"tensor {key}"
         )
         self.begun: list[tuple[int, int, int]] = []
-        """When moves began, of which tensor of the one step, and of how many bytes."""
+        """Moves that began: time in ns, tensor of the single step, and bytes."""
         self.number = 0
-        """Of the step that runs."""
+        """Index of the running step."""
         self.busy_ns = 0
-        """Of the device, before that step."""
+        """Busy time of the device before the running step, in ns."""
         self.moving: dict[int, Event] = {}
-        """What lanes have on its way, with the event of its coming."""
-        self._new = [each.id for each in step.tensors if each.kind not in LASTING]
+        """Tensors that lanes are moving, with the events of their arrival."""
+        self._new = [tensor.id for tensor in step.tensors if tensor.kind not in LASTING]
         self._places = {tensor: place for place, tensor in enumerate(self._new)}
         self.base = (*range(len(step.tensors)), *self._new * trace.steps).__getitem__
-        """The tensor of the one step that one is, or is again."""
+        """Map a tensor of the repeated trace to its tensor in the single step."""
         self.born: dict[int, list[Tensor]] = {}
-        """By operation who gets its memory before it."""
+        """Tensors allocated before each operation, by operation."""
         self._dies: dict[int, list[Tensor]] = {}
-        for each in trace.tensors:
-            if each.kind in LASTING:
-                self.residency.put(each.id, self.begins(each))
+        for tensor in trace.tensors:
+            if tensor.kind in LASTING:
+                self.residency.put(tensor.id, self.begins(tensor))
                 continue
-            if not life(step, step.tensors[self.base(each.id)]):
+            if not life(step, step.tensors[self.base(tensor.id)]):
                 continue
-            number = each.allocated // len(step.ops)
-            freed = (number + 1) * len(step.ops) if each.freed is None else each.freed
-            self.born.setdefault(each.allocated, []).append(each)
-            self._dies.setdefault(freed - 1, []).append(each)
+            number = tensor.allocated // len(step.ops)
+            freed = (number + 1) * len(step.ops) if tensor.freed is None else tensor.freed
+            self.born.setdefault(tensor.allocated, []).append(tensor)
+            self._dies.setdefault(freed - 1, []).append(tensor)
 
     def now(self, tensor: int) -> int:
-        """The tensor that one of the one step is in the step that runs."""
+        """Return the tensor of the running step that a tensor of the single step stands for."""
         if not self.number or tensor not in self._places:
             return tensor
         before = len(self.step.tensors) + (self.number - 1) * len(self._new)
         return before + self._places[tensor]
 
-    # To be overridden
+    # Methods for subclasses to override
 
     def begins(self, tensor: Tensor) -> str:
-        """Where a tensor that lasts is before the first step."""
+        """Return the memory of a lasting tensor before the first step."""
         return SLOW
 
     def allocate(self, tensor: Tensor) -> str:
-        """Where a tensor is that gets its memory now; an empty text if the policy sees to it."""
+        """Return the memory for a new tensor, or an empty text if the policy places it itself."""
         return FAST if self.nbytes(tensor.id) <= self.room(tensor.id) else SLOW
 
     def release(self, tensor: Tensor) -> None:
-        """Called when its memory is given back."""
+        """Free a tensor when its life ends."""
         self.residency.free(tensor.id)
 
     def nbytes(self, tensor: int) -> int:
-        """What it takes in a memory, and moves."""
+        """Return the bytes that a tensor takes in a memory, and moves."""
         return self.trace.tensors[tensor].nbytes
 
     def room(self, tensor: int) -> int:
-        """How many bytes of fast memory it may have: those that are free."""
+        """Return the bytes of fast memory that a tensor may take: those that are free."""
         return self.fast.free_bytes
 
     def where(self, tensor: int) -> str:
         return self.residency.where(tensor)
 
     def begin(self, op: Op) -> Iterable[Event]:
-        """Called before an operation; what it waits for. Its new tensors are allocated then."""
+        """Return the events that an operation waits for, before its new tensors are allocated."""
         return ()
 
-    # Of the policy of steps
+    # Methods of Policy
 
     def before(self, op: Op) -> Iterable[Event]:
         self.number, first = divmod(op.id, len(self.step.ops))
@@ -134,26 +137,29 @@ class Placing(Policy):
 
 
 class Lane:
-    """Moves tensors to a memory, as many at once as it is wide, in the order in which they were
-    asked for; who does not fit now waits, and those behind it."""
+    """Moves tensors to a memory in the order of requests, at most ``width`` at once.
+
+    A tensor that does not fit now waits, and so do those behind it.
+    """
 
     def __init__(self, policy: Placing, target: str, width: int = 1) -> None:
         self.policy, self.target, self.width = policy, target, width
         self.waiting: deque[int] = deque()
         self.moving: dict[int, Event] = {}
-        """What is on its way, with the event of its coming."""
+        """Tensors on their way, with the events of their arrival."""
         self._watching = False
 
     def ask(self, tensor: int) -> None:
+        """Queue a move of a tensor."""
         self.waiting.append(tensor)
         self._go()
 
     def drop(self) -> None:
-        """Forgets who has not begun."""
+        """Drop all moves that have not begun."""
         self.waiting.clear()
 
     def forget(self, tensor: int) -> None:
-        """Forgets one, if it has not begun."""
+        """Drop the move of one tensor, if it has not begun."""
         if tensor in self.waiting:
             self.waiting.remove(tensor)
 
@@ -191,7 +197,7 @@ class Lane:
 
 
 def life(step: Trace, tensor: Tensor) -> range:
-    """The operations in which a tensor has memory."""
+    """Return the operations during which a tensor has memory."""
     if tensor.kind in LASTING:
         return range(len(step.ops))
     return range(tensor.allocated, len(step.ops) if tensor.freed is None else tensor.freed)
@@ -209,8 +215,10 @@ def run(
     timeline: Timeline | None = None,
     record: bool = False,
 ) -> Placed:
-    """Runs so many steps on end on the first device of a machine, under the policy that ``make``
-    makes of an engine, the steps, and the one step."""
+    """Run ``steps`` consecutive steps on the first device of a machine.
+
+    ``make`` builds the policy from an engine, the repeated trace and the single step.
+    """
     engine = Engine(machine, timeline, record=record)
     trace = step.unrolled(steps)
     policy = make(engine, trace, step)
@@ -218,7 +226,7 @@ def run(
     if record:
         engine.check()
     ends = done.step_end_ns[step.steps - 1 :: step.steps]
-    moves = [Counter[int]() for _ in range(steps + 1)]  # the last, of what begins behind the steps
+    moves = [Counter[int]() for _ in range(steps + 1)]  # the last is for moves after the steps
     for at_ns, tensor, nbytes in policy.begun:
         moves[bisect_right(ends, at_ns)][tensor] += nbytes
     steps_ns = tuple(end - begin for begin, end in pairwise((done.begin_ns, *ends)))

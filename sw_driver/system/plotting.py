@@ -1,4 +1,4 @@
-"""Pictures of rows: bars, stacked bars and lines, with the paper's figures where they have any."""
+"""Pictures of table rows: bars, stacked bars and lines, with the paper's figures beside ours."""
 
 from __future__ import annotations
 
@@ -28,15 +28,19 @@ def draw_bars(
     stacked: bool = False,
     shares: bool = False,
 ) -> list[Path]:
-    """A group of bars for each row, named by its words, or, if ``stacked``, one bar of parts, and
-    with ``shares`` these in % of their sum. ``panels``: columns by what is drawn, with its unit."""
+    """Draw a group of bars for each row, and return the written files.
+
+    ``panels`` are columns by the quantity that they show, with its unit. A row's words name its
+    group. With ``stacked``, a row is one bar of parts; with ``shares``, these are in % of their
+    sum.
+    """
     figure = Figure(figsize=(10, 0.8 + 3 * len(panels)), layout="constrained")
     for axes, (label, columns) in zip(_axes(figure, len(panels)), panels.items(), strict=True):
         width = 0.8 if stacked else 0.8 / len(columns)
         values = [_values(rows, column, 0) for column in columns]
         if shares:
-            sums = [sum(each) / 100 or 1 for each in zip(*values, strict=True)]
-            values = [[x / of for x, of in zip(each, sums, strict=True)] for each in values]
+            sums = [sum(cells) / 100 or 1 for cells in zip(*values, strict=True)]
+            values = [[x / y for x, y in zip(cells, sums, strict=True)] for cells in values]
         bottoms = [0.0] * len(rows)
         for number, (column, color) in enumerate(zip(columns, cycle(_COLORS), strict=False)):
             shift = 0.0 if stacked else (number - (len(columns) - 1) / 2) * width
@@ -48,23 +52,26 @@ def draw_bars(
                 _papers(axes, places, rows, column)
         axes.set_ylabel(label)
         _legend(axes)
-    names = [", ".join(each for each in row.values() if isinstance(each, str)) for row in rows]
-    how = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-    figure.axes[-1].set_xticks(range(len(rows)), names, **how)
+    names = [", ".join(cell for cell in row.values() if isinstance(cell, str)) for row in rows]
+    slanted = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    figure.axes[-1].set_xticks(range(len(rows)), names, **slanted)
     return [write_picture(path.with_suffix(".svg"), figure)]
 
 
 def draw_lines(
     rows: Sequence[Row], columns: Mapping[str, str], label: str, path: Path
 ) -> list[Path]:
-    """A line for each of ``columns``, which have their names in the legend as values, against the
-    first column, of numbers, on a logarithmic axis."""
+    """Draw a line for each of ``columns``, and return the written files.
+
+    ``columns`` maps columns to their names in the legend. The horizontal axis is the first column,
+    of numbers, on a logarithmic scale.
+    """
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     (axes,) = _axes(figure, 1)
     by = next(iter(rows[0]))
     places = [float(str(row[by])) for row in rows]
     for number, (column, meaning) in enumerate(columns.items()):
-        # Of lines that lie on each other the lower ones are wider.
+        # Of lines that coincide, the lower ones are wider.
         wider = len(columns) - 1 - number
         size = {"markersize": 4 + 2 * wider, "linewidth": 1.5 + 2 * wider}
         axes.plot(places, _values(rows, column, nan), "o-", label=meaning, **size)
@@ -84,25 +91,25 @@ def _axes(figure: Figure, count: int) -> list[Axes]:
 
 
 def _values(rows: Sequence[Row], column: str, missing: float) -> list[float]:
-    """Our figures of a column, ``missing`` where there is none."""
+    """Return our figures of a column, with ``missing`` where there is none."""
     cells = [row.get(column) for row in rows]
-    figures = [each.ours if isinstance(each, Claim) else None for each in cells]
-    return [missing if each is None else each for each in figures]
+    figures = [cell.ours if isinstance(cell, Claim) else None for cell in cells]
+    return [missing if figure is None else figure for figure in figures]
 
 
 def _papers(axes: Axes, places: Sequence[float], rows: Sequence[Row], column: str) -> None:
-    """Marks the paper's figures of a column."""
+    """Mark the paper's figures of a column."""
     cells = [(place, row.get(column)) for place, row in zip(places, rows, strict=True)]
-    found = [
-        (place, each.value)
-        for place, each in cells
-        if isinstance(each, Claim) and each.value is not None
+    points = [
+        (place, cell.value)
+        for place, cell in cells
+        if isinstance(cell, Claim) and cell.value is not None
     ]
-    if found:
-        axes.plot(*zip(*found, strict=True), "k_", markersize=7, markeredgewidth=2, label="paper")
+    if points:
+        axes.plot(*zip(*points, strict=True), "k_", markersize=7, markeredgewidth=2, label="paper")
 
 
 def _legend(axes: Axes) -> None:
-    """Of each name once, beside the picture."""
+    """Draw a legend beside the picture, with each name once."""
     named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     axes.legend(named.values(), named, fontsize="small", loc="center left", bbox_to_anchor=(1, 0.5))

@@ -34,7 +34,7 @@ __all__ = [
 
 
 ALL = "all"
-"""In the place of a paper: each of them, with all experiments."""
+"""Value in place of a paper that selects all papers, with all experiments."""
 
 PAPERS = {
     "axdimm": "sw_driver.system.axdimm.experiments",
@@ -43,9 +43,11 @@ PAPERS = {
     "memferry": "sw_driver.system.memferry.experiments",
     "sentinel": "sw_driver.system.sentinel.experiments",
 }
-"""The module of each paper, with its ``EXPERIMENTS``, the ``INTRODUCTION`` of its page and the
-``DATA`` that are not judged, and, in ``REFUSED``, why an experiment of the paper is not among them,
-if there is one."""
+"""Module of each paper.
+
+It has ``EXPERIMENTS``, the ``INTRODUCTION`` of its page and the ``DATA`` that are not judged.
+``REFUSED`` has experiments of the paper that are left out, with the reason.
+"""
 
 
 def report(
@@ -56,39 +58,40 @@ def report(
     folder: Path | None = None,
     watch: Watch = SILENT,
 ) -> Report:
-    """Return experiments of a paper, or how many claims of :data:`ALL` papers are met.
+    """Return a report of a paper's experiments, or the counts of claims of :data:`ALL` papers.
 
-    Of one paper, the report is not good while a claim is missed. Into ``folder`` figures and
-    pictures are written, into a folder of the paper's name, and, with all experiments, its page;
-    with all papers, the page of all claims, too. Raises as :func:`reproduce` does.
+    Of one paper, the report is not good while a claim is missed. ``folder`` receives figures and
+    pictures, in a folder of the paper's name. With all experiments it also receives the paper's
+    page, and with all papers the page of all claims. Raises as :func:`reproduce` does.
     """
     makers = reproduce(paper, names, settings, watch.say)
-    jobs = [(of, name, make) for of, made in makers.items() for name, make in made.items()]
-    done: dict[str, dict[str, Experiment]] = {of: {} for of in makers}
-    written: dict[str, dict[str, list[Path]]] = {of: {} for of in makers}
+    jobs = [(source, name, make) for source, made in makers.items() for name, make in made.items()]
+    done: dict[str, dict[str, Experiment]] = {source: {} for source in makers}
+    written: dict[str, dict[str, list[Path]]] = {source: {} for source in makers}
     took_s = dict.fromkeys(makers, 0.0)
     results: list[dict[str, Any]] = []
     parts: list[Table | str] = []
-    for of, name, make in watch.track(jobs):
+    for source, name, make in watch.track(jobs):
         began_s = time.monotonic()
-        made = done[of][name] = make()
+        made = done[source][name] = make()
         if folder is not None:
-            own = folder / of
+            own = folder / source
             own.mkdir(parents=True, exist_ok=True)
-            written[of][name] = write_files(own, name, made)
-        label = f"{of}/{name}" if paper == ALL else name
+            written[source][name] = write_files(own, name, made)
+        label = f"{source}/{name}" if paper == ALL else name
         parts += made.report.lines
         results += [{"experiment": label, **row} for row in made.report.results]
-        took_s[of] += time.monotonic() - began_s
+        took_s[source] += time.monotonic() - began_s
         watch.log(f"{label}: {time.monotonic() - began_s:.1f} s")
     pages: list[Path] = []
     if folder is not None:
-        for of in done:
-            pages += write_page(of, folder, done[of], written[of])
+        for source in done:
+            pages += write_page(source, folder, done[source], written[source])
         pages += write_claims(folder, done)
     if paper == ALL:
         took_s[ALL] = sum(took_s.values())
-        rows = [[of, *map(count, n), f"{took_s[of]:.1f}"] for of, n in counts(done).items()]
+        numbers = counts(done).items()
+        rows = [[source, *map(count, n), f"{took_s[source]:.1f}"] for source, n in numbers]
         parts = [Table(title="Claims", headings=["paper", *COUNTS, "s"], rows=rows)]
     else:
         pages = [*chain(*written[paper].values()), *pages]
@@ -105,12 +108,12 @@ def report(
 def reproduce(
     paper: str, names: Sequence[str], settings: Sequence[str], progress: Progress
 ) -> dict[str, dict[str, Callable[[], Experiment]]]:
-    """By paper, what makes the experiments of these names, or all of the paper.
+    """Return functions that make the named experiments, or all of the paper, by paper.
 
-    ``settings`` are changes of the machine, ``KEY=VALUE`` each. :data:`ALL` papers take neither.
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what there is not; and an
-    experiment that is made :class:`~sw_driver.machine.parts.MachineError` for settings
-    that do not fit and :class:`~sw_driver.system.errors.EngineError` for a machine that is too
+    ``settings`` are changes of the machine, ``KEY=VALUE`` each. :data:`ALL` papers take no names
+    and no settings. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for unknown
+    names. Making an experiment raises :class:`~sw_driver.machine.parts.MachineError` for settings
+    that do not fit, and :class:`~sw_driver.system.errors.EngineError` for a machine that is too
     small.
     """
     check_name("paper", paper, [*PAPERS, ALL])
@@ -120,8 +123,8 @@ def reproduce(
                 f"{given[0]!r} is given, and the paper is {ALL!r}: name one of "
                 f"{', '.join(PAPERS)}, or give none (of make, PAPER=axdimm)"
             )
-        made = (reproduce(each, (), (), progress) for each in PAPERS)
-        return {name: found for each in made for name, found in each.items()}
+        papers = (reproduce(paper_name, (), (), progress) for paper_name in PAPERS)
+        return {name: made for makers in papers for name, made in makers.items()}
     module = import_module(PAPERS[paper])
     experiments = module.EXPERIMENTS
     for name in names:
@@ -134,7 +137,7 @@ def reproduce(
 
 
 def write_files(folder: Path, name: str, made: Experiment) -> list[Path]:
-    """Writes an experiment's figures as JSON, and its pictures, by its name into a folder."""
+    """Write an experiment's figures as JSON, and its pictures, into a folder."""
     figures = folder / f"{name}.json"
     write_whole(figures, json.dumps({"name": name, **made.describe()}, indent=2) + "\n")
     return [figures, *(made.draw(folder / name) if made.draw is not None else ())]
@@ -143,14 +146,16 @@ def write_files(folder: Path, name: str, made: Experiment) -> list[Path]:
 def write_page(
     paper: str, folder: Path, done: Mapping[str, Experiment], files: Mapping[str, Sequence[Path]]
 ) -> list[Path]:
-    """Writes the paper's page into a folder, if ``done`` are all of its experiments. ``files`` are
-    theirs, in a folder of that one."""
+    """Write the paper's page into a folder, if ``done`` has all of its experiments.
+
+    ``files`` are those of the experiments, in a subfolder.
+    """
     module = import_module(PAPERS[paper])
     if list(done) != list(module.EXPERIMENTS):
         return []
     shown = {
-        name: [each.relative_to(folder).as_posix() for each in found if each.suffix == ".svg"]
-        for name, found in files.items()
+        name: [file.relative_to(folder).as_posix() for file in made if file.suffix == ".svg"]
+        for name, made in files.items()
     }
     path = folder / f"{paper}.md"
     write_whole(path, page(module.INTRODUCTION, done, shown, module.DATA))
@@ -158,7 +163,7 @@ def write_page(
 
 
 def write_claims(folder: Path, done: Mapping[str, Mapping[str, Experiment]]) -> list[Path]:
-    """Writes the page with all claims into a folder, beside the papers', if ``done`` are all."""
+    """Write the page with all claims beside those of the papers, if ``done`` is complete."""
     modules = {paper: import_module(name) for paper, name in PAPERS.items()}
     if {paper: list(made) for paper, made in done.items()} != {
         paper: list(module.EXPERIMENTS) for paper, module in modules.items()
@@ -189,20 +194,20 @@ make reproduce ARGS="--out docs/papers"
 reason."""
 
 COUNTS = ("claims", *VERDICTS, "met as calibrated")
-"""Names of what is counted of a paper's claims."""
+"""Names of the counts of a paper's claims."""
 
 
 def counts(done: Mapping[str, Mapping[str, Experiment]]) -> dict[str, list[int]]:
-    """Return by paper, and of all papers, the numbers that :data:`COUNTS` name."""
-    found = {
-        paper: [claim for each in made.values() for claim in each.claims.values()]
+    """Return the numbers that :data:`COUNTS` names, by paper and for all papers."""
+    judged = {
+        paper: [claim for experiment in made.values() for claim in experiment.claims.values()]
         for paper, made in done.items()
     }
-    found["all"] = [claim for claims in found.values() for claim in claims]
+    judged["all"] = [claim for claims in judged.values() for claim in claims]
     counted = {}
-    for paper, claims in found.items():
-        verdicts = [each.verdict for each in claims]
-        fitted = sum(each.verdict == "met" and each.mark == "calibrated" for each in claims)
+    for paper, claims in judged.items():
+        verdicts = [claim.verdict for claim in claims]
+        fitted = sum(claim.verdict == "met" and claim.mark == "calibrated" for claim in claims)
         counted[paper] = [len(claims), *map(verdicts.count, VERDICTS), fitted]
     return counted
 
@@ -214,8 +219,8 @@ def claims_page(
 ) -> str:
     """Return the page as Markdown: counts of verdicts, all claims, and figures not judged.
 
-    ``done`` are experiments by paper and name, ``names`` the papers' own, ``data`` the figures by
-    paper that are not judged.
+    ``done`` are experiments by paper and name, ``names`` the papers' names, and ``data`` the
+    figures that are not judged, by paper.
     """
     labels = {paper: f"[{name}]({paper}.md)" for paper, name in names.items()}
     table = [[labels.get(paper, paper), *map(str, count)] for paper, count in counts(done).items()]
@@ -236,7 +241,7 @@ def claims_page(
 def _rows(paper: str, name: str, made: Mapping[str, Experiment]) -> Iterator[list[str]]:
     """Yield a row with an experiment's heading on the paper's page, then those of its claims."""
     for experiment in made.values():
-        # As GitHub and Sphinx make an anchor of a heading.
+        # GitHub and Sphinx make this anchor of a heading.
         anchor = re.sub(r"[^\w\- ]", "", experiment.title.lower()).replace(" ", "-")
         heading = f"**{name}, [{experiment.title}]({paper}.md#{anchor})**"
         yield [heading, *[""] * (len(HEADING) - 1)]

@@ -1,4 +1,4 @@
-"""What a reproduction reports: figures of ours, and the paper's claims beside them, as data."""
+"""Results of a reproduction as data: our figures, with the paper's claims beside them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ __all__ = [
 ]
 
 MARKS = {"given": " g", "calibrated": " c", "predicted": ""}
-"""By the paper or a data sheet; fitted to the paper's figure; found with nothing fitted to it. Each
-as a table shows it."""
+"""Suffix in tables of each kind of figure.
+
+A given figure is from the paper or a data sheet. A calibrated one is fitted to the paper's figure.
+A predicted one has nothing fitted to it.
+"""
 
 VERDICTS = ("met", "missed")
-"""Verdicts on claims."""
+"""Verdicts on claims, within the band or not."""
 
 HEADING = ["claim", "section", "paper", "here", "deviation", "band", "verdict"]
-"""Of a table with a claim a row."""
+"""Headings of a table with one claim a row."""
 
 LEGEND = """\
 In brackets is the paper's figure and how far ours is from it. *c* is calibrated, *g* given, all
@@ -49,17 +52,17 @@ others are predicted.
 """
 
 Changes: TypeAlias = Mapping[str, str]
-"""Of a machine or its parts, as ``--set`` has them."""
+"""Changes of a machine or its parts, as ``--set`` has them."""
 
 Progress: TypeAlias = Callable[[str], None]
-"""Told what is being done now."""
+"""Function called with a text for each thing that begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A figure of ours. With the paper's beside it, it is a claim, and judged by a band.
+    """A figure of ours; with the paper's figure beside it, a claim that is judged by a band.
 
-    Raises ``ValueError`` for a claim that has no band, or does not say where the paper has it.
+    Raises ``ValueError`` for a claim that has no band, or no place in the paper.
     """
 
     ours: float
@@ -68,11 +71,13 @@ class Claim:
     value: float | None = None
     """The paper's figure, if it has one."""
     section: str = ""
-    """Where the paper has it: a section, a figure or a table."""
+    """Place in the paper: a section, a figure or a table."""
     unit: str = ""
     band: float | tuple[float, float] | None = None
-    """The share of the paper's figure that ours may be away from it; or the least and the most that
-    ours may be, infinite if there is no such end."""
+    """Allowed deviation as a share of the paper's figure, or the least and the most of ours.
+
+    An open end of the range is infinite.
+    """
     digits: int = 2
 
     def __post_init__(self) -> None:
@@ -106,41 +111,42 @@ class Claim:
 
     @property
     def deviation(self) -> float | None:
-        """From the paper's figure, as a share of it."""
+        """Deviation from the paper's figure, as a share of it; None without one."""
         return self.ours / self.value - 1 if self.value else None
 
     def __str__(self) -> str:
         ours, value, deviation = self.texts
-        beside = ", ".join(each for each in (value, deviation) if each)
+        beside = ", ".join(text for text in (value, deviation) if text)
         return f"{ours} ({beside}){self.marks}" if beside else f"{ours}{self.marks}"
 
     @property
     def texts(self) -> tuple[str, str, str]:
-        """Ours, the paper's and the deviation, empty where there is none."""
+        """Texts of our figure, the paper's and the deviation, empty where there is none."""
         ours, value = (
-            "" if each is None else f"{each:,.{self.digits}f}" for each in (self.ours, self.value)
+            "" if figure is None else f"{figure:,.{self.digits}f}"
+            for figure in (self.ours, self.value)
         )
         return ours, value, "" if self.deviation is None else f"{self.deviation:+.1%}"
 
     @property
     def marks(self) -> str:
-        """What follows the figure in a table."""
+        """Suffix of the figure in a table."""
         return MARKS[self.mark] + " MISSED" * (self.verdict == "missed")
 
     @property
     def beside(self) -> list[str]:
-        """A row of a table: the paper's, ours, the deviation, the band and the verdict."""
+        """Table cells: the paper's figure, ours, the deviation, the band and the verdict."""
         ours, value, deviation = self.texts
         band = ""
         if isinstance(self.band, tuple):
             band = f"{self.band[0]:g} to {self.band[1]:g}"
         elif self.band is not None:
             band = f"{100 * self.band:g} %"
-        paper, here = (f"{each} {self.unit * bool(each)}".strip() for each in (value, ours))
+        paper, here = (f"{text} {self.unit * bool(text)}".strip() for text in (value, ours))
         return [paper, here + self.marks, deviation, band, self.verdict]
 
     def describe(self) -> dict[str, Any]:
-        """As JSON has it; an end that a band does not have is null."""
+        """Return the claim for JSON; an open end of a band is null."""
         band = self.band
         if isinstance(band, tuple):
             band = [None if isinf(end) else end for end in band]
@@ -159,17 +165,19 @@ def _around(value: float, share: float) -> tuple[float, float]:
     return value - share * abs(value), value + share * abs(value)
 
 
-def predicted(ours: float, value: float | None = None, **how: Any) -> Claim:
-    """A figure that nothing was fitted to; so for the other two marks."""
-    return Claim(ours=ours, value=value, mark="predicted", **how)
+def predicted(ours: float, value: float | None = None, **fields: Any) -> Claim:
+    """Return a figure that nothing was fitted to; ``fields`` are those of :class:`Claim`."""
+    return Claim(ours=ours, value=value, mark="predicted", **fields)
 
 
-def calibrated(ours: float, value: float | None = None, **how: Any) -> Claim:
-    return Claim(ours=ours, value=value, mark="calibrated", **how)
+def calibrated(ours: float, value: float | None = None, **fields: Any) -> Claim:
+    """Return a figure that is fitted to the paper's."""
+    return Claim(ours=ours, value=value, mark="calibrated", **fields)
 
 
-def given(ours: float, value: float | None = None, **how: Any) -> Claim:
-    return Claim(ours=ours, value=value, mark="given", **how)
+def given(ours: float, value: float | None = None, **fields: Any) -> Claim:
+    """Return a figure from the paper or a data sheet."""
+    return Claim(ours=ours, value=value, mark="given", **fields)
 
 
 def claims(
@@ -181,7 +189,7 @@ def claims(
     mark: str = "predicted",
     digits: int = 2,
 ) -> dict[str, Claim]:
-    """Return claims by their names: the paper's figures, and ours, judged by a band."""
+    """Return claims by name, judged by one band; ``figures`` has the paper's value, then ours."""
     return {
         name: Claim(
             ours=ours, value=value, section=section, unit=unit, band=band, mark=mark, digits=digits
@@ -193,28 +201,28 @@ def claims(
 def above(
     section: str, least: float, figures: Mapping[str, Sequence[float]], *, mark: str = "predicted"
 ) -> dict[str, Claim]:
-    """How many are above the least, where the paper says that all are."""
-    found = {}
-    for name, of in figures.items():
-        both = {name: (len(of), sum(each > least for each in of))}
-        found |= claims(section, f"of {len(of)}", 0, both, mark=mark, digits=0)
-    return found
+    """Return claims on the number of figures above ``least``, where the paper says that all are."""
+    counted = {}
+    for name, values in figures.items():
+        both = {name: (len(values), sum(value > least for value in values))}
+        counted |= claims(section, f"of {len(values)}", 0, both, mark=mark, digits=0)
+    return counted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Datum:
-    """A figure of a paper that is not judged, and why.
+    """A figure of a paper that is not judged, with the reason.
 
-    Raises ``ValueError`` for one that lacks its place in the paper or the reason.
+    Raises ``ValueError`` without its place in the paper or the reason.
     """
 
     name: str
     section: str
-    """Where the paper has it: a section, a figure or a table."""
+    """Place in the paper: a section, a figure or a table."""
     value: float
     unit: str = ""
     why: str
-    """One sentence: why it cannot be judged."""
+    """Reason why it cannot be judged, in one sentence."""
     digits: int = 2
 
     def __post_init__(self) -> None:
@@ -231,7 +239,7 @@ class Datum:
 def data(
     section: str, unit: str, why: str, figures: Mapping[str, float], *, digits: int = 2
 ) -> tuple[Datum, ...]:
-    """Return figures of a paper, by their names, that are not judged for one reason."""
+    """Return figures of a paper that are not judged, by name, all for one reason."""
     return tuple(
         Datum(name=name, section=section, value=value, unit=unit, why=why, digits=digits)
         for name, value in figures.items()
@@ -239,7 +247,7 @@ def data(
 
 
 Row: TypeAlias = Mapping[str, Claim | str]
-"""A row of a table: by column a figure, or words."""
+"""A table row: a figure or words for each column."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,30 +257,32 @@ class Experiment:
     title: str
     rows: Sequence[Row] = ()
     quoted: Mapping[str, Claim] = field(default_factory=dict)
-    """By what they claim, those that are in no row: what the paper says in words."""
+    """Claims that are in no row, by name: those that the paper makes in words."""
     notes: Sequence[str] = ()
-    """What a reader has to know to judge the figures."""
+    """Facts that a reader needs to judge the figures."""
     why_missed: str = ""
-    """Reasons of missed claims, a note that is shown while one is missed."""
+    """Reasons of missed claims; a note shows them while a claim is missed."""
     draw: Callable[[Path], Sequence[Path]] | None = None
-    """Draws its pictures, to a path without an ending, and returns their files."""
+    """Function that draws pictures to a path without a suffix, and returns their files."""
 
     @property
     def claims(self) -> dict[str, Claim]:
-        """All claims, those of rows by the words of the row, with their columns, and the column.
-        Raises ``ValueError`` for two of one name."""
-        found: dict[str, Claim] = {}
+        """All claims by name; a row's claim is named by the row's words and its column.
+
+        Raises ``ValueError`` for two claims of one name.
+        """
+        named: dict[str, Claim] = {}
         for row in [*self.rows, self.quoted]:
             words = [
-                f"{name} {each}".strip() for name, each in row.items() if isinstance(each, str)
+                f"{name} {cell}".strip() for name, cell in row.items() if isinstance(cell, str)
             ]
-            for column, each in row.items():
-                if isinstance(each, Claim) and each.verdict:
+            for column, cell in row.items():
+                if isinstance(cell, Claim) and cell.verdict:
                     name = ", ".join([*words, column])
-                    if name in found:
+                    if name in named:
                         raise ValueError(f"{self.title}: two claims are named {name!r}: rename one")
-                    found[name] = each
-        return found
+                    named[name] = cell
+        return named
 
     @property
     def _notes(self) -> list[str]:
@@ -281,7 +291,7 @@ class Experiment:
 
     @property
     def report(self) -> Report:
-        """What a page and a terminal show of it, with its claims as results."""
+        """Report for a page and a terminal, with the claims as results."""
         claims = self.claims
         parts: list[Table | str] = []
         if self.rows:
@@ -299,17 +309,17 @@ class Experiment:
         return Report(title=self.title, parts=parts, results=results)
 
     def describe(self) -> dict[str, Any]:
-        """All of its figures, as JSON has them."""
+        """Return all figures, for JSON."""
         return {
             "title": self.title,
             "rows": [
                 {
-                    name: each if isinstance(each, str) else _whole(each)
-                    for name, each in row.items()
+                    name: cell if isinstance(cell, str) else _whole(cell)
+                    for name, cell in row.items()
                 }
                 for row in self.rows
             ],
-            "quoted": {name: _whole(each) for name, each in self.quoted.items()},
+            "quoted": {name: _whole(claim) for name, claim in self.quoted.items()},
             "notes": self._notes,
         }
 
@@ -319,9 +329,9 @@ def _whole(claim: Claim) -> dict[str, Any]:
 
 
 def tally(claims: Iterable[Claim]) -> str:
-    """Return how many claims have which verdict."""
-    found = Counter(each.verdict for each in claims)
-    return ", ".join(f"{found[each]} {each}" for each in VERDICTS if found[each])
+    """Return the number of claims with each verdict, in words."""
+    counted = Counter(claim.verdict for claim in claims)
+    return ", ".join(f"{counted[name]} {name}" for name in VERDICTS if counted[name])
 
 
 def page(
@@ -330,8 +340,8 @@ def page(
     pictures: Mapping[str, Sequence[str]],
     data: Sequence[Datum],
 ) -> str:
-    """Return a page with all experiments as Markdown, with their pictures by their names."""
-    claims = [each for made in experiments.values() for each in made.claims.values()]
+    """Return a page with all experiments as Markdown; ``pictures`` are file names by experiment."""
+    claims = [claim for made in experiments.values() for claim in made.claims.values()]
     counted = f"**{len(claims)} claims:** {tally(claims)}."
     if data:
         counted += (

@@ -1,8 +1,8 @@
-"""Where every tensor is on a machine: what is there, in use or on its way, and what leaves for it.
+"""Location of every tensor on a machine: tensors in place, in use, on their way, and evicted.
 
-A place is a memory, or a name for several over which each tensor is spread. A tensor holds its
-bytes of a place from when it has room there until it has left. It is there when the event of its
-coming has happened; what is being moved away can be read where it was until then.
+A place is a memory, or a name for several memories over which each tensor is spread. A tensor holds
+its bytes of a place from the grant of room until it has left. It is in place once the event of its
+arrival has happened. Until a move away ends, the tensor can still be read at the old place.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ from .memory import Account
 __all__ = ["Leaves", "Residency"]
 
 Leaves = Callable[[], Iterable[tuple[Any, str]]]
-"""Who may leave a place that is full, and where to; asked anew for each. The first that can does:
-who is there, not pinned, and not on its way there. One that is there already, too, is freed."""
+"""Return candidates to leave a full place, with their targets; called again for each eviction.
+
+The first candidate that can leave does. It must be in place, not pinned, and not on its way to the
+target. A candidate that is at its target already is freed.
+"""
 
 
 @dataclass(kw_only=True)
@@ -31,16 +34,16 @@ class _Place:
     accounts: list[Account]
     leaves: Leaves | None = None
     here: dict[Any, Event] = field(default_factory=dict)
-    """What is there or is to be, with the event of its coming."""
+    """Tensors in place or expected, with the events of their arrival."""
     left: dict[Any, Event] = field(default_factory=dict)
-    """What has left or is leaving, with the event of its coming elsewhere."""
+    """Tensors that have left or are leaving, with the events of their arrival elsewhere."""
     pins: dict[Any, int] = field(default_factory=dict)
     unpinned: dict[Any, Event] = field(default_factory=dict)
-    """What waits to leave until nobody needs it."""
+    """Events for moves that wait until a tensor is unpinned."""
 
     def parts(self, nbytes: int) -> list[tuple[Account, int]]:
         share, more = divmod(nbytes, len(self.accounts))
-        return [(each, share + (index < more)) for index, each in enumerate(self.accounts)]
+        return [(account, share + (n < more)) for n, account in enumerate(self.accounts)]
 
     def has(self, key: Any) -> bool:
         return key in self.here and self.here[key].happened
@@ -49,7 +52,7 @@ class _Place:
         return key in self.left and not self.left[key].happened
 
     def changed(self) -> None:
-        """There may be room, or who can leave."""
+        """Tell waiting requests that there may be room, or a tensor that can leave."""
         for account in self.accounts:
             account.changed()
 
@@ -65,19 +68,18 @@ class _Places(dict[str, _Place]):
 
 
 class Residency:
-    """Holds tensors in the memories of an engine, and moves them. A tensor's key is anything that
-    a dictionary takes.
+    """Tensors in the memories of an engine, and their moves. Keys are any hashable values.
 
     Parameters
     ----------
-    size: bytes of a tensor in a place. They may differ, as where it is compressed: then the fewer
-        are moved.
-    name: of a tensor, for people.
+    size: bytes of a tensor in a place. They may differ between places, for example with
+    compression; then the smaller number is moved.
+    name: name of a tensor in messages.
     spread: names for several memories, each of which holds an equal part of every tensor.
-    leaves: by place, what leaves when it is full. Without, whoever asks for room waits, and has it
-        in the order of asking. With it, whoever asks lets one after the other leave until there is
-        enough, whoever asked before, and waits only while none can.
-    carry: moves the bytes of a tensor from one place to another; plain transfers if not given.
+    leaves: eviction candidates of a place. Without them, requests for room are granted in order.
+    With them, a request evicts one tensor after the other until it has enough room. It does not
+    wait for earlier requests, only while no tensor can leave.
+    carry: process that moves the bytes of a tensor between places; plain transfers if not given.
     """
 
     def __init__(
@@ -94,43 +96,48 @@ class Residency:
         self._size, self._name = size, name
         self._carry = carry or self._transfer
         self._places = _Places()
-        memories = {each: (each,) for each in engine.memories} | dict(spread or {})
+        memories = {memory: (memory,) for memory in engine.memories} | dict(spread or {})
         for place, names in memories.items():
-            self._places[place] = _Place(accounts=[engine.memory(each) for each in names])
+            self._places[place] = _Place(accounts=[engine.memory(memory) for memory in names])
         for place, order in (leaves or {}).items():
             self._places[place].leaves = order
 
-    # What is where
+    # Locations
 
     def where(self, key: Any) -> str:
-        """Where it can be read: of several places the first by the machine's memories; an empty
-        text if nowhere."""
+        """Return the first place, in the machine's order, where a tensor can be read.
+
+        Return an empty text if there is none.
+        """
         for name, at in self._places.items():
             if at.has(key) or at.leaving(key):
                 return name
         return ""
 
     def has(self, key: Any, place: str) -> bool:
-        """Whether it is there to stay."""
+        """Return whether a tensor is in a place and not leaving it."""
         return self._places[place].has(key)
 
     def held(self, place: str) -> Iterator[Any]:
-        """What is there, longest unused first: since it was asked for, copied, or touched."""
+        """Yield the tensors in a place, least recently used first.
+
+        A request, a copy and :meth:`touch` count as uses.
+        """
         return (key for key, coming in self._places[place].here.items() if coming.happened)
 
     def touch(self, key: Any, place: str) -> None:
-        """Notes that it is used, if it is there or on its way there."""
+        """Mark a tensor as used, if it is in the place or on its way there."""
         here = self._places[place].here
         if key in here:
             here[key] = here.pop(key)
 
     def pin(self, key: Any, place: str) -> None:
-        """Keeps it from leaving until it is unpinned as often; it need not be there yet."""
+        """Keep a tensor from leaving until as many unpins; it need not have arrived."""
         pins = self._places[place].pins
         pins[key] = pins.get(key, 0) + 1
 
     def unpin(self, key: Any, place: str) -> int:
-        """How many pins are left. Raises :class:`EngineError` if there was none."""
+        """Remove a pin and return the number left. Raises :class:`EngineError` without a pin."""
         at = self._places[place]
         if key not in at.pins:
             raise EngineError(f"{self._name(key)} is not pinned in {place!r}")
@@ -143,11 +150,14 @@ class Residency:
             at.changed()
         return left
 
-    # Coming and leaving
+    # Arrivals and departures
 
     def put(self, key: Any, place: str) -> None:
-        """Has it there now. Raises :class:`~sw_driver.system.errors.NoRoomError` if it does not
-        fit, and :class:`EngineError` if it is there already."""
+        """Place a tensor now.
+
+        Raises :class:`~sw_driver.system.errors.NoRoomError` if it does not fit, and
+        :class:`EngineError` if it is there already.
+        """
         at = self._places[place]
         for account, nbytes in at.parts(self._size(key, place)):
             account.take(key, nbytes)
@@ -155,8 +165,10 @@ class Residency:
         at.here[key].happen()
 
     def room(self, key: Any, place: str) -> Event:
-        """An event at which it has room, for who is about to write it. Raises :class:`EngineError`
-        if it has, or asked before."""
+        """Return an event at which a tensor has room, for a caller that will write it.
+
+        Raises :class:`EngineError` if it has room or has requested it.
+        """
         at = self._places[place]
         if key in at.here:
             raise EngineError(f"{self._name(key)} has room in {place!r} already: free it first")
@@ -168,31 +180,33 @@ class Residency:
         return rooms[0]
 
     def copy(self, key: Any, target: str, queue: str = "", after: Iterable[Event] = ()) -> Event:
-        """An event at which it is in another place, too; if it is or was to be, that event.
+        """Return the event of a tensor's arrival at another place, too; copy it if necessary.
 
-        It asks for room at once, unless something may leave for it. Then, in its turn of a queue,
-        if given, and not before ``after``, it comes from the first place where it is. Raises
-        :class:`EngineError` if it is nowhere.
+        The copy asks for room at once, unless the target has eviction. It then waits for its turn
+        in ``queue``, if given, and for ``after``. The source is the first place that has the
+        tensor. Raises :class:`EngineError` if the tensor is nowhere.
         """
         return self._bring(key, target, queue, after, stays=True)
 
     def move(self, key: Any, target: str, queue: str = "", after: Iterable[Event] = ()) -> Event:
-        """As :meth:`copy`; but it leaves the place that it comes from, when it is not pinned."""
+        """Move a tensor like :meth:`copy`, but free the source once it is not pinned."""
         return self._bring(key, target, queue, after, stays=False)
 
     def free(self, key: Any, place: str = "") -> None:
-        """In one place; or everywhere, and then not before it has come if it is on its way. Raises
-        :class:`EngineError` if it is pinned, or not there."""
+        """Free a tensor in one place, or everywhere after it has arrived.
+
+        Raises :class:`EngineError` if it is pinned, or not there.
+        """
         places = [place] if place else [name for name, at in self._places.items() if key in at.here]
-        coming = [] if place else [each for each in places if not self.has(key, each)]
+        coming = [] if place else [name for name in places if not self.has(key, name)]
         if coming:
             event = self._places[coming[0]].here[key]
             event.callbacks.append(lambda _: self.free(key))
             return
         pinned = [name for name in places if key in self._places[name].pins]
         if pinned or not places or not self.has(key, places[0]):
-            found = f"pinned in {pinned[0]}" if pinned else self._found(key)
-            raise EngineError(f"{self._name(key)} cannot be freed: it is {found}")
+            state = f"pinned in {pinned[0]}" if pinned else self._state(key)
+            raise EngineError(f"{self._name(key)} cannot be freed: it is {state}")
         for name in places:
             del self._places[name].here[key]
             self._places[name].give(key)
@@ -218,20 +232,20 @@ class Residency:
         coming.callbacks.append(self._came)
 
     def _came(self, _: Event) -> None:
-        """What is in one place more may leave any other."""
+        """Wake waiting requests; a tensor with one place more may leave any other."""
         for place in self._places.values():
             if place.leaves is not None:
                 place.changed()
 
     def _ask(self, key: Any, place: str) -> list[Event]:
-        """Room, where that is given in the order of asking."""
+        """Request room in a place without eviction, in the order of requests."""
         at = self._places[place]
         if at.leaves is not None or at.leaving(key):
             return []
         return [account.room(nbytes, key) for account, nbytes in at.parts(self._size(key, place))]
 
     def _take(self, key: Any, place: str) -> Steps:
-        """Takes the room that was not asked for."""
+        """Take the room that was not requested before, evicting tensors if necessary."""
         at = self._places[place]
         if at.leaving(key):
             yield at.left[key]
@@ -239,7 +253,7 @@ class Residency:
             if account.holds(key):
                 continue
             while at.leaves is not None and nbytes > account.free_bytes:
-                can = (each for each in at.leaves() if self._can_leave(place, *each))
+                can = (choice for choice in at.leaves() if self._can_leave(place, *choice))
                 leaving = next(can, None)
                 if leaving is None:
                     yield account.change(nbytes, key)
@@ -260,14 +274,14 @@ class Residency:
         if there.has(key):
             self.free(key, place)
         else:
-            said = f"{self._name(key)} to leave {place!r} for {target!r}"
-            coming = self.engine.clock.event(said)
+            text = f"{self._name(key)} to leave {place!r} for {target!r}"
+            coming = self.engine.clock.event(text)
             self._expect(key, target, coming)
             yield from self._leave(key, place, target)
             coming.succeed()
 
     def _go(self, key: Any, target: str, stays: bool) -> Steps:
-        # First, so that it may make room where it is itself.
+        # Take room first: the tensor itself may have to make room at its source.
         yield from self._take(key, target)
         while True:
             source = next((name for name, at in self._places.items() if at.has(key)), "")
@@ -276,8 +290,8 @@ class Residency:
             elif stays or key not in self._places[source].pins:
                 break
             else:
-                said = f"{self._name(key)} to be unpinned in {source!r}"
-                event = self.engine.clock.event(said)
+                text = f"{self._name(key)} to be unpinned in {source!r}"
+                event = self.engine.clock.event(text)
                 yield self._places[source].unpinned.setdefault(key, event)
         if stays:
             self.touch(key, source)
@@ -296,26 +310,27 @@ class Residency:
         at.give(key)
 
     def _coming(self, key: Any, target: str) -> Event:
-        """Its coming to a place other than ``target``, past or future."""
+        """Return the past or future event of a tensor's arrival at a place but ``target``."""
         for name, place in self._places.items():
             if key in place.here and name != target:
                 return place.here[key]
-        raise EngineError(f"{self._name(key)} cannot come to {target!r}: it is {self._found(key)}")
+        raise EngineError(f"{self._name(key)} cannot come to {target!r}: it is {self._state(key)}")
 
-    def _found(self, key: Any) -> str:
+    def _state(self, key: Any) -> str:
+        """Return where a tensor is or will be, in words."""
         places = self._places.items()
         there = [f"in {name}" for name, place in places if place.has(key)]
-        coming = [f"on its way to {name}" for name, each in places if key in each.here]
+        coming = [f"on its way to {name}" for name, place in places if key in place.here]
         return ", ".join(there or coming) or "nowhere: put it somewhere, or ask for room"
 
     def _transfer(self, key: Any, source: str, target: str) -> Steps:
         at, there = self._places[source], self._places[target]
         nbytes = min(self._size(key, source), self._size(key, target))
         label = f"{self._name(key)} to {target}"
-        wide = max(at, there, key=lambda each: len(each.accounts))
+        wide = max(at, there, key=lambda place: len(place.accounts))
         moved: list[Event] = []
         for index, (_, part) in enumerate(wide.parts(nbytes)):
-            a, b = (each.accounts[index % len(each.accounts)].name for each in (at, there))
+            a, b = (place.accounts[index % len(place.accounts)].name for place in (at, there))
             moved.append(self.engine.transfer(part, a, b, label))
         yield from moved
 

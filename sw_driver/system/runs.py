@@ -1,4 +1,4 @@
-"""Runs that experiments share: each is simulated once."""
+"""Results that experiments share; each case is simulated once."""
 
 from __future__ import annotations
 
@@ -17,19 +17,24 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class Case(Generic[R]):
-    """A step that experiments ask for. Fields may be records, mappings, and what can be hashed."""
+    """A training step that experiments simulate.
+
+    Fields may be dataclasses, mappings, and anything hashable.
+    """
 
     network: str
     changes: Changes = field(default_factory=dict)
-    """Of the machine."""
+    """Changes of the machine."""
 
     def simulate(self) -> R:
-        """Return the result; a system says how."""
+        """Return the result; each system overrides this."""
         raise NotImplementedError
 
     def result(self, progress: Progress) -> R:
-        """Return the result. Equal cases are simulated once in a process, and ``progress`` is told
-        of them before."""
+        """Return the result, simulated once in a process for all equal cases.
+
+        ``progress`` gets the case before it is simulated.
+        """
         key = _key(self)
         if key not in _results:
             progress(str(self))
@@ -42,22 +47,25 @@ _results: dict[Hashable, Any] = {}
 
 def _key(value: Any) -> Hashable:
     if is_dataclass(value):
-        return type(value), *(_key(getattr(value, each.name)) for each in fields(value))
+        return type(value), *(_key(getattr(value, field.name)) for field in fields(value))
     if isinstance(value, Mapping):
-        return frozenset((name, _key(each)) for name, each in value.items())
+        return frozenset((name, _key(item)) for name, item in value.items())
     return value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runs:
-    """Argument of an experiment: changes of the machine, as ``--set`` has them, and a function that
-    is told what is being done."""
+    """Argument of an experiment.
+
+    ``changes`` are of the machine, as ``--set`` has them. ``progress`` is called with what is being
+    done.
+    """
 
     changes: Changes = field(default_factory=dict)
     progress: Progress = lambda _: None
 
     def simulated(self, case: Callable[..., Case[R]], **fields: Any) -> R:
-        """Return the result of a case with the changes, and these of its other fields."""
+        """Return the result of a case with the changes and ``fields``."""
         return case(changes=self.changes, **fields).result(self.progress)
 
 

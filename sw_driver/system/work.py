@@ -1,5 +1,7 @@
-"""What an operation takes on a device by where its tensors are: time, and bytes that share links
-and memories with transfers and with what other devices do."""
+"""Cost of an operation on a device, by where its tensors are.
+
+A cost is time, and bytes that share links and memories with transfers and with other devices.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,11 @@ __all__ = ["Flow", "Work", "work_of"]
 
 
 class Flow(NamedTuple):
-    """Bytes that a device moves while it works. It is at its memory: that is one of the ends, and
-    both for what is there."""
+    """Bytes that a device moves while it works.
+
+    The device sits at its own memory, which is one of the ends. Both ends are that memory for data
+    kept there.
+    """
 
     nbytes: int
     source: str
@@ -23,25 +28,25 @@ class Flow(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What an entry of a device's queue takes: it ends when the time and all bytes are over."""
+    """Cost of an entry in a device's queue; the entry ends when the time and all flows are over."""
 
     duration_ns: int
     flows: Sequence[Flow] = ()
-    """One after the other, or all together, as the device's ``accesses`` has it."""
+    """Flows, one after the other or all at once, by the device's ``accesses``."""
     launch_ns: int = 0
-    """What passes before both."""
+    """Time in ns before both."""
 
 
 def work_of(machine: Machine, op: Op, device: str, where: Callable[[int], str]) -> Work | int:
-    """What an operation takes on a device, when each of its tensors is in the memory that ``where``
-    says of its id (an empty text: in the device's own).
+    """Return the cost of an operation on a device.
 
-    That is a launch and the longer of arithmetic and bytes; the ns of them,
-    :meth:`~sw_driver.machine.parts.Device.cost`, if the bytes share nothing. Raises
-    :class:`~sw_driver.machine.parts.MachineError` for a device or memory that there is not.
+    ``where`` names the memory of each tensor by its id; an empty text is the device's own memory.
+    The cost is a launch, then the longer of arithmetic and bytes. If the bytes share nothing, the
+    result is the ns of :meth:`~sw_driver.machine.parts.Device.cost`. Raises
+    :class:`~sw_driver.machine.parts.MachineError` for an unknown device or memory.
     """
-    does = machine.device(device)
-    own = does.memory
+    unit = machine.device(device)
+    own = unit.memory
     moved = {(own, own): 0}
     for tensor, nbytes in zip(op.reads, op.read_bytes, strict=True):
         ends = where(tensor) or own, own
@@ -50,6 +55,6 @@ def work_of(machine: Machine, op: Op, device: str, where: Callable[[int], str]) 
         ends = own, where(tensor) or own
         moved[ends] = moved.get(ends, 0) + nbytes
     if len(moved) == 1 and machine.memory(own).total_gb_per_s is None:
-        return does.cost(op)
+        return unit.cost(op)
     flows = [Flow(nbytes, *ends) for ends, nbytes in moved.items() if nbytes]
-    return Work(does.compute_ns(op), flows, int(does.launch_ns.value))
+    return Work(unit.compute_ns(op), flows, int(unit.launch_ns.value))

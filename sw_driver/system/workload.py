@@ -17,22 +17,22 @@ __all__ = ["report"]
 
 
 def report(
-    what: str, *, rule: str | None = None, folder: Path | None = None, watch: Watch = SILENT
+    workload: str, *, rule: str | None = None, folder: Path | None = None, watch: Watch = SILENT
 ) -> Report:
-    """Return what a step is made of, with its operations that take longest on a V100.
+    """Return a training step's operations and tensors, with the operations longest on a V100.
 
     ``folder`` is for a picture of the bytes that have memory in each operation and, for a function,
     the trace. Raises as :func:`~sw_driver.workload.what.load_workload` does.
     """
-    watch.say(f"capturing {what}")
+    watch.say(f"capturing {workload}")
     gpu = PRESETS["axdimm_platform"].device("gpu")
-    trace = load_workload(what, rule)
+    trace = load_workload(workload, rule)
     results, known = summary(trace, gpu.cost), described(trace)
     files: list[Path] = []
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         files.append(_draw(trace, folder / f"{trace.name}.svg"))
-        if ".py:" in what:
+        if ".py:" in workload:
             files.append(folder / f"{trace.name}{SUFFIX}")
             trace.save(files[-1])
     rates = f"{gpu.tflop_per_s.value} TFLOP/s, {gpu.gb_per_s.value} GB/s"

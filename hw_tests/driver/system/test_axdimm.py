@@ -397,7 +397,7 @@ def test_memories_that_are_too_small_are_refused() -> None:
     trace = _trace([4000, 4000], [("forward", [0, 1], []), ("backward", [0, 1], [0, 1])])
     with pytest.raises(NoRoomError, match=r"memory 'module0' of 15999 .* p0 .*4000 and 12000"):
         _open(trace, PAPER, _small(15_999))
-    with pytest.raises(NoRoomError, match=r"'gpu': there is never room for 4000 of .* raise gpu"):
+    with pytest.raises(NoRoomError, match=r"'gpu': 4000 bytes never fit .* raise gpu"):
         _open(trace, PAPER, {"gpu.capacity_bytes": "3999"}).step()
     # Each has room for itself, but the operation needs both parameters and gradients.
     said = "memory 'gpu' of 15999 .* needs 4000 beside the 12000 that .* raise gpu.capacity_bytes"

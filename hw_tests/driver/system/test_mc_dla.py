@@ -364,7 +364,7 @@ def test_memory_is_enough_or_said_to_be_too_small() -> None:
     )
     assert tight.peak_bytes["node"] <= 2 << 30 < free.peak_bytes["node"]
     assert tight.step_ns >= free.step_ns
-    with pytest.raises(EngineError, match="never room for"):
+    with pytest.raises(EngineError, match="never fit"):
         step(
             DESIGNS["MC-DLA(B)"],
             catalogue({"node.capacity_bytes": "100MiB"}),
@@ -461,9 +461,9 @@ def test_no_design_is_faster_than_the_oracle_and_more_links_are_never_slower(
 
 
 def test_generations_lie_between_arithmetic_and_memory_and_the_fourth_is_the_device_node() -> None:
-    base = Runs(networks=("googlenet",), modes=("data",)).of(devices=1)
+    base = Runs(networks=("googlenet",), modes=("data",)).with_changes(devices=1)
     fast_pcie = {f"pcie.{way}_gb_per_s": "14200" for way in ("read", "write")}
-    made, fast = figure2(Runs()), figure2(base.of(fast_pcie))
+    made, fast = figure2(Runs()), figure2(base.with_changes(fast_pcie))
     *_, volta, tpu = made.rows
     for name in ("alexnet", "googlenet", "vgg-e", "resnet-34"):
         assert 2400 / 288 < number(tpu[f"{name}, speed"]) < 180 / 5.04
@@ -516,7 +516,7 @@ def test_what_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     for arguments, said in (
         (["figure10"], ["experiment is 'figure10': did you mean figure1", "scaling, all"]),
         (["table4", "--set", "pcie.rate=1"], ["'pcie.rate'", "pcie.read_gb_per_s"]),
-        (["figure13", "--set", "node.capacity_bytes=1MiB"], ["'node'", "never room"]),
+        (["figure13", "--set", "node.capacity_bytes=1MiB"], ["'node'", "never fit"]),
     ):
         assert_refused(capsys, ["reproduce", "mc-dla", *arguments, "--json"], said)
 
@@ -555,7 +555,7 @@ def test_the_rates_are_where_the_fit_ends(key: str) -> None:
 
     def distance(factor: float) -> float:
         value = str(factor * float(getattr(of, field).value))
-        runs = base.of(dict.fromkeys(keys, value))
+        runs = base.with_changes(dict.fromkeys(keys, value))
         if key == "pcie":
             paper = {"data": 3.5, "model": 2.1}
             return abs(sum(log(runs.speedup(B, mode) / mean) for mode, mean in paper.items()))

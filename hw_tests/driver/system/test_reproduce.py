@@ -441,7 +441,10 @@ def test_pictures_leave_out_what_is_not_there(
         (["axdimm", "tabel6"], ["experiment is 'tabel6': did you mean table6"]),
         (["hetero-pim", "figure10"], ["experiment is 'figure10'", "Neurocube", "is not public"]),
         (["all", "table6"], ["'table6' is given, and the paper is 'all'", "PAPER=axdimm"]),
-        (["all", "--set", "gpu.tflop_per_s=1"], ["'gpu.tflop_per_s=1' is given", "mc-dla, memferry"]),
+        (
+            ["all", "--set", "gpu.tflop_per_s=1"],
+            ["'gpu.tflop_per_s=1' is given", "mc-dla, memferry"],
+        ),
         (["axdimm", "table5", "--set", "gpu"], ["--set is 'gpu': expected KEY=VALUE"]),
         (["axdimm", "table5", "--set", "gpu.flop=1"], ["'gpu.flop': did you mean gpu.tflop_per_s"]),
         (["axdimm", "table5", "--set", "module.read_gb_per_s=x"], ["is 'x': expected a number"]),

@@ -302,7 +302,7 @@ def test_room_that_never_comes_is_named() -> None:
         said = "memory 'gpu' of 5000 bytes .* 'b' needs 4000 .* 4000 .*raise gpu.capacity_bytes"
         with pytest.raises(DeadlockError, match=said):
             engine.run()
-    said = r"'gpu': there is never room for 6000 of its 5000 bytes: raise gpu\.capacity_bytes"
+    said = r"'gpu': 6000 bytes never fit into its 5000: raise gpu\.capacity_bytes"
     with pytest.raises(NoRoomError, match=said):
         residency.copy("c", "gpu")
 

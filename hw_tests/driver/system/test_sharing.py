@@ -297,10 +297,10 @@ def test_a_log_of_what_cannot_be_is_refused() -> None:
     log.segments[-1] = segment._replace(begin_ns=segment.begin_ns + 1)
     refused("a gap or overlap")
     log.segments.pop()
-    refused("bytes until")
+    refused("segments end at")
     log.segments.append(segment)
     log.segments.append(Segment(7, 0, 1, 1))
-    refused("moved for no transfer")
+    refused("segments of no transfer")
 
     log, machine = _log(2)
     log.transferred[0] = log.transferred[0]._replace(nbytes=log.transferred[0].nbytes + 1)
@@ -317,11 +317,11 @@ def test_a_log_of_what_cannot_be_is_refused() -> None:
 
     log, machine = _log(4)
     log.held[0] = Held(0, "m0", "all", 2)
-    refused("more than there is")
+    refused("above the capacity")
     log.held[0] = Held(0, "m0", "all", 0)
-    refused("not what was taken")
+    refused("freed another number of bytes than taken")
     del log.held[0]
-    refused("given, not taken")
+    refused("freed without being taken")
 
     log, machine = _log(5)
     log.ran[1] = Ran("q", "op", log.ran[0].end_ns - 1, log.ran[0].end_ns + 4)
@@ -368,11 +368,11 @@ def test_a_log_of_work_that_cannot_be_is_refused() -> None:
 
     of_gpu = next(n for n, each in enumerate(log.worked) if each.device == "gpu")
     worked = log.worked[of_gpu]
-    changed(of_gpu, "not the bytes of the work", flows=flows[::-1])
+    changed(of_gpu, "transfers other than the flows of the work", flows=flows[::-1])
     changed(of_gpu, "bytes moved out of turn", launch_ns=9)
     changed(of_gpu, "work that is over at", duration_ns=5000)
     changed(of_gpu, "work that is over at", end_ns=worked.end_ns + 1)
-    changed(of_gpu, "bytes of no work, or of two", moved=worked.moved[:1])
+    changed(of_gpu, "transfers of no work, or of two", moved=worked.moved[:1])
     for entries, label in ((log.ran, "op"), (log.transferred, "copy")):
         number = next(n for n, each in enumerate(entries) if each.label == label)
         kept = entries[number]

@@ -1,4 +1,4 @@
-"""The experiments of the platform by name, and the words before them on their page.
+"""The experiments of the platform by name, and the introduction of their page.
 
 Each is a function of the machine's changes, as ``--set`` has them, and of the progress callback.
 """

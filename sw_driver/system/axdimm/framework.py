@@ -1,10 +1,11 @@
 """Training steps under the framework of Kim et al., section 5, simulated on a machine.
 
-Parameters and optimizer states are in the memory of who updates them, spread over its channels, and
-what has no room there is on NVMe. A parameter is fetched into the GPU before a layer computes with
-it, in the forward and again in the backward pass, and freed after. A gradient leaves the GPU when
-its last part is there and the step needs the parameter no more; then parameter and states are
-gathered beside it, and updated. While a channel's kernel runs, nobody else has its memory (3.2).
+Parameters and optimizer states are in the memory of the device that updates them, spread over its
+channels. Those without room there are on NVMe. A parameter is fetched into the GPU before a layer
+computes with it, in the forward and again in the backward pass, and freed after that. A gradient
+leaves the GPU once it is complete and the step no longer needs the parameter. Then the parameter
+and its states are gathered beside it, and updated. While a channel's kernel runs, nothing else
+accesses its memory (3.2).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .tensors import Key, Parameter, lifetimes, placed
 __all__ = ["Framework", "Update"]
 
 Update = Callable[[Engine, int, int], Steps]
-"""How a channel updates so many parameters: engine, channel, parameters."""
+"""Process of an update, from the engine, the channel's number and the number of elements."""
 
 _STREAM = "parameters to the GPU"
 """Queue in which parameters and gradients take turns."""
@@ -44,26 +45,27 @@ class _Channel:
     busy: Semaphore
     """Held by its kernel, or by a transfer from or to it."""
     arrivals: Semaphore
-    """As many are free as there are in ``arrived``."""
+    """Count of the parameters in ``arrived``."""
     arrived: deque[Parameter] = field(default_factory=deque)
-    """Parameters whose gradients are there."""
+    """Parameters with gradients in the channel."""
     trained: int = 0
-    """How many of its parameters have gradients."""
+    """Number of its parameters that have gradients."""
     gradients: Account = field(init=False)
-    """What they may have of its memory: more would leave no room for an update."""
+    """Account of the memory for gradients; more would leave no room for an update."""
 
 
 class Framework(Policy):
     """Runs training steps of ``trace`` on the machine of ``engine``.
 
-    Raises :class:`~sw_driver.system.errors.NoRoomError` if a memory is too small for what has to be
-    there at once, or, if what is there waits for what has no room beside it,
-    :class:`~sw_driver.device.errors.DeadlockError`.
+    Raises :class:`~sw_driver.system.errors.NoRoomError` if a memory is too small for what must be
+    there at once. Raises :class:`~sw_driver.device.errors.DeadlockError` if tensors in a memory
+    wait for others that have no room there.
 
     Parameters
     ----------
-    memories: of the machine, one for each channel; the GPU's is ``gpu``, the drives' ``nvme``.
-    update: how an update takes place, once all it needs is in its channel.
+    memories: memories of the machine, one for each channel; the GPU's is ``gpu``, the drives'
+    ``nvme``.
+    update: process of an update, once all its tensors are in its channel.
     """
 
     def __init__(
@@ -99,7 +101,8 @@ class Framework(Policy):
             self._size,
             name=self._name,
             leaves={
-                each.memory.name: partial(self._leaves, each.memory.name) for each in self._channels
+                channel.memory.name: partial(self._leaves, channel.memory.name)
+                for channel in self._channels
             },
             carry=self._transfer,
         )
@@ -109,15 +112,18 @@ class Framework(Policy):
             for number in numbers:
                 self._channels[self._parameters[number].channel].trained += 1
         self._read = {
-            op.id: [self._parameters[each] for each in op.reads if each in self._parameters]
+            op.id: [self._parameters[key] for key in op.reads if key in self._parameters]
             for op in trace.ops
         }
         self._moved: dict[str, int] = {}
         self._gradients_ns = 0
 
     def step(self) -> Outcome:
-        """Simulates the next training step. Marked are the end of the forward pass, and the time at
-        which the last gradient is in its channel."""
+        """Simulate the next training step.
+
+        ``marks_ns`` has the end of the forward pass, and the arrival of the last gradient in its
+        channel.
+        """
         engine = self.engine
         self._moved = {}
         self._gradients_ns = engine.now_ns
@@ -132,21 +138,23 @@ class Framework(Policy):
         marks_ns = {**step.marks_ns, "gradients": self._gradients_ns - step.begin_ns}
         return replace(step, moved_bytes=dict(self._moved), marks_ns=marks_ns)
 
-    # Where things are
+    # Places
 
     def _fill(self) -> None:
-        """Puts all where it is before the first step: in its channel, once that is full on NVMe."""
+        """Place everything before the first step: in its channel, or on NVMe when that is full."""
         for parameter in self._parameters.values():
             memory = self._channels[parameter.channel].memory
             for key in parameter.kept:
                 fits = parameter.sizes[key[1]] <= memory.free_bytes
                 self.residency.put(key, memory.name if fits else "nvme")
         for channel in self._channels:
-            memory, all_ = channel.memory, self._parameters.values()
+            memory = channel.memory
             trained = [
-                each for each in all_ if each.channel == channel.number and each.gradient_bytes
+                parameter
+                for parameter in self._parameters.values()
+                if parameter.channel == channel.number and parameter.gradient_bytes
             ]
-            update = max((sum(each.sizes.values()) for each in trained), default=0)
+            update = max((sum(parameter.sizes.values()) for parameter in trained), default=0)
             limit_bytes = memory.capacity_bytes - update
             for parameter in trained:
                 if parameter.gradient_bytes > limit_bytes:
@@ -179,40 +187,44 @@ class Framework(Policy):
         return parameter.gradient_bytes if key[1] == "g" else parameter.sizes[key[1]]
 
     def _leaves(self, place: str) -> list[tuple[Key, str]]:
-        """Gradients stay. What was updated in this iteration leaves first (5.3), then what was not
-        used longest."""
+        """Return the tensors that may leave a place, in order; gradients stay.
+
+        Those updated in this iteration leave first (5.3), then the least recently used.
+        """
         held = [key for key in self.residency.held(place) if key[1] != "g"]
         held.sort(key=lambda key: not self._parameters[key[0]].updated)
         return [(key, "nvme") for key in held]
 
-    # Moving
+    # Transfers
 
     def _transfer(self, key: Any, source: str, target: str) -> Steps:
-        """Moves a tensor, when its channel, if that takes part, and the runtime are free to. The
-        GPU converts it, so that its narrower format is what is moved."""
+        """Move a tensor, once the runtime and a channel that takes part are free.
+
+        The GPU converts formats, so the narrower format moves.
+        """
         channel = self._channels[self._parameters[key[0]].channel]
         takes_part = channel.memory.name in (source, target)
         if target == "gpu":
-            what = "fetch" if takes_part else "fetch from nvme"
+            kind = "fetch" if takes_part else "fetch from nvme"
         else:
-            what = {"gpu": "gradient", "nvme": "gather"}.get(source, "evict")
+            kind = {"gpu": "gradient", "nvme": "gather"}.get(source, "evict")
         locks = [*([channel.busy] if takes_part else []), self._runtime]
         for lock in locks:
             yield lock.acquire()
         nbytes = min(self._size(key, source), self._size(key, target))
-        yield self.engine.transfer(nbytes, source, target, what)
+        yield self.engine.transfer(nbytes, source, target, kind)
         for lock in locks:
             lock.release()
-        self._moved[what] = self._moved.get(what, 0) + nbytes
+        self._moved[kind] = self._moved.get(kind, 0) + nbytes
 
     # The passes
 
     def place(self, op: Op) -> str | None:
-        """On the GPU, but for updates."""
+        """Return the GPU, or None for updates."""
         return None if op.phase == "update" else "gpu"
 
     def before(self, op: Op) -> Iterable[Event]:
-        """Room for what it makes, as a framework allocates it, and the parameters that it reads."""
+        """Request room for new tensors, and the parameters that the operation reads."""
         if op.phase == "update":
             return ()
         waits: list[Event] = []
@@ -222,7 +234,7 @@ class Framework(Policy):
         return waits + [self.residency.room(key, "gpu") for key in self._first[op.id]]
 
     def after(self, op: Op) -> None:
-        """Frees what nobody needs any more, and sends gradients away."""
+        """Free tensors that are no longer needed, and send gradients away."""
         for key in self._last[op.id]:
             self.residency.free(key, "gpu")
         for parameter in self._read[op.id]:
@@ -243,7 +255,7 @@ class Framework(Policy):
         channel.arrivals.release()
 
     def _updates(self, channel: _Channel) -> Steps:
-        """Updates a channel's parameters in the order in which their gradients arrive."""
+        """Update a channel's parameters in the order in which their gradients arrive."""
         for _ in range(channel.trained):
             yield channel.arrivals.acquire()
             yield from self._update_one(channel, channel.arrived.popleft())

@@ -1,7 +1,7 @@
-"""The paper's platform as a machine, and how an update takes place on it.
+"""The paper's platform as a machine, and its updates.
 
-The baseline is the same machine with the module as a plain DIMM: memory on the same DDR4-800, as
-the paper's host memory is, and a core that updates over it.
+The baseline is the same machine with the module as a plain DIMM: memory on the same DDR4-800 as the
+paper's host memory, and a core that updates over it.
 """
 
 from __future__ import annotations
@@ -38,23 +38,26 @@ _BYTES_PER_PARAMETER = rule(PAPER_RULES[0]).bytes_per_parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """The four numbers that are calibrated. The defaults are least squares of the forward and
-    backward passes of gpt3-large and gpt3-13b in the paper's Table 6."""
+    """The four calibrated numbers.
+
+    The defaults are least squares of the forward and backward passes of gpt3-large and gpt3-13b in
+    the paper's Table 6.
+    """
 
     memory_gb_per_s: float = 5.14
-    """Transfers on the DDR4-800 of the module, and of the baseline's memory: of 6.4 GB/s."""
+    """Rate on the DDR4-800 of the module, and of the baseline's memory; the peak is 6.4 GB/s."""
     drives_gb_per_s: float = 3.11
-    """Between NVMe and the module or the memory, both ways."""
+    """Rate between NVMe and the module or the memory, both ways."""
     direct_gb_per_s: float = 1.96
-    """From NVMe straight to the GPU."""
+    """Rate from NVMe directly to the GPU."""
     update_overhead_us: float = 4900.0
-    """Of the runtime, for each tensor's update."""
+    """Time of the runtime for each tensor's update."""
 
     def __post_init__(self) -> None:
         check_fields(self, "update_overhead_us", least=1e-3)
 
     def changes(self) -> dict[str, str]:
-        """For :meth:`~sw_driver.machine.machine.Machine.override`."""
+        """Return the changes for :meth:`~sw_driver.machine.machine.Machine.override`."""
         rates = {
             "module": self.memory_gb_per_s,
             "nvme": self.drives_gb_per_s,
@@ -77,9 +80,9 @@ _UNUSED = (
 
 
 def machine_of(rates: Rates = PAPER_RATES, changes: Mapping[str, str] | None = None) -> Machine:
-    """The machine with calibrated rates, as much memory as the paper's runs used, and ``changes``.
+    """Return the machine with calibrated rates, the memory of the paper's runs, and ``changes``.
 
-    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made, or that
+    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that are not possible, or that
     nothing here depends on.
     """
     for key in changes or {}:
@@ -97,7 +100,7 @@ def _fitted(value: int | float, source: str) -> Figure:
 
 
 def module_update(channel_mparams_per_s: float, overhead_us: float) -> Update:
-    """An update by the kernel of a channel, at its pace."""
+    """Return an update by the kernel of a channel, at its rate."""
     check_number("channel_mparams_per_s", channel_mparams_per_s, LEAST)
     check_number("overhead_us", overhead_us)
 
@@ -109,7 +112,7 @@ def module_update(channel_mparams_per_s: float, overhead_us: float) -> Update:
 
 
 def cpu_update(overhead_us: float) -> Update:
-    """An update by the one core, which moves its bytes over the bus that transfers use, too."""
+    """Return an update by one core, whose bytes share the bus with transfers."""
     check_number("overhead_us", overhead_us)
 
     def update(engine: Engine, channel: int, count: int) -> Steps:
@@ -129,20 +132,20 @@ def open_framework(
     overhead_us: float = PAPER_RATES.update_overhead_us,
     record: bool = False,
 ) -> Framework:
-    """The framework on ``machine``, before its first step; ``record`` for :meth:`Engine.check`."""
+    """Return the framework before its first step; ``record`` is for ``Engine.check``."""
     update = cpu_update(overhead_us)
     if settings.updater == "module":
         update = module_update(channel_mparams_per_s, overhead_us)
-    memories = [each.name for each in machine.memories if each.name.startswith("module")]
+    memories = [memory.name for memory in machine.memories if memory.name.startswith("module")]
     engine = Engine(machine, record=record)
     return Framework(engine, trace, settings, memories=memories, update=update)
 
 
 def measure(machine: Machine, trace: Trace, settings: FrameworkSettings, **options: Any) -> Outcome:
-    """The third step of what :func:`open_framework` returns.
+    """Return the third step of :func:`open_framework`'s framework.
 
-    Steps before it differ: the first finds memory as it was filled, and gpt3-xl needs another. From
-    the third on they repeat, but for gpt3-xl's without the module, which go on to differ by 1.3 %.
+    Earlier steps differ: the first finds memory as it was filled, and gpt3-xl needs one more. Steps
+    repeat from the third on. Only gpt3-xl's without the module go on to differ, by 1.3 %.
     """
     framework = open_framework(machine, trace, settings, **options)
     framework.step()

@@ -1,4 +1,4 @@
-"""What can be chosen of the framework that trains on the platform."""
+"""Settings of the framework that trains on the platform."""
 
 from __future__ import annotations
 
@@ -14,18 +14,25 @@ CHANNELS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkSettings:
-    """The paper's framework, with what it leaves open. Raises ``ValueError`` for what cannot be."""
+    """The paper's framework, with its open points. Raises ``ValueError`` for invalid settings."""
 
     updater: str = "module"
-    """Who updates parameters: ``module`` or ``cpu``, the paper's baseline. It has the same runtime
-    (6.3) and, by the paper, the same tensors in the same places, so its memory is in as many parts.
+    """Device that updates parameters: ``module``, or ``cpu`` as in the paper's baseline.
+
+    The baseline has the same runtime (6.3) and, in the paper, the same tensors in the same places.
+    So its memory has as many parts.
     """
     ahead_ops: int = 20
-    """How many operations PyTorch queues ahead of the one that the GPU does: their parameters are
-    fetched meanwhile. With 0 nothing is prefetched."""
+    """Operations that PyTorch queues ahead of the GPU; their parameters are fetched meanwhile.
+
+    With 0, nothing is prefetched.
+    """
     formats: Formats = FP32_FORMATS
-    """Of tensors in the module, on NVMe, and as they are moved. The GPU has all in FP32; it fetches
-    the copy of parameters if there is one. States have their scales with them."""
+    """Formats of tensors in the module, on NVMe, and in transfers.
+
+    The GPU has all tensors in FP32. It fetches the copy of parameters if there is one. States
+    include their scales.
+    """
 
     def __post_init__(self) -> None:
         check_name("updater", self.updater, ("module", "cpu"), ValueError)

@@ -19,9 +19,9 @@ from .settings import CHANNELS, FrameworkSettings
 __all__ = ["table4", "table5", "table6"]
 
 _TIME_BAND, _SPEEDUP_BAND = 0.10, 0.05
-"""Of times, throughputs and peaks; of speed-ups."""
+"""Bands of times, throughputs and peaks, and of speed-ups."""
 _SIZE_BAND = 0.04
-"""Of sizes that are printed with two figures: 1.3 is from 1.25 to 1.35."""
+"""Band of sizes that are printed with two digits: 1.3 is from 1.25 to 1.35."""
 _PEAK = "peak NVMe, GB"
 _FITTED = ("gpt3-large", "gpt3-13b")
 """The smallest and the largest model, whose passes the rates are calibrated on."""
@@ -33,7 +33,7 @@ _BILLIONS = {
     "gpt3-6.7b": 6.7,
     "gpt3-13b": 13.0,
 }
-"""Parameters of the models."""
+"""Parameters of the models, in billions."""
 
 _TABLE_6 = {
     "baseline: total, s": (8.79, 21.42, 47.87, 128.29, 246.86),
@@ -42,18 +42,18 @@ _TABLE_6 = {
     "speedup, total": (1.63, 1.39, 1.36, 1.26, 1.28),
     _PEAK: (0.9, 9.8, 26.1, 78.4, 153.1),
 }
-"""Figures of the paper, of the models in this order."""
+"""The paper's figures of the models, in this order."""
 
 
 def table4(runs: Runs) -> Experiment:
-    """The models: what was captured of each."""
+    """Compare the captured models' sizes with the paper's."""
     runs.progress("table 4")
-    machine_of(changes=runs.changes)  # refuses what there is not, though nothing depends on them
+    machine_of(changes=runs.changes)  # refuses unknown changes, though nothing depends on them
     claim = partial(predicted, section="Table 4", band=_SIZE_BAND)
     rows: list[Row] = []
     for model, billions in _BILLIONS.items():
         tensors = load_trace(model).tensors
-        nbytes = sum(each.nbytes for each in tensors if each.kind == "parameter")
+        nbytes = sum(tensor.nbytes for tensor in tensors if tensor.kind == "parameter")
         rows.append({"model": model, "billions of parameters": claim(nbytes / 4e9, billions)})
     return Experiment(
         title="Table 4: models",
@@ -63,14 +63,14 @@ def table4(runs: Runs) -> Experiment:
 
 
 def table5(runs: Runs) -> Experiment:
-    """Adam's throughput."""
+    """Compare Adam's throughput."""
     runs.progress("table 5: the kernel's cycles")
     machine = machine_of(changes=runs.changes)
     own = own_mparams_per_s()
     core = 1000 * machine.link("cpu").read_gb_per_s.value / BYTES_PER_PARAMETER
     bus = 1000 * AXDIMM_PLATFORM.link("module").read_gb_per_s.value / BYTES_PER_PARAMETER
     channels = [machine.link(f"channel{number}") for number in range(CHANNELS)]
-    ceiling = 1000 * sum(each.read_gb_per_s.value for each in channels) / BYTES_PER_PARAMETER
+    ceiling = 1000 * sum(channel.read_gb_per_s.value for channel in channels) / BYTES_PER_PARAMETER
     claim = partial(predicted, section="Table 5", band=_TIME_BAND)
     share = 100 * PAPER_MPARAMS_PER_S / 914.29
     rows: list[Row] = [
@@ -104,7 +104,7 @@ def table5(runs: Runs) -> Experiment:
 
 
 def table6(runs: Runs) -> Experiment:
-    """Training steps of five models, on the baseline and on the platform."""
+    """Compare training steps of five models, on the baseline and on the platform."""
     machine = machine_of(changes=runs.changes)
     columns: dict[str, dict[str, Claim]] = {}
     for n, model in enumerate(_BILLIONS):
@@ -114,7 +114,7 @@ def table6(runs: Runs) -> Experiment:
             settings = FrameworkSettings(updater=updater)
             steps[updater] = measure(machine, trace, settings)
         baseline, module = steps.values()
-        backward_ns = [each.step_ns - each.marks_ns["forward"] for each in steps.values()]
+        backward_ns = [step.step_ns - step.marks_ns["forward"] for step in steps.values()]
         ours = {
             "baseline: total, s": baseline.step_ns / 1e9,
             "module: total, s": module.step_ns / 1e9,

@@ -1,5 +1,4 @@
-"""Which tensors a training step has under the framework, where they belong, and when the GPU has
-them."""
+"""Tensors of a training step under the framework: their places, and their times on the GPU."""
 
 from __future__ import annotations
 
@@ -17,47 +16,49 @@ from sw_driver.workload import Trace
 __all__ = ["Key", "Parameter", "kept_bytes", "least_gpu_bytes", "lifetimes", "placed"]
 
 Key = tuple[int, str]
-"""A parameter's number and which of its tensors: ``p``, ``p_copy``, a state, or ``g``."""
+"""A parameter's number and the name of its tensor: ``p``, ``p_copy``, a state, or ``g``."""
 
 _RULE = rule(PAPER_RULES[0])
 
 
 @dataclass(kw_only=True)
 class Parameter:
-    """A parameter with what belongs to it."""
+    """A parameter with its other tensors."""
 
     number: int
     name: str
     nbytes: int
-    """In FP32, as the GPU has it."""
+    """Bytes in FP32, as on the GPU."""
     channel: int
     sizes: Mapping[str, int]
-    """Bytes of what is kept of it: itself, ``p``, a copy if there is one, and its states."""
+    """Bytes of its kept tensors: itself (``p``), a copy if there is one, and its states."""
     gradient_bytes: int
-    """0 if it has none."""
+    """Bytes of its gradient; 0 if it has none."""
     updated: bool = False
 
     @property
     def count(self) -> int:
-        """Its numbers."""
+        """Number of elements."""
         return self.nbytes // 4
 
     @property
     def key(self) -> Key:
-        """Of what the GPU fetches."""
+        """Key of the tensor that the GPU fetches."""
         return self.number, "p_copy" if "p_copy" in self.sizes else "p"
 
     @property
     def kept(self) -> list[Key]:
+        """Keys of its kept tensors."""
         return [(self.number, name) for name in self.sizes]
 
     @property
     def kept_bytes(self) -> int:
+        """Bytes of its kept tensors."""
         return sum(self.sizes.values())
 
 
 def placed(trace: Trace, formats: Formats, channels: int) -> dict[int, Parameter]:
-    """The parameters, spread over the channels in turns, as they were made (5.2)."""
+    """Return the parameters, spread over the channels in turns, in order of creation (5.2)."""
     state = next(iter(_RULE.states))
     states: dict[int, list[int]] = {}
     for tensor in trace.tensors:
@@ -65,8 +66,8 @@ def placed(trace: Trace, formats: Formats, channels: int) -> dict[int, Parameter
             states.setdefault(tensor.parameter, []).append(
                 kept_bytes(formats, state, tensor.nbytes)
             )
-    trained = {each.parameter for each in trace.tensors if each.kind == "gradient"}
-    found: dict[int, Parameter] = {}
+    trained = {tensor.parameter for tensor in trace.tensors if tensor.kind == "gradient"}
+    parameters: dict[int, Parameter] = {}
     for tensor in trace.tensors:
         if tensor.kind != "parameter":
             continue
@@ -74,19 +75,19 @@ def placed(trace: Trace, formats: Formats, channels: int) -> dict[int, Parameter
         sizes = {name: kept_bytes(formats, name, tensor.nbytes) for name in names} | {
             f"s{index}": nbytes for index, nbytes in enumerate(states.get(tensor.id, ()))
         }
-        found[tensor.id] = Parameter(
+        parameters[tensor.id] = Parameter(
             number=tensor.id,
             name=tensor.name,
             nbytes=tensor.nbytes,
-            channel=len(found) % channels,
+            channel=len(parameters) % channels,
             sizes=sizes,
             gradient_bytes=(kept_bytes(formats, "g", tensor.nbytes) if tensor.id in trained else 0),
         )
-    return found
+    return parameters
 
 
 def kept_bytes(formats: Formats, name: str, nbytes: int) -> int:
-    """Of a tensor that has ``nbytes`` in FP32; of a state with its share of scales."""
+    """Return a tensor's bytes in its format, from those in FP32; a state includes its scales."""
     if not formats.narrow:
         return nbytes
     count = -(-nbytes // (4 * BLOCK_PARAMETERS)) * BLOCK_PARAMETERS
@@ -99,8 +100,11 @@ def kept_bytes(formats: Formats, name: str, nbytes: int) -> int:
 def lifetimes(
     trace: Trace,
 ) -> tuple[dict[int, list[Any]], dict[int, list[Any]], dict[int, list[int]]]:
-    """For each operation: what comes to be on the GPU before it, what is freed after it, and the
-    parameters whose gradients leave then."""
+    """Return lists of tensors by operation.
+
+    They are the tensors that come to the GPU before the operation, those freed after it, and the
+    parameters with gradients that leave then.
+    """
     ops = [op.id for op in trace.ops if op.phase != "update"]
     first: dict[int, list[Any]] = {op: [] for op in ops}
     last: dict[int, list[Any]] = {op: [] for op in ops}
@@ -112,7 +116,7 @@ def lifetimes(
         key: Any = tensor.id
         if tensor.kind == "gradient" and tensor.parameter is not None:
             key = tensor.parameter, "g"
-            # What is updated is no longer what this step computes with.
+            # A gradient stays until the step has used its parameter for the last time.
             uses = [op for op in trace.accesses[tensor.parameter] if op in first]
             complete.setdefault(max(accesses + uses), []).append(tensor.parameter)
         else:
@@ -122,17 +126,17 @@ def lifetimes(
 
 
 def least_gpu_bytes(trace: Trace, ahead_ops: int) -> tuple[int, int]:
-    """The least of the GPU's memory with which a step runs, where gradients leave in the stream in
-    which parameters are fetched; and the operation that takes it.
+    """Return the least GPU memory that a step runs with, and the operation that needs it.
 
-    Room is given in the order of operations, so each waits for those before it to free theirs. A
-    parameter stays for the next operation that is queued by then. A gradient leaves after the
-    fetches that were queued before it, and these come after all that operations before them need.
+    Gradients leave in the stream in which parameters are fetched. Room is given in the order of
+    operations, so each waits until those before it free theirs. A parameter stays for its next
+    operation if that is queued by then. A gradient leaves after the fetches that were queued before
+    it. These wait for everything that operations before them need.
     """
     first, last, complete = lifetimes(trace)
-    sizes = [each.nbytes for each in trace.tensors]
+    sizes = [tensor.nbytes for tensor in trace.tensors]
     comes, goes = Counter[int](), Counter[int]()
-    """What is there from an operation on, and what no more."""
+    """Bytes that come with an operation, and bytes that are gone from an operation on."""
     for op, keys in first.items():
         comes[op] += sum(sizes[key if isinstance(key, int) else key[0]] for key in keys)
     made = dict(comes)
@@ -150,9 +154,9 @@ def least_gpu_bytes(trace: Trace, ahead_ops: int) -> tuple[int, int]:
             goes.update({op + 1: tensor.nbytes for op in ends})
     queued = sorted(fetches)
     leaves = Counter[int]()
-    """Gradients that leave once an operation's parameters are fetched."""
+    """Bytes of gradients that leave once an operation's parameters are fetched."""
     for op, numbers in complete.items():
-        nbytes = sum(sizes[each] for each in numbers)
+        nbytes = sum(sizes[number] for number in numbers)
         fetch = max((op, *queued[: bisect_right(queued, op + ahead_ops)]))
         goes[max(fetch, op + 1)] += nbytes
         leaves[fetch] += nbytes * (fetch > op)

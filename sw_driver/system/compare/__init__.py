@@ -1,1 +1,1 @@
-"""All systems on one machine: what a training step takes each, and what fits."""
+"""All systems on one machine: time and memory of a training step, and the largest models."""

@@ -1,5 +1,7 @@
-"""The platform of Kim et al.: parameters and states in a module beside the processor, and on drives
-what has no room there; the module updates them."""
+"""The platform of Kim et al., with a module that updates parameters.
+
+Parameters and states are in a module beside the processor. Those without room there are on drives.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,10 @@ _FEWER_BYTES = replace(MODULE, formats=MIXTURES["bf16_g_8bit"])
 
 
 def update_bytes(trace: Trace) -> int:
-    """What all updates together read and write. Raises :class:`CannotRunError` if there are
-    none."""
+    """Return the bytes that all updates together read and write.
+
+    Raises :class:`CannotRunError` if there are none.
+    """
     nbytes = sum(op.nbytes for op in trace.ops if op.phase == "update")
     if not nbytes:
         raise CannotRunError(f"{trace.name} updates no parameter: give a whole training step")
@@ -37,29 +41,34 @@ def update_bytes(trace: Trace) -> int:
 
 
 def _needs(settings: FrameworkSettings, trace: Trace, machine: Machine) -> Needs:
-    """In a channel the largest update beside a gradient; on the drives what its channel has no room
-    for when the largest gradient is there, and of a larger model all that it has more."""
-    for each in () if settings.formats.usual else trace.ops:
-        if each.phase == "update" and each.kind not in NARROW_RULES:
+    """Return the needs of a step.
+
+    A channel needs room for the largest update beside a gradient. The drives hold what has no room
+    in its channel beside the largest gradient. All growth of a larger model goes to the drives.
+    """
+    for op in () if settings.formats.usual else trace.ops:
+        if op.phase == "update" and op.kind not in NARROW_RULES:
             raise CannotRunError(
-                f"{trace.name} is updated by {each.kind}; kernels with such formats have "
+                f"{trace.name} is updated by {op.kind}; kernels with such formats have "
                 f"{' and '.join(NARROW_RULES)}"
             )
-    nbytes, op = least_gpu_bytes(trace, settings.ahead_ops)
-    growing = min(alive_bytes(trace, "activation")[op], nbytes)
+    nbytes, peak_op = least_gpu_bytes(trace, settings.ahead_ops)
+    growing = min(alive_bytes(trace, "activation")[peak_op], nbytes)
     channels: list[tuple[int, int]] = []
     kept = left = 0
     parameters = placed(trace, settings.formats, CHANNELS).values()
     for number, name in enumerate(PLACES["module"]):
         capacity = int(machine.memory(name).capacity_bytes.value)
-        own = [each for each in parameters if each.channel == number]
-        gradient = max((each.gradient_bytes for each in own), default=0)
-        update = max((each.kept_bytes for each in own if each.gradient_bytes), default=0)
+        own = [parameter for parameter in parameters if parameter.channel == number]
+        gradient = max((parameter.gradient_bytes for parameter in own), default=0)
+        update = max(
+            (parameter.kept_bytes for parameter in own if parameter.gradient_bytes), default=0
+        )
         channels.append((update + gradient, capacity))
-        held = sum(each.kept_bytes for each in own)
+        held = sum(parameter.kept_bytes for parameter in own)
         kept += held
         left += max(held + gradient - capacity, 0)
-    # A channel that is too small is not helped by the other.
+    # Room in one channel does not help the other.
     fits = all(need <= capacity for need, capacity in channels)
     module = sum(need if fits else max(need, capacity) for need, capacity in channels)
     return {
@@ -75,15 +84,18 @@ def _run(
     trace: Trace,
     machine: Machine,
 ) -> Outcome:
-    """The third step, which those after it are like. Both channels have the rate together."""
+    """Run three steps and return the last, like which all later ones are.
+
+    Both channels together have the rate.
+    """
     moved, rate = update_bytes(trace), adam_mparams_per_s()
     if settings.formats.usual:
         parameters = placed(trace, settings.formats, CHANNELS).values()
-        updated = sum(each.count for each in parameters if each.gradient_bytes)
+        updated = sum(parameter.count for parameter in parameters if parameter.gradient_bytes)
         rate *= BYTES_PER_PARAMETER * updated / moved
     try:
         step = measure(machine, trace, settings, channel_mparams_per_s=rate / CHANNELS)
-    except DeadlockError as error:  # whose first line says what is too small
+    except DeadlockError as error:  # the first line names the memory that is too small
         raise CannotRunError(str(error).splitlines()[0]) from error
     updating_ns = step.step_ns - step.marks_ns["gradients"]
     return replace(

@@ -1,8 +1,8 @@
 """Machines to compare systems on: a GPU at a host, with the parts that each system adds.
 
-A system uses what is its own: cores of the host, a module and drives as of Kim et al., memory-nodes
-at links of the GPU as of Kwon and Rhu, a CXL expander, a stack of memory as of Liu et al. Nobody
-has built one with all of them.
+Each system uses only its own parts: cores of the host, a module and drives as in Kim et al.,
+memory-nodes at links of the GPU as in Kwon and Rhu, a CXL expander, or a memory stack as in Liu et
+al. No built machine has them all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..axdimm.platform import PAPER_RATES
 __all__ = ["BASES", "IDLE_KEYS", "WATTS"]
 
 _LINKS = 6
-"""Of a GPU to memory-nodes, as Kwon and Rhu have them."""
+"""Links from a GPU to memory-nodes (Kwon and Rhu)."""
 _ENOUGH = assumed(1000, "the GPU's own link is the bound")
 _FITTED = AXDIMM_PLATFORM.override(
     PAPER_RATES.changes(),
@@ -34,12 +34,12 @@ _FITTED = AXDIMM_PLATFORM.override(
 
 
 def _base(name: str, gpu: Device, gpu_bytes: Figure, pcie: Figure, parts: str = "") -> Machine:
-    """``parts``: whose links lead to memory-nodes, of ``CATALOGUES``, if the GPU has any."""
+    """Return a machine; ``parts`` names the entry of ``CATALOGUES`` for links to memory-nodes."""
     cxl = TIERS["cxl"]
     memories = [
         Memory(name="gpu", capacity_bytes=gpu_bytes),
         Memory(name="host", capacity_bytes=assumed(256 << 30, "as servers of these years have")),
-        *(_FITTED.memory(each) for each in ("module0", "module1", "nvme")),
+        *(_FITTED.memory(name) for name in ("module0", "module1", "nvme")),
         Memory(
             name="cxl",
             capacity_bytes=given(256 << 30, "Micron CZ120: the larger of 128 and 256 GB"),
@@ -51,17 +51,18 @@ def _base(name: str, gpu: Device, gpu_bytes: Figure, pcie: Figure, parts: str = 
         link("root_port", "root", "port", _ENOUGH, assumed(0, "in the GPU's")),
         link("pcie", "port", "gpu", pcie, V100_PCIE["latency_ns"]),
         *(
-            _FITTED.link(each)
-            for each in ("module", "channel0", "channel1", "drives", "nvme", "direct")
+            _FITTED.link(name)
+            for name in ("module", "channel0", "channel1", "drives", "nvme", "direct")
         ),
         replace(cxl.link("cxl"), a="gpu", b="cxl"),
     ]
     if parts:
-        found = CATALOGUES[parts]
-        dimms, each = found.link("dimms").read_gb_per_s, found.link("link").read_gb_per_s
-        memories.append(replace(found.memory("memory_node"), total_gb_per_s=dimms))
-        rate = replace(each, value=_LINKS * each.value, source=f"{_LINKS} links: {each.source}")
-        links.append(link("node", "gpu", "memory_node", rate, found.link("link").latency_ns))
+        catalogue = CATALOGUES[parts]
+        dimms = catalogue.link("dimms").read_gb_per_s
+        rate = catalogue.link("link").read_gb_per_s
+        memories.append(replace(catalogue.memory("memory_node"), total_gb_per_s=dimms))
+        rate = replace(rate, value=_LINKS * rate.value, source=f"{_LINKS} links: {rate.source}")
+        links.append(link("node", "gpu", "memory_node", rate, catalogue.link("link").latency_ns))
     return Machine(
         name=name,
         memories=tuple(memories),
@@ -76,8 +77,8 @@ def _rate(generation: str) -> Figure:
 
 
 BASES: Mapping[str, Machine] = {
-    each.name: each
-    for each in (
+    machine.name: machine
+    for machine in (
         _base(
             "v100", V100, given(32 << 30, "Kim et al., Table 3, and Yao et al., V-A: V100, 32 GB"),
             _rate("pcie3"), "mc_dla",
@@ -94,11 +95,13 @@ BASES: Mapping[str, Machine] = {
         ),
     )
 }  # fmt: skip
-"""By the name of the GPU. The first is what Kim et al. and one of Yao et al. have; the last has no
-links to memory-nodes."""
+"""Machines by the name of the GPU.
+
+The first is that of Kim et al. and one of Yao et al. The last has no links to memory-nodes.
+"""
 
 IDLE_KEYS = ("cpu.accesses", "gpu.cache_bytes", "memory_node.transfers", "stack.transfers")
-"""Of parts of these machines, on which no system depends."""
+"""Settings of these machines that no system depends on."""
 
 WATTS = {
     "v100": given(250, "NVIDIA V100 data sheet: PCIe, the whole card"),
@@ -107,4 +110,4 @@ WATTS = {
     "rtx4090": given(450, "NVIDIA Ada white paper: RTX 4090, the whole card"),
     "cpu": assumed(105, "a socket of 12 cores: Intel's E5-2650 v4"),
 }
-"""Of GPUs by the machine's name, and of the host's cores, while they work."""
+"""Power in W of GPUs, by the machine's name, and of the host's cores, while they work."""

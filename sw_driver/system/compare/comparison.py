@@ -1,7 +1,7 @@
-"""Each system's row: a step's time, what it takes of each memory, and the largest model that fits.
+"""One row for each system: step time, bytes of each memory, and the largest model that fits.
 
-The largest model has more layers of the same sizes: all that a step takes of a place grows with
-their number, but for what is fixed, such as the workspace of one layer.
+The largest model has more layers of the same sizes. Bytes of a step grow with the number of layers,
+except for fixed ones such as the workspace of one layer.
 """
 
 from __future__ import annotations
@@ -29,24 +29,27 @@ __all__ = ["Row", "capacity_bytes", "compare", "size"]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A system, and what it makes of a step."""
+    """A system, with its result for a training step."""
 
     system: System
     needs: Needs
-    """The least that it takes; empty if the system does not say."""
+    """Least bytes that it needs; empty if the system does not say."""
     outcome: Outcome | None
-    """None if it cannot run."""
+    """Result of the step; None if the system cannot run it."""
     reason: str
-    """Why it cannot; else empty."""
+    """Reason why it cannot run the step; else empty."""
     energy_j: float | None
-    """In joules: by the system's own model, or GPU and cores at their full power while they work,
-    nothing while they wait, and nothing of links, drives and other memories. None if something
-    else computes, of whose power there is no figure."""
+    """Energy in joules, by the system's own model or by full power.
+
+    Without a model of its own, GPU and cores take full power while they work and none while they
+    wait. Links, drives and other memories count nothing. None if other hardware computes, whose
+    power is unknown.
+    """
     largest_parameters: int | None
-    """Of the largest model; None if nothing says."""
+    """Parameters of the largest model that fits; None if unknown."""
 
     def describe(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the row for JSON."""
         made = self.outcome
         least = {place: need.nbytes for place, need in self.needs.items()}
         return {
@@ -65,24 +68,27 @@ class Row:
 def compare(
     trace: Trace, machine: Machine, systems: Iterable[System], progress: Progress
 ) -> list[Row]:
-    """A row of each, also of a :func:`~sw_driver.workload.recomputation.recomputed` step. Raises
-    :class:`~sw_driver.workload.trace.TraceError` for a step without an operation."""
+    """Return a row for each system; the step may be a ``recomputed`` one.
+
+    See :func:`~sw_driver.workload.recomputation.recomputed`. Raises
+    :class:`~sw_driver.workload.trace.TraceError` for a step without an operation.
+    """
     if not trace.ops:
         raise TraceError(f"{trace.name} has no operation: give a training step")
-    rows = [_row(each, trace, machine, progress) for each in systems]
+    rows = [_row(system, trace, machine, progress) for system in systems]
     if "recomputed" in trace.origin:
         return [_recomputing(row, trace, machine) for row in rows]
     return rows
 
 
 def capacity_bytes(machine: Machine, place: str) -> int:
-    """Of all memories of a place; 0 if the machine has none of them."""
-    found = {each.name: int(each.capacity_bytes.value) for each in machine.memories}
-    return sum(found.get(name, 0) for name in PLACES[place])
+    """Return the bytes of all memories of a place; 0 if the machine has none of them."""
+    capacities = {memory.name: int(memory.capacity_bytes.value) for memory in machine.memories}
+    return sum(capacities.get(name, 0) for name in PLACES[place])
 
 
 def size(nbytes: int) -> str:
-    """As memories are sold: ``"24.0 GiB"``."""
+    """Return a size with a binary prefix, as memories are sold: ``"24.0 GiB"``."""
     power = min(max(nbytes.bit_length() - 1, 0) // 10, 4)
     return f"{nbytes / 1024**power:,.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
@@ -113,15 +119,15 @@ def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> 
 
 
 def _recomputing(row: Row, trace: Trace, machine: Machine) -> Row:
-    """What computes is parted as the GPU's time without any waiting is."""
+    """Split a row's computing time into computing and recomputing, as on the GPU alone."""
     assumptions = dict.fromkeys((*row.system.assumptions, RECOMPUTED))
     row = replace(row, system=replace(row.system, assumptions=tuple(assumptions)))
     made, share = row.outcome, alone(trace, machine).parts_ns
     if made is None or not share["recomputing"]:
         return row
-    computing, again = (made.parts_ns.get(each, 0) for each in ("computing", "recomputing"))
-    both, of_gpu = computing + again, share["computing"] + share["recomputing"]
-    again = both * share["recomputing"] // of_gpu
+    computing, again = (made.parts_ns.get(part, 0) for part in ("computing", "recomputing"))
+    both, alone_ns = computing + again, share["computing"] + share["recomputing"]
+    again = both * share["recomputing"] // alone_ns
     parts = {**made.parts_ns, "computing": both - again, "recomputing": again}
     return replace(row, outcome=replace(made, parts_ns=parts))
 
@@ -136,7 +142,7 @@ def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
 
 
 def _lacking(needs: Needs, machine: Machine) -> str:
-    """What a machine has too little of."""
+    """Return the memories that are too small, in words; empty if none is."""
     return "; ".join(
         "takes at least {1} of {0}, which has {2}".format(place, *_apart(need.nbytes, there))
         for place, need in needs.items()
@@ -145,7 +151,7 @@ def _lacking(needs: Needs, machine: Machine) -> str:
 
 
 def _apart(one: int, other: int) -> tuple[str, str]:
-    """Two sizes so that they differ."""
+    """Return two sizes as texts that differ."""
     if (short := (size(one), size(other)))[0] != short[1]:
         return short
     return f"{one:,} bytes", f"{other:,}"

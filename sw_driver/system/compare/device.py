@@ -1,4 +1,4 @@
-"""Training on the GPU alone: all in its memory, and with activations computed again."""
+"""Training on the GPU alone: all in its memory, or with activations computed again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECOMPUTED = (
 
 
 def alone(trace: Trace, machine: Machine) -> Outcome:
-    """A step with everything in the GPU's memory."""
+    """Return a step with everything in the GPU's memory."""
     gpu = machine.device("gpu")
     parts: dict[str, int] = dict.fromkeys(PARTS[:-1], 0)
     repeated = {*trace.origin.get("recomputed", ())}

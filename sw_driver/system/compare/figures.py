@@ -1,4 +1,4 @@
-"""Pictures of a comparison: time against memory, where time goes, and what would change it."""
+"""Pictures of a comparison: time against memory, parts of the time, and sensitivity."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _STYLES: tuple[dict[str, Any], ...] = (
     {"marker": "o", "markersize": 4, "linewidth": 1},
     {"marker": "s", "markersize": 4, "linewidth": 1, "linestyle": "--"},
 )
-"""Of the systems of a family."""
+"""Line styles of the systems of a family."""
 _LEGIBLE = 0.045
-"""Of a picture's height: from one name to the next, at least."""
+"""Least distance between two names, as a share of a picture's height."""
 
 
 PICTURES = {
@@ -43,7 +43,7 @@ PICTURES = {
     "parts": "Where the time goes",
     "sensitivity": "What would change it",
 }
-"""What the pictures show, by their names."""
+"""Titles of the pictures, by name."""
 
 
 def draw(
@@ -53,8 +53,11 @@ def draw(
     capacity: int,
     folder: Path,
 ) -> list[Path]:
-    """Draws all :data:`PICTURES` into a folder: of the ``rows`` of a network on a machine with as
-    much memory on its GPU, and of what varied() finds with others."""
+    """Draw all :data:`PICTURES` into a folder, and return their files.
+
+    ``rows`` are those of one network, on a machine with ``capacity`` bytes of GPU memory. ``cases``
+    are the variations of :func:`~sw_driver.system.compare.variation.varied`.
+    """
     pictures = (
         _pareto(cases["memory"], capacity),
         _parts(rows),
@@ -68,16 +71,16 @@ def draw(
 
 
 def _pareto(cases: Variation, capacity: int) -> Figure:
-    """Hollow is what takes more memory than the machine has."""
+    """Draw step time against GPU memory; hollow points take more than the machine has."""
     figure = Figure(figsize=(8.6, 4.6), layout="constrained")
     axes = figure.subplots()
     ends = {}
     for number, name, style in _lines():
-        found = [each[number] for each in cases.values()]
+        made = [outcomes[number] for outcomes in cases.values()]
         points = {
-            (made.peak_bytes.get("gpu", 0) / 2**30, made.step_ns / 1e9) for made in found if made
+            (step.peak_bytes.get("gpu", 0) / 2**30, step.step_ns / 1e9) for step in made if step
         }
-        if points := sorted(each for each in points if each[0]):
+        if points := sorted(point for point in points if point[0]):
             axes.plot(*zip(*points, strict=True), **style, markerfacecolor="white")
             for point in points:
                 if 2**30 * point[0] <= capacity:
@@ -100,7 +103,7 @@ def _pareto(cases: Variation, capacity: int) -> Figure:
 
 
 def _parts(rows: Sequence[Row]) -> Figure:
-    """Cut off is what takes several times as long as most."""
+    """Draw the parts of each step; bars several times as long as most are cut off."""
     figure = Figure(figsize=(8.6, 0.9 + 0.26 * len(rows)), layout="constrained")
     axes = figure.subplots()
     times = [row.outcome.step_ns / 1e9 for row in rows if row.outcome] or [1]
@@ -111,11 +114,11 @@ def _parts(rows: Sequence[Row]) -> Figure:
             for part, ns in all_parts_ns(row.outcome).items():
                 axes.barh(number, ns / 1e9, left=left, color=_PART_COLORS[part], height=0.7)
                 left += ns / 1e9
-            said = EngFormatter("s", places=1)(left) + " →" * (left > end)
+            label = EngFormatter("s", places=1)(left) + " →" * (left > end)
         else:
-            said, color = f"cannot: {shorten(row.reason, 75, placeholder=' ...')}", "#777777"
+            label, color = f"cannot: {shorten(row.reason, 75, placeholder=' ...')}", "#777777"
         axes.text(
-            min(left, end) + end / 100, number, said, va="center", fontsize="small", color=color,
+            min(left, end) + end / 100, number, label, va="center", fontsize="small", color=color,
             bbox={"color": "white", "pad": 1},
         )  # fmt: skip
     axes.set_yticks(range(len(rows)), [row.system.name for row in rows], fontsize="small")
@@ -129,36 +132,38 @@ def _parts(rows: Sequence[Row]) -> Figure:
 
 
 def _sensitivity(cases: Mapping[str, Variation]) -> Figure:
-    """A gap is where a system cannot run."""
+    """Draw step time against each variation; a line has a gap where a system cannot run."""
     figure = Figure(figsize=(8.6, 4.6), layout="constrained")
     ends: dict[str, tuple[float, float]] = {}
     panels: Sequence[Axes] = figure.subplots(1, len(cases), sharey=True)
-    for axes, (what, of) in zip(panels, cases.items(), strict=True):
+    for axes, (varied, outcomes) in zip(panels, cases.items(), strict=True):
         here = {}
-        unit = 2**30 if what == "memory" else 1
-        places = [each / unit for each in of]
+        unit = 2**30 if varied == "memory" else 1
+        places = [value / unit for value in outcomes]
         for number, name, style in _lines():
-            made = zip(places, (each[number] for each in of.values()), strict=True)
-            times = {place: one.step_ns / 1e9 for place, one in made if one}
+            made = zip(places, (steps[number] for steps in outcomes.values()), strict=True)
+            times = {place: step.step_ns / 1e9 for place, step in made if step}
             axes.plot(places, [times.get(place, nan) for place in places], **style)
             if times:
                 here[name] = [*times.items()][-1]
         ends |= here
         axes.set(xscale="log", yscale="log")
-        if what == "memory":
+        if varied == "memory":
             axes.set(xlabel="memory of the GPU, GiB", ylabel="time of a step")
             _ticks(axes.xaxis)
         else:
-            axes.set_xlabel(f"times the {what}")
-            axes.set_xticks(places, [f"{each:g}" for each in places])
+            axes.set_xlabel(f"times the {varied}")
+            axes.set_xticks(places, [f"{place:g}" for place in places])
             axes.xaxis.set_minor_locator(NullLocator())
     _name(panels[-1], ends, here)
     return figure
 
 
 def _lines() -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Of each of :data:`~sw_driver.system.compare.systems.DRAWN` its number among all systems, its
-    name, and how its line is drawn."""
+    """Yield number among all systems, name and line style of each drawn system.
+
+    Drawn are the systems of :data:`~sw_driver.system.compare.systems.DRAWN`.
+    """
     number = 0
     for color, systems in zip(_FAMILY_COLORS, FAMILIES.values(), strict=False):
         styles = cycle(_STYLES)
@@ -175,15 +180,17 @@ def _ticks(axis: Axis) -> None:
 
 
 def _name(axes: Axes, ends: Mapping[str, tuple[float, float]], lines: Collection[str]) -> None:
-    """Names what ends there, of which the vertical axis is time, at the right, apart from each
-    other, and with a thin line to the end of those that are ``lines`` in this picture."""
+    """Write names at the right, apart from each other, at the heights of the lines' ends.
+
+    A thin line leads to each end in ``lines``, the systems of this picture.
+    """
     _ticks(axes.yaxis)
     axes.yaxis.set_major_formatter(EngFormatter("s"))
     axes.set_ylim(axes.get_ylim())
     colors = {name: style["color"] for _, name, style in _lines()}
     to_axes = (axes.transData - axes.transAxes).transform
     heights = {name: to_axes(end)[1] for name, end in ends.items()}
-    for name, height in _apart(dict(sorted(heights.items(), key=lambda each: each[1]))):
+    for name, height in _apart(dict(sorted(heights.items(), key=lambda item: item[1]))):
         color = colors[name]
         thin = {"arrowstyle": "-", "relpos": (0, 0.5), "color": color, "linewidth": 0.4}
         axes.annotate(
@@ -193,12 +200,14 @@ def _name(axes: Axes, ends: Mapping[str, tuple[float, float]], lines: Collection
 
 
 def _apart(heights: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    """Names with their heights, in their order, moved from the bottom up as far as they must, and
-    then down again to end at the top."""
-    found: dict[str, float] = {}
+    """Yield names with heights that keep them apart, in order.
+
+    Names first move up from the bottom as far as necessary, then down to stay below the top.
+    """
+    raised: dict[str, float] = {}
     for name, height in heights.items():
-        found[name] = max(height, *(each + _LEGIBLE for each in [*found.values()][-1:]), 0)
+        raised[name] = max(height, *(below + _LEGIBLE for below in [*raised.values()][-1:]), 0)
     last = 1 + _LEGIBLE
-    for name, height in reversed(found.items()):
+    for name, height in reversed(raised.items()):
         last = min(height, last - _LEGIBLE)
         yield name, last

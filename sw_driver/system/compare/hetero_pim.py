@@ -1,4 +1,4 @@
-"""Training on the heterogeneous PIM's machine: a CPU whose main memory has units and cores."""
+"""Training on the heterogeneous PIM's machine: a CPU with units and cores in its main memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _FP32_BYTES = 4
 
 
 def _needs(trace: Trace, _: Machine) -> Needs:
-    for each in trace.tensors:
-        if each.kind == "parameter" and each.element_bytes != _FP32_BYTES:
+    for tensor in trace.tensors:
+        if tensor.kind == "parameter" and tensor.element_bytes != _FP32_BYTES:
             raise CannotRunError(
                 f"the stack's units compute FP32, and parameters of {trace.name} take "
-                f"{each.element_bytes} bytes each"
+                f"{tensor.element_bytes} bytes each"
             )
     if all(on_pools(op) == "no" for op in trace.ops):
         raise CannotRunError(f"the stack's units can run no operation of {trace.name}")
@@ -37,9 +37,10 @@ def _needs(trace: Trace, _: Machine) -> Needs:
 
 
 def _run(trace: Trace, machine: Machine, unit_rate: float) -> Outcome:
-    """``unit_rate``: as of :class:`~sw_driver.system.hetero_pim.costs.Costs`."""
+    """Run a step; ``unit_rate`` is that of :class:`~sw_driver.system.hetero_pim.costs.Costs`."""
     memories = tuple(
-        machine.memory("stack") if each.name == "stack" else each for each in HETERO_PIM.memories
+        machine.memory("stack") if memory.name == "stack" else memory
+        for memory in HETERO_PIM.memories
     )
     costs = Costs(machine=replace(HETERO_PIM, memories=memories), unit_rate=unit_rate)
     made = schedule(trace, costs, HETERO, offered(modelled(trace, costs.machine)))
@@ -47,7 +48,7 @@ def _run(trace: Trace, machine: Machine, unit_rate: float) -> Outcome:
     for row in made.rows:
         update = trace.ops[row.op % len(trace.ops)].phase == "update"
         (updates if update else passes).append(row)
-    # Whatever of an update is done, the passes are kept from computing.
+    # All parts of an update count as work: meanwhile the passes cannot compute.
     either = [*passes, *(row._replace(part="operation") for row in updates)]
     computing_ns, either_ns = (
         replace(made, rows=tuple(rows)).breakdown_ns["operation"] for rows in (passes, either)

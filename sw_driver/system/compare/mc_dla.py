@@ -1,4 +1,4 @@
-"""MC-DLA: activations leave for a memory-node, or, as in the paper's baseline, for the host."""
+"""MC-DLA: activations move to a memory-node, or to the host as in the paper's baseline."""
 
 from __future__ import annotations
 
@@ -27,51 +27,56 @@ _GROWING = ("parameter", "gradient", "optimizer_state")
 
 @dataclass(frozen=True, kw_only=True)
 class Leaving:
-    """What leaves in a step, and what the GPU has to have at least all the time."""
+    """Tensors that leave in a step, and the bytes that the GPU must hold at least."""
 
     behind: dict[int, list[int]] = field(default_factory=dict)
-    """By operation the activations that leave after it."""
+    """Activations that leave after an operation, by operation."""
     until: dict[int, int] = field(default_factory=dict)
-    """The operation before which each is to be there again; what is first is first."""
+    """Operation before which each activation must be back, in order of these operations."""
     held_bytes: np.ndarray
-    """By operation, without what has left."""
+    """Bytes held in each operation, without the tensors that have left."""
 
 
 def leaving_of(step: Trace) -> Leaving:
-    """All activations that are used in the forward pass and, later than in the operation behind,
-    again."""
+    """Return the activations that leave.
+
+    They are used in the forward pass, and again later than in the next operation.
+    """
     held = np.zeros(len(step.ops), dtype=np.int64)
     behind: dict[int, list[int]] = {}
     until: dict[int, int] = {}
-    for each in step.tensors:
-        lived = life(step, each)
-        held[lived.start : lived.stop] += each.nbytes
-        uses = step.accesses[each.id]
+    for tensor in step.tensors:
+        lived = life(step, tensor)
+        held[lived.start : lived.stop] += tensor.nbytes
+        uses = step.accesses[tensor.id]
         forward = [op for op in uses if step.ops[op].phase == "forward"]
         last = forward[-1] if forward else len(step.ops)
         again = next((op for op in uses if op > last), 0)
-        if each.kind == "activation" and again > last + 1:
-            behind.setdefault(last, []).append(each.id)
-            until[each.id] = again
-            held[last + 1 : again] -= each.nbytes
+        if tensor.kind == "activation" and again > last + 1:
+            behind.setdefault(last, []).append(tensor.id)
+            until[tensor.id] = again
+            held[last + 1 : again] -= tensor.nbytes
     until = dict(sorted(until.items(), key=lambda item: item[1]))
     return Leaving(behind=behind, until=until, held_bytes=held)
 
 
 class Virtual(Placing):
-    """Moves what leaves when it was used in the forward pass, and back as early as there is room
-    beside all that the GPU has to have until then."""
+    """Policy that moves activations out after the forward pass, and back early.
+
+    An activation returns as soon as there is room beside everything that the GPU must hold until
+    its use.
+    """
 
     def __init__(self, engine: Engine, trace: Trace, step: Trace, leaving: Leaving) -> None:
         super().__init__(engine, trace, step)
         self.leaving = leaving
         self.held_bytes = leaving.held_bytes.copy()
-        """With what comes early."""
+        """Bytes held in each operation, including tensors that return early."""
         self.due: dict[int, list[int]] = {}
         for tensor, op in leaving.until.items():
             self.due.setdefault(op, []).append(tensor)
         self.order = [*leaving.until][::-1]
-        """What has not been asked for, the first at the end."""
+        """Tensors that no move back was requested for, the next one at the end."""
         self.left: dict[int, Event] = {}
 
     def begins(self, tensor: Tensor) -> str:
@@ -87,8 +92,9 @@ class Virtual(Placing):
         due = self.due.get(op, ())
         yield from map(self.left.__getitem__, due)
         self._fetch(op)
-        coming = [self.residency.move(each, FAST) for each in due]
-        yield from coming + [self.residency.room(each.id, FAST) for each in self.born.get(op, ())]
+        coming = [self.residency.move(tensor, FAST) for tensor in due]
+        room = [self.residency.room(tensor.id, FAST) for tensor in self.born.get(op, ())]
+        yield from coming + room
 
     def _fetch(self, op: int) -> None:
         while self.order and self.residency.has(tensor := self.order[-1], SLOW):
@@ -102,8 +108,8 @@ class Virtual(Placing):
 
     def after(self, op: Op) -> None:
         super().after(op)
-        for each in self.leaving.behind.get(op.id, ()):
-            self.left[each] = self.residency.move(each, SLOW, "out")
+        for tensor in self.leaving.behind.get(op.id, ()):
+            self.left[tensor] = self.residency.move(tensor, SLOW, "out")
 
 
 def _fits(trace: Trace, machine: Machine) -> bool:
@@ -111,15 +117,17 @@ def _fits(trace: Trace, machine: Machine) -> bool:
 
 
 def _needs(place: str, link: str, trace: Trace, machine: Machine) -> Needs:
-    """Parameters, gradients, states and activations add up over layers."""
+    """Return the needs; parameters, gradients, states and activations add up over layers."""
     tiers(machine, place, link)
     leaving = leaving_of(trace)
     at = int(leaving.held_bytes.argmax())
     grows = sum(
-        each.nbytes for each in trace.tensors if each.kind in _GROWING and at in life(trace, each)
+        tensor.nbytes
+        for tensor in trace.tensors
+        if tensor.kind in _GROWING and at in life(trace, tensor)
     )
     least = int(leaving.held_bytes[at])
-    out = sum(trace.tensors[each].nbytes for each in leaving.until)
+    out = sum(trace.tensors[tensor].nbytes for tensor in leaving.until)
     out = 0 if _fits(trace, machine) else out
     return {
         "gpu": Need(nbytes=least, growing_bytes=grows),
@@ -157,4 +165,4 @@ SYSTEMS = (
     _system("MC-DLA's memory-nodes", "memory_node", "node"),
     _system("MC-DLA's policy over PCIe", "host", "pcie"),
 )
-"""The second is the paper's baseline, DC-DLA."""
+"""Systems of MC-DLA; the second is the paper's baseline, DC-DLA."""

@@ -1,5 +1,8 @@
-"""Parameters, gradients and states in the host's memory: ZeRO-Offload as of Ren et al., and
-MemFerry of Yao et al., updated by the host's cores or by AXDIMMs in their place."""
+"""Systems with parameters, gradients and states in the host's memory.
+
+ZeRO-Offload is as in Ren et al., MemFerry as in Yao et al. The host's cores update, or AXDIMMs in
+place of the host's memory.
+"""
 
 from __future__ import annotations
 
@@ -32,26 +35,28 @@ _MODULE_BYTES = 32 << 30
 _HOSTS = ("parameter", "gradient", "optimizer_state")
 
 _Choose = Callable[[ModelProfile, int | None], Way]
-"""How a step goes in so much of the GPU's memory; in the least, if that is None."""
+"""Choose how a step runs in the given bytes of GPU memory, or in the least if None."""
 
 
 def _planned(profile: ModelProfile, memory_bytes: int | None, reserves: tuple[float, ...]) -> Way:
-    """The best of plans with such shares of the gradients on the GPU at most: what the planner
-    finds with more is not always better."""
+    """Return the best plan with at most one of these shares of the gradients on the GPU.
+
+    A larger share does not always lead to a better plan.
+    """
     if memory_bytes is None:
         return Way(plan=every(profile, "DHA", False))
-    plans = [planned(profile, "ours", memory_bytes, each) for each in reserves]
+    plans = [planned(profile, "ours", memory_bytes, reserve) for reserve in reserves]
     return Way(plan=min(plans, key=Link(profile, shared=True).step_ns))
 
 
 def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:
-    """With AXDIMMs the link of the GPU is no faster than theirs together."""
+    """Return the profile; with AXDIMMs, the GPU's link is no faster than theirs together."""
     if not axdimm:
         return profile_of(trace, machine)
     modules = -(-capacity_bytes(machine, "host") // _MODULE_BYTES)
-    pcie, each = machine.link("pcie"), machine.link("module")
+    pcie, link = machine.link("pcie"), machine.link("module")
     rates = {
-        f"pcie.{way}": f"{min(getattr(pcie, way).value, modules * getattr(each, way).value):.9f}"
+        f"pcie.{way}": f"{min(getattr(pcie, way).value, modules * getattr(link, way).value):.9f}"
         for way in ("read_gb_per_s", "write_gb_per_s")
     }
     bytes_per_us = modules * own_mparams_per_s() * BYTES_PER_PARAMETER
@@ -98,7 +103,7 @@ def _system(
 
 
 def _bytes(trace: Trace, *kinds: str) -> int:
-    return sum(each.nbytes for each in trace.tensors if each.kind in kinds)
+    return sum(tensor.nbytes for tensor in trace.tensors if tensor.kind in kinds)
 
 
 _ALWAYS = (

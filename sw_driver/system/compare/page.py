@@ -1,4 +1,4 @@
-"""Report of a comparison: tables, why some systems cannot run, what they assume, and a page."""
+"""Report of a comparison: tables, reasons, assumptions, and a page."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ from .systems import SYSTEMS, WITHOUT_HARDWARE
 
 __all__ = ["ASSUMPTIONS", "advice", "page", "reasons", "report", "table"]
 
-ASSUMPTIONS = tuple(dict.fromkeys((*ALWAYS, *(s for each in SYSTEMS for s in each.assumptions))))
-"""All that is assumed; tables have their numbers, from 1."""
+ASSUMPTIONS = tuple(
+    dict.fromkeys((*ALWAYS, *(text for system in SYSTEMS for text in system.assumptions)))
+)
+"""All assumptions; tables refer to them by number, from 1."""
 
 _INTRODUCTION = """\
 # Which system trains it
@@ -90,15 +92,15 @@ def report(
 
     Parameters
     ----------
-    names: of networks, traces or functions; see :func:`~sw_driver.workload.what.load_workload`.
+    names: networks, traces or functions; see :func:`~sw_driver.workload.what.load_workload`.
     machine: one of :data:`~sw_driver.system.compare.bases.BASES`.
-    changes: of the machine, as :meth:`~sw_driver.machine.Machine.override` takes them.
+    changes: changes of the machine, as :meth:`~sw_driver.machine.Machine.override` takes them.
     folder: for ``compare.md`` and, in ``compare/``, pictures of the first network.
 
     Raises
     ------
-    InvalidArgumentError: for a name of a machine that there is not, or a change without effect.
-    MachineError, TraceError: for changes and names that cannot be.
+    InvalidArgumentError: for an unknown machine, or a change without effect.
+    MachineError, TraceError: for invalid changes and names.
     """
     changes = dict(changes or {})
     check_name("--machine", machine, BASES)
@@ -166,7 +168,7 @@ def table(rows: Sequence[Row], title: str = "") -> Table:
 
 
 def _assumed(row: Row) -> list[int]:
-    """Return the numbers of what holds for a system, beside what holds for all."""
+    """Return the numbers of a system's own assumptions."""
     return sorted(ASSUMPTIONS.index(text) + 1 for text in row.system.assumptions)
 
 
@@ -177,7 +179,7 @@ def _cells(row: Row) -> list[str]:
         row.system.name,
         seconds(made.step_ns) + MARKS[row.system.mark] if made else "cannot",
         size(nbytes["gpu"]) if "gpu" in nbytes else "",
-        _memory({place: of for place, of in nbytes.items() if place != "gpu"}),
+        _memory({place: held for place, held in nbytes.items() if place != "gpu"}),
         "" if largest is None else f"{largest / 1e9:,.1f} bn",
         "" if energy is None else EngFormatter("J", places=1)(energy),
         _ranges(_assumed(row)),
@@ -185,85 +187,92 @@ def _cells(row: Row) -> list[str]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Such as ``7, 9-12``."""
+    """Return numbers as ranges, such as ``7, 9-12``."""
     runs = [
         [number for _, number in run]
-        for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0])
+        for _, run in groupby(enumerate(numbers), lambda item: item[1] - item[0])
     ]
     return ", ".join(f"{run[0]}-{run[-1]}" if run[1:] else f"{run[0]}" for run in runs)
 
 
 def seconds(ns: int) -> str:
-    """With a prefix of its unit."""
+    """Return a time as a text, with a prefix of its unit."""
     return EngFormatter("s", places=1)(ns / 1e9)
 
 
 def reasons(rows: Sequence[Row]) -> list[str]:
-    """Why those that cannot run it cannot."""
+    """Return the systems that cannot run the step, with the reasons."""
     return [f"{row.system.name}: {row.reason}" for row in rows if row.outcome is None]
 
 
 def advice(rows: Sequence[Row], alone: Outcome) -> list[str]:
-    """Who is the fastest, who is without other hardware than a GPU and a host, and who takes the
-    least of the GPU's memory, each with what it takes; and what a step would take if the GPU had
-    memory for all of it, ``alone``."""
+    """Return sentences on the fastest system and on the one with the least GPU memory.
+
+    One is on the fastest without hardware beyond a GPU and a host. The last has the step ``alone``,
+    on a GPU with enough memory for everything.
+    """
     done = [(row.system.name, row.outcome) for row in rows if row.outcome]
-    said = []
+    sentences = []
 
     def say(words: str, name: str, made: Outcome) -> None:
-        said.append(f"{words}: {name}, {seconds(made.step_ns)}, with {_memory(made.peak_bytes)}")
+        sentences.append(
+            f"{words}: {name}, {seconds(made.step_ns)}, with {_memory(made.peak_bytes)}"
+        )
 
     if done:
-        say("The fastest", *min(done, key=lambda each: each[1].step_ns))
-    if sold := [each for each in done if each[0] in WITHOUT_HARDWARE]:
-        say("The fastest without other hardware", *min(sold, key=lambda each: each[1].step_ns))
-    if sparing := [each for each in done if "gpu" in each[1].peak_bytes]:
-        least = min(sparing, key=lambda each: (each[1].peak_bytes["gpu"], each[1].step_ns))
+        say("The fastest", *min(done, key=lambda item: item[1].step_ns))
+    if sold := [item for item in done if item[0] in WITHOUT_HARDWARE]:
+        say("The fastest without other hardware", *min(sold, key=lambda item: item[1].step_ns))
+    if sparing := [item for item in done if "gpu" in item[1].peak_bytes]:
+        least = min(sparing, key=lambda item: (item[1].peak_bytes["gpu"], item[1].step_ns))
         say("The least GPU memory", *least)
     if not done:
-        said.append("None can run it")
+        sentences.append("None can run it")
         if needing := [row for row in rows if "gpu" in row.needs]:
-            row = min(needing, key=lambda each: each.needs["gpu"].nbytes)
+            row = min(needing, key=lambda item: item.needs["gpu"].nbytes)
             needs = {place: need.nbytes for place, need in row.needs.items()}
-            said.append(f"The least that one needs: {row.system.name}, {_memory(needs)}")
-    said.append(
+            sentences.append(f"The least that one needs: {row.system.name}, {_memory(needs)}")
+    sentences.append(
         f"If all were in the GPU's memory: {seconds(alone.step_ns)}, "
         f"with {_memory(alone.peak_bytes)}"
     )
-    return said
+    return sentences
 
 
 def _memory(nbytes: Mapping[str, int]) -> str:
-    """Such as ``gpu 1.0 GiB, host 2.0 GiB``."""
-    taken = {each.replace("_", " "): size(of) for each, of in nbytes.items() if of}
-    return ", ".join(f"{place} {of}" for place, of in taken.items())
+    """Return sizes by place as a text, such as ``gpu 1.0 GiB, host 2.0 GiB``."""
+    taken = {place.replace("_", " "): size(held) for place, held in nbytes.items() if held}
+    return ", ".join(f"{place} {held}" for place, held in taken.items())
 
 
 def page(
     command: str,
     where: str,
-    found: Mapping[str, Sequence[Row]],
-    said: Mapping[str, Sequence[str]],
+    networks: Mapping[str, Sequence[Row]],
+    advised: Mapping[str, Sequence[str]],
     pictures: Sequence[Path],
 ) -> str:
-    """As Markdown: who trains which network ``where``, ``pictures`` of the first, as seen from the
-    page, and of each what is ``said`` and a table."""
-    first = next(iter(found))
-    steps = {name: [_cells(row)[1] for row in rows] for name, rows in found.items()}
-    names = [row.system.name for row in found[first]]
+    """Return the page as Markdown.
+
+    ``where`` names the machine. For each network there is a table of ``networks``, after its
+    sentences of ``advised``. ``pictures`` show the first network; paths are relative to the page.
+    """
+    first = next(iter(networks))
+    steps = {name: [_cells(row)[1] for row in rows] for name, rows in networks.items()}
+    names = [row.system.name for row in networks[first]]
     overview = [
         [name, *(cell.replace("cannot", "") for cell in cells)]
         for name, *cells in zip(names, *steps.values(), strict=True)
     ]
     parts = [_INTRODUCTION.format(command=command).strip()]
     parts += ["## All networks", f"Times of a step on {where}; who has none cannot run it."]
-    parts += [Table(headings=["", *found], rows=overview).markdown]
+    parts += [Table(headings=["", *networks], rows=overview).markdown]
     for path in pictures:
         parts += [_CAPTIONS[path.stem], f"![{first}: {path.stem}]({path.as_posix()})"]
-    for network, rows in found.items():
-        parts += [f"## {network}", "\n".join(f"- {each}." for each in said[network])]
+    for network, rows in networks.items():
+        parts += [f"## {network}", "\n".join(f"- {sentence}." for sentence in advised[network])]
         parts += [table(rows).markdown]
-        parts += ["\n".join(f"- {each}" for each in reasons(rows))]
+        parts += ["\n".join(f"- {sentence}" for sentence in reasons(rows))]
     parts.append(Report(results=None, assumptions=ASSUMPTIONS).markdown.strip())
     parts.append(f"1 to {len(ALWAYS)} are assumed by all.")
-    return "\n\n".join(each for each in parts if each) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"

@@ -1,5 +1,4 @@
-"""Sentinel, with the GPU's memory as the fast one, and the host's or a CXL expander's as the slow
-one."""
+"""Sentinel with the GPU's memory as the fast one, and the host's or an expander's as the slow."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ __all__ = ["SYSTEMS", "tiers"]
 
 
 def tiers(machine: Machine, slow: str, link: str) -> Machine:
-    """The GPU with its memory, which is the fast one, and another over a link of its own."""
+    """Return a machine with the GPU's memory as the fast one, and another memory over one link."""
     try:
-        joins, other = machine.link(link), machine.memory(slow)
+        joint, other = machine.link(link), machine.memory(slow)
     except MachineError as error:
         raise CannotRunError(
             f"{machine.name} has no link {link!r} from its GPU to a memory {slow!r}"
         ) from error
-    ends = (FAST, SLOW) if joins.a == "gpu" else (SLOW, FAST)
+    ends = (FAST, SLOW) if joint.a == "gpu" else (SLOW, FAST)
     gpu = machine.memory("gpu")
     return Machine(
         name=machine.name,
@@ -36,17 +35,17 @@ def tiers(machine: Machine, slow: str, link: str) -> Machine:
             replace(other, name=SLOW, setting=f"{slow}.capacity_bytes"),
         ),
         devices=(replace(machine.device("gpu"), memory=FAST),),
-        links=(replace(joins, a=ends[0], b=ends[1]),),
+        links=(replace(joint, a=ends[0], b=ends[1]),),
     )
 
 
 def _profile(trace: Trace) -> StepProfile:
-    """Without a cache: an operation takes what it does in all systems."""
+    """Return a profile without a cache, so that an operation costs the same in all systems."""
     return profile_of(trace, 0)
 
 
 def _needs(place: str, link: str, trace: Trace, machine: Machine) -> Needs:
-    """Neither what lives short adds up over layers, nor the largest tensor."""
+    """Return the needs; short-lived tensors and the largest one do not add up over layers."""
     tiers(machine, place, link)
     profile = _profile(trace)
     everything = Need.of_all(profile.step)
@@ -69,12 +68,12 @@ def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
     return replace(made, step_ns=plan.step_ns, busy_ns=busy_ns, peak_bytes=taken)
 
 
-def _system(name: str, place: str, link: str, whose: str) -> System:
+def _system(name: str, place: str, link: str, owner: str) -> System:
     return System(
         name=f"Sentinel over {name}",
         mark="predicted",
         assumptions=(
-            f"The first step, which is profiled, has all tensors in {whose} memory, as the paper's "
+            f"The first step, which is profiled, has all tensors in {owner} memory, as the paper's "
             "has in the slow one: they must have room there. Later all are on the GPU if they fit.",
             "An update runs on the GPU as soon as its layer's gradients are there, which are freed "
             "behind it.",

@@ -1,4 +1,4 @@
-"""What a system is to a comparison: what a training step needs, and what it takes."""
+"""Interface of a system to a comparison: needs and costs of a training step."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ PLACES = {
     "cxl": ("cxl",),
     "stack": ("stack",),
 }
-"""Where bytes are, with the memories of the machine that make it up."""
+"""Places of bytes, with the memories of the machine that make up each."""
 
 PARTS: tuple[str, ...] = ("computing", "recomputing", "updating", "waiting")
-"""Of a step's time: the GPU, or who is in its place, computes the passes; computes again what it
-did not keep; does not compute while parameters are updated; and waits for bytes."""
+"""Parts of a step's time on the GPU, or on the device in its place.
+
+It computes the passes, recomputes activations, stops for the update of parameters, or waits for
+bytes.
+"""
 
 
 ALWAYS = (
@@ -42,58 +45,67 @@ ALWAYS = (
     "it reads or writes over a link, and nothing of links, drives and "
     "other memories. A heterogeneous PIM has a model of its own; of modules there is no figure.",
 )
-"""What all systems assume."""
+"""Assumptions of all systems."""
 
 
 class CannotRunError(Exception):
-    """A system cannot run a step; the message says why, as a sentence."""
+    """A system cannot run a step; the message gives the reason as a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """The least bytes of a place with which a step runs."""
+    """Least bytes of a place with which a step runs."""
 
     nbytes: int
     growing_bytes: int
-    """What a model with twice as many layers of the same sizes takes more: the rest is fixed."""
+    """Further bytes for a model with twice as many layers of the same sizes."""
 
     def __post_init__(self) -> None:
         check_fields(self, "nbytes", "growing_bytes")
 
     @classmethod
     def of_all(cls, trace: Trace) -> Need:
-        """Of a whole step in one place. Workspaces and the batch do not add up over layers."""
+        """Return the need of a whole step in one place.
+
+        Workspaces and the batch do not add up over layers.
+        """
         alive, fixed = alive_bytes(trace), alive_bytes(trace, "temporary", "input")
         peak = max(alive)
         return cls(nbytes=peak, growing_bytes=peak - fixed[alive.index(peak)])
 
 
 Needs = Mapping[str, Need]
-"""By place."""
+"""Needs by place."""
 
 
 def all_parts_ns(outcome: Outcome) -> dict[str, int]:
-    """Return a step by :data:`PARTS`, waiting included."""
+    """Return the ns of a step by :data:`PARTS`, waiting included."""
     parts = {name: outcome.parts_ns.get(name, 0) for name in PARTS[:-1]}
     return parts | {PARTS[-1]: outcome.step_ns - sum(parts.values())}
 
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """A way to train. Both functions are given a trace of one step and one of
-    :data:`~sw_driver.system.compare.bases.BASES`, perhaps changed, and may raise
-    :class:`CannotRunError`."""
+    """A way to train.
+
+    Both functions take a trace of one step and one of
+    :data:`~sw_driver.system.compare.bases.BASES`, perhaps changed. They may raise
+    :class:`CannotRunError`.
+    """
 
     name: str
     mark: str
-    """One of :data:`~sw_driver.system.reproduction.MARKS`: how its time is found."""
+    """Origin of its time: one of :data:`~sw_driver.system.reproduction.MARKS`."""
     assumptions: tuple[str, ...] = field(default=())
-    """What holds for it that nobody has said of the model or the machine, a sentence each."""
+    """Assumptions beyond those of the model and the machine, a sentence each."""
     needs: Callable[[Trace, Machine], Needs]
-    """The least, without a simulation; also for a machine that is too small."""
+    """Function that computes the needs without a simulation, on a machine of any size."""
     run: Callable[[Trace, Machine], Outcome]
-    """Asked only if what is needed is there. The outcome's parts are of :data:`PARTS` but waiting,
-    its peaks by :data:`PLACES`, and ``gpu`` and ``cpu`` are busy, if what computes has a power."""
+    """Function that runs a step; called only if the needs are met.
+
+    The outcome has parts of :data:`PARTS` without waiting, and peaks by :data:`PLACES`. Its
+    ``busy_ns`` has ``gpu`` and ``cpu`` if their power is known.
+    """
 
     def __post_init__(self) -> None:
         check_name("mark", self.mark, MARKS, ValueError)

@@ -1,4 +1,4 @@
-"""All systems that are compared, by who has proposed them."""
+"""All systems that are compared, by authors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAMILIES: Mapping[str, tuple[System, ...]] = {
     "Kwon and Rhu": mc_dla.SYSTEMS,
     "Liu et al.": hetero_pim.SYSTEMS,
 }
-"""Those of a paper, or of none, have one colour in pictures."""
+"""Systems by paper, or of no paper; each family has one colour in pictures."""
 
 SYSTEMS = tuple(system for family in FAMILIES.values() for system in family)
 
@@ -34,7 +34,7 @@ DRAWN = (
     "MC-DLA's memory-nodes",
     "heterogeneous PIM, calibrated",
 )
-"""Those that are lines of pictures: others would lie beside or upon them."""
+"""Systems that are lines in pictures; the others would lie next to these."""
 
 WITHOUT_HARDWARE = (
     "all on the GPU",
@@ -46,4 +46,4 @@ WITHOUT_HARDWARE = (
     "Sentinel over PCIe",
     "MC-DLA's policy over PCIe",
 )
-"""Those that run on a GPU and a host as they are sold."""
+"""Systems that run on a GPU and a host as they are sold."""

@@ -1,4 +1,4 @@
-"""What changes when a machine has more memory or faster links, or a step a larger batch."""
+"""Results of all systems with more memory, faster links, or a larger batch."""
 
 from __future__ import annotations
 
@@ -20,50 +20,53 @@ from .systems import SYSTEMS
 __all__ = ["FACTORS", "Variation", "outcomes", "varied"]
 
 FACTORS = (0.5, 1, 2, 4)
-"""As fast as the links are, and as large as the batch is."""
+"""Factors of the links' rates and of the batch."""
 
 _LINKS = ("pcie", "cxl", "node")
-"""The GPU's own: to the host, with all behind it, to a CXL expander and to memory-nodes."""
+"""Links of the GPU: to the host and everything behind it, to a CXL expander and to memory-nodes."""
 
 Variation = Mapping[float, Sequence[Outcome | None]]
-"""By what is varied, what each of the systems makes of a step; None if it cannot run it."""
+"""Results of all systems, by the varied value; None for a system that cannot run the step."""
 
 
 def varied(
     trace: Trace, machine: Machine, made: Sequence[Outcome | None], progress: Progress
 ) -> dict[str, Variation]:
-    """By the memory of the GPU in bytes, and by :data:`FACTORS`, links and batch, where there can
-    be such a batch. ``made`` is of the machine and the step as they are. Takes all cores."""
+    """Return the results by GPU memory in bytes, and by :data:`FACTORS` of links and batch.
+
+    Batches that are not possible are left out. ``made`` are the results without a change. This
+    takes all cores.
+    """
     capacity, peak = capacity_bytes(machine, "gpu"), peak_bytes(trace)
     # Powers of two of its memory: from a 16th of all bytes to all of them.
     sizes = [capacity * 2**n // 2**40 for n in range(80)]
-    sizes = [each for each in sizes if peak <= 16 * each < 32 * peak and each != capacity]
-    factors = [each for each in FACTORS if each != 1]
+    sizes = [size for size in sizes if peak <= 16 * size < 32 * peak and size != capacity]
+    factors = [factor for factor in FACTORS if factor != 1]
     cases: dict[tuple[str, float], tuple[Trace, Machine]] = {}
-    for each in sizes:
-        cases["memory", each] = trace, machine.override({"gpu.capacity_bytes": str(each)})
+    for size in sizes:
+        cases["memory", size] = trace, machine.override({"gpu.capacity_bytes": str(size)})
     rates = {
         f"{link.name}.{way}_gb_per_s": figure.value
         for link in machine.links
         if link.name in _LINKS
         for way, figure in (("read", link.read_gb_per_s), ("write", link.write_gb_per_s))
     }
-    for each in factors:
-        changes = {key: f"{each * rate:.9f}" for key, rate in rates.items()}
-        cases["links", each] = trace, machine.override(changes)
-    for each in factors:
-        with suppress(TraceError):  # half of one sample, or samples that are not told apart
-            cases["batch", each] = batched(trace, each), machine
-    found: dict[str, dict[float, Sequence[Outcome | None]]]
-    found = {"memory": {capacity: made}, "links": {1: made}, "batch": {1: made}}
+    for factor in factors:
+        changes = {key: f"{factor * rate:.9f}" for key, rate in rates.items()}
+        cases["links", factor] = trace, machine.override(changes)
+    for factor in factors:
+        with suppress(TraceError):  # half of one sample, or samples that cannot be told apart
+            cases["batch", factor] = batched(trace, factor), machine
+    results: dict[str, dict[float, Sequence[Outcome | None]]]
+    results = {"memory": {capacity: made}, "links": {1: made}, "batch": {1: made}}
     with processes(min(os.cpu_count() or 1, len(cases)), outcomes) as submit:
         futures = {case: submit(both) for case, both in cases.items()}
-        for number, ((what, place), future) in enumerate(futures.items()):
+        for number, ((kind, value), future) in enumerate(futures.items()):
             progress(f"{trace.name}, other memory, links and batches: {number} of {len(cases)}")
-            found[what][place] = future.result()
-    return {what: dict(sorted(of.items())) for what, of in found.items()}
+            results[kind][value] = future.result()
+    return {kind: dict(sorted(cases.items())) for kind, cases in results.items()}
 
 
 def outcomes(both: tuple[Trace, Machine]) -> list[Outcome | None]:
-    """What each of the systems makes of a step on a machine."""
+    """Return the result of each system for a step on a machine."""
     return [row.outcome for row in compare(*both, SYSTEMS, lambda _: None)]

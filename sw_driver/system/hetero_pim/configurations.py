@@ -11,27 +11,30 @@ __all__ = [
 ]  # fmt: skip
 
 PRINCIPLES = ("literal", "earliest")
-"""Where an operation goes that the PIMs are offered. By section III-C to the pools, else to a core,
-and to the CPU whenever these are busy; or to where it ends first, waiting there if it has to."""
+"""Rules for an operation that the PIMs are offered.
+
+``literal`` follows section III-C: the pools take it, else a core, and the CPU whenever these are
+busy. ``earliest`` sends it to the device on which it ends first, with a wait if necessary.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """Who runs a training step, and how it is scheduled."""
+    """Devices that run a training step, and rules of its schedule."""
 
     name: str
     devices: tuple[str, ...]
-    """Which of ``pools``, ``core``, ``cpu`` and ``gpu`` there are, the preferred one first."""
+    """Devices among ``pools``, ``core``, ``cpu`` and ``gpu``, the preferred one first."""
     ordered: bool = True
-    """One operation at a time, in program order: no scheduling."""
+    """Run one operation at a time, in program order, without scheduling."""
     recursive: bool = True
-    """RC: a core launches the phases of a kernel on the pools, and not the host."""
+    """RC: a core launches the phases of a kernel on the pools, instead of the host."""
     pipeline: bool = True
-    """OP: operations share the pools, those of the next step, too."""
+    """OP: operations share the pools, including those of the next step."""
     principle: str = "earliest"
     """One of :data:`PRINCIPLES`."""
     cores: int = 1
-    """Of the stack. In program order all of them share each operation evenly."""
+    """Cores of the stack. In program order, all of them share each operation evenly."""
 
     def __post_init__(self) -> None:
         check_name("principle", self.principle, PRINCIPLES)
@@ -44,7 +47,7 @@ PROGR = Configuration(name="Progr PIM", devices=("core",))
 FIXED = Configuration(
     name="Fixed PIM", devices=("pools", "cpu"), recursive=False, principle="literal"
 )
-"""The pools, and the CPU for what they cannot do, phases of their kernels among it."""
+"""The pools, and the CPU for the operations and phases that they cannot do."""
 HETERO = Configuration(name="Hetero PIM", devices=("pools", "core", "cpu"), ordered=False)
 
 CONFIGURATIONS = (CPU, GPU, PROGR, FIXED, HETERO)

@@ -1,7 +1,8 @@
-"""What an operation costs on the CPU, the GPU, a core of the stack, and its pools.
+"""Cost of an operation on the CPU, the GPU, a core of the stack, and its pools.
 
-Two columns that are not to be mixed. *Predicted*: the RTL's pools and core. *Calibrated*: units
-that do ``unit_rate`` operations a cycle each, bound by the memory, and the paper's ARM core.
+There are two columns, which must not be mixed. *Predicted* has the RTL's pools and core.
+*Calibrated* has units that do ``unit_rate`` operations a cycle each, bound by the memory, and the
+paper's ARM core.
 """
 
 from __future__ import annotations
@@ -33,17 +34,21 @@ _PASSES = {
     "Conv2DBackpropInput": "backward-input",
 }
 _FLAT = 1 << 16
-"""Elements of a row of an element-wise work."""
+"""Elements in a row of an element-wise work."""
 _OFFER_CYCLES = 147
-"""Of the smallest work, from its offer until it is seen to have completed, what is not the work
-(``docs/pim.md``, "The cost of a launch": 299, of which 152 are)."""
+"""Cycles from the offer of the smallest work to its completion, without the work itself.
+
+See ``docs/pim.md``, "The cost of a launch": 299, of which 152 are the work.
+"""
 _CORE_CYCLES = 954
-"""What a core takes beside that to offer a work and to see its end: measured on RTL of the preset
-``tiny`` with a check of 72 cycles, a kernel ``works`` waits 1,245 cycles for a work of 136."""
+"""Further cycles of a core to offer a work and to see its end.
+
+Measured on RTL of the preset ``tiny`` with a check of 72 cycles: a kernel ``works`` waits 1,245 cycles for a work of 136.
+"""
 
 
 class Cost(NamedTuple):
-    """Nanoseconds of an operation: computing, moving data that is not hidden by that, starts."""
+    """Nanoseconds of an operation: computing, data movement not hidden by it, and starts."""
 
     operation_ns: int
     movement_ns: int
@@ -51,7 +56,7 @@ class Cost(NamedTuple):
 
 
 def past(step: Trace, device: Device) -> tuple[Op, ...]:
-    """Return operations with the bytes that go past the device's cache."""
+    """Return the step's operations with the bytes that go past the device's cache."""
     cache = device.cache_bytes
     return past_cache(step, int(cache.value) if cache else 0).ops
 
@@ -62,28 +67,28 @@ class Phase(NamedTuple):
     device: str
     """``pools`` or ``core``."""
     kernel: str
-    """Of the pools a pass of a layer, of a core its kernel."""
+    """A pass of a layer for the pools, or the kernel of a core."""
     flops: int
     nbytes: int
     """Bytes of the operands and the results, each once."""
     layer: Layer | None = None
-    """On the pools: the layer whose pass it is."""
+    """Layer of the pass, on the pools."""
     times: int = 1
-    """On the pools: how often."""
+    """Repetitions, on the pools."""
     elements: int = 0
-    """On a core: over so many it goes."""
+    """Elements that the kernel goes over, on a core."""
     window: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What operations cost on a machine.
+    """Costs of operations on a machine.
 
     Parameters
     ----------
-    unit_rate: operations that a unit does a cycle, in the calibrated column; 0: predicted.
+    unit_rate: operations that a unit does a cycle, in the calibrated column; 0 for predicted.
     frequency: factor of the clock of the stack, of its units, memory and cores.
-    gpu_use: the share of the GPU that a network uses, one of ``GPU_USE``.
+    gpu_use: share of the GPU that a network uses, one of ``GPU_USE``.
     """
 
     machine: Machine = HETERO_PIM
@@ -97,16 +102,18 @@ class Costs:
         check_number("gpu_use", self.gpu_use, 0.01, 1)
 
     def cpu(self, op: Op) -> Cost:
-        """On the CPU, for 1 ns at least; of a trace past its cache, with what goes past it."""
+        """Return the cost on the CPU, at least 1 ns; ``op`` has the bytes past its cache."""
         return self._cpu(op.flops, max(1, op.nbytes))
 
     def gpu(self, op: Op) -> Cost:
-        """On the GPU, if all is in its memory; what of that is hidden there is not known, and so
-        counts as computing."""
+        """Return the cost on the GPU, with all tensors in its memory.
+
+        Hidden data movement is not known there; all counts as computing.
+        """
         return Cost(ceil(self.machine.device("gpu").cost(op) / self.gpu_use), 0, 0)
 
     def core(self, op: Op) -> Cost | None:
-        """All of it on one core; None if that has no kernel."""
+        """Return the cost on one core; None if it has no kernel."""
         kernels = core_kernels(op)
         elements, window = max((*op.read_bytes, *op.write_bytes, _ELEMENT_BYTES)) // 4, 1
         if kernels == ["add_up"]:
@@ -114,37 +121,39 @@ class Costs:
         elif kernels and "_pool" in kernels[0]:
             window, elements = _windows(op, elements)
         whole = Phase("core", "", op.flops, op.nbytes, elements=elements, window=window)
-        found = [self.core_ns(whole._replace(kernel=each)) for each in kernels]
-        return Cost(sum(found), 0, 0) if found else None
+        times_ns = [self.core_ns(whole._replace(kernel=kernel)) for kernel in kernels]
+        return Cost(sum(times_ns), 0, 0) if times_ns else None
 
     def phases(self, op: Op) -> tuple[Phase, ...]:
-        """The operation as a kernel on the pools, with phases on a core if it is recursive; nothing
-        if the pools cannot do it."""
+        """Return the phases of an operation as a kernel on the pools.
+
+        A recursive kernel has phases on a core, too. Empty if the pools cannot do the operation.
+        """
         way = on_pools(op)
         if way == "no":
             return ()
         elements = max((*op.read_bytes, *op.write_bytes)) // _ELEMENT_BYTES
         results = max(1, op.write_bytes[0] // _ELEMENT_BYTES) if op.write_bytes else 1
         if plain_kind(op).startswith("native_batch_norm"):
-            channels = min(each for each in op.write_bytes if each) // _ELEMENT_BYTES
+            channels = min(nbytes for nbytes in op.write_bytes if nbytes) // _ELEMENT_BYTES
             return _batch_norm(elements, channels, "backward" in op.kind)
         if op.geometry is None:
             if plain_kind(op) == "sum":
                 return (_sum(elements, results),)
-            return (_each(elements),)
+            return (_elementwise(elements),)
         name = operation_name(op)
         if name == "BiasAddGrad":
             return (_sum(prod(op.geometry.operands[0]), op.geometry.operands[0][1]),)
         layer, pass_name, times = _layer_of(op)
         pools = Phase("pools", pass_name, op.flops, op.nbytes, layer=layer, times=times)
         biased = "addmm" in op.kind or (name == "Conv2D" and len(op.geometry.operands) > 2)
-        phases = (pools, _each(results)) if biased else (pools,)
+        phases = (pools, _elementwise(results)) if biased else (pools,)
         if way == "whole":
             return phases
         return (self._before(op, pools), *phases)
 
     def pools_ns(self, phase: Phase, banks: int) -> int:
-        """A phase on so many banks of the stack."""
+        """Return the ns of a phase on ``banks`` banks of the stack."""
         if self.unit_rate:
             share = banks / self.config.banks
             units = phase.flops / (self.config.units * share * self.unit_rate)
@@ -155,7 +164,7 @@ class Costs:
         return self._ns(_cycles(phase, self.config, banks))
 
     def core_ns(self, phase: Phase) -> int:
-        """A phase on a core."""
+        """Return the ns of a phase on a core."""
         if not self.unit_rate:
             return self._ns(cycles_of(phase.kernel, phase.elements, phase.window))
         rate = ARM_RATE.value if phase.kernel == "add_up" else 1
@@ -163,19 +172,22 @@ class Costs:
         return ceil(max(phase.flops / rate * 1000 / self.core_mhz, memory_ns))
 
     def cpu_ns(self, phase: Phase) -> int:
-        """A core's phase on the CPU."""
+        """Return the ns of a core's phase on the CPU."""
         return sum(self._cpu(phase.flops, phase.nbytes))
 
     def most_banks(self, phase: Phase) -> int:
-        """Banks beyond which more do not help a phase; in the calibrated column a convolution has
-        whole groups of units only, as in the paper: of 444, one of 11 x 11 has 241."""
+        """Return the number of banks beyond which a phase gets no faster.
+
+        In the calibrated column, a convolution uses whole groups of units only, as in the paper: of
+        444 units, one of 11 x 11 uses 241.
+        """
         banks = self.config.banks
         if not self.unit_rate:
             least = _cycles(phase, self.config, banks)
-            each = 1
-            while each < banks and _cycles(phase, self.config, each) > least:
-                each *= 2
-            return min(each, banks)
+            enough = 1
+            while enough < banks and _cycles(phase, self.config, enough) > least:
+                enough *= 2
+            return min(enough, banks)
         if not isinstance(phase.layer, Convolution) or phase.kernel not in _PASSES.values():
             return banks
         taps = phase.layer.filter_height * phase.layer.filter_width
@@ -185,25 +197,29 @@ class Costs:
 
     @property
     def core_mhz(self) -> float:
-        """The clock of the cores."""
+        """Clock of the cores, in MHz."""
         clock_mhz = ARM_MHZ.value if self.unit_rate else self.config.clock_mhz
         return clock_mhz * self.frequency
 
     @property
     def launch_host_ns(self) -> int:
-        """From a work's offer by the host until it sees that it has completed, beside the work: on
-        the way there and back over the link, too."""
+        """Overhead in ns of a work that the host launches, from its offer to its seen completion.
+
+        The way over the link and back is included.
+        """
         return self._ns(_OFFER_CYCLES) + 2 * int(self.machine.link("hmc").latency_ns.value)
 
     @property
     def launch_core_ns(self) -> int:
-        """The same by a core."""
+        """Overhead in ns of a work that a core launches."""
         return self._ns(_OFFER_CYCLES) + ceil(_CORE_CYCLES * 1000 / self.core_mhz)
 
     def _before(self, op: Op, pools: Phase) -> Phase:
-        """What a core does before the pools compute a convolution's gradient. Of the copies of
-        Figure 6 nothing is left, as pools take any strides and padding: it begins, and writes zeros
-        if there are elements that meet no filter."""
+        """Return the core's phase before the pools compute a convolution's gradient.
+
+        No copies of Figure 6 remain, as pools take any strides and padding. The core begins, and
+        writes zeros if there are elements that meet no filter.
+        """
         nbytes = op.write_bytes[0] if _zeroed(pools, self.config) else 0
         return Phase("core", "fill", 0, nbytes, elements=max(1, nbytes // _ELEMENT_BYTES))
 
@@ -219,7 +235,7 @@ class Costs:
 
 @cache
 def _known(layer: Layer, pass_name: str, config: PimConfig) -> dict[int, int]:
-    """Cycles on each power of two of banks, and on all: never more than on fewer."""
+    """Return the cycles on each power of two of banks, and on all; never more than on fewer."""
     counts = [1 << n for n in range(config.banks.bit_length()) if 1 << n < config.banks]
     counts.append(config.banks)
     cycles = (pass_cycles(layer, pass_name, config, count) for count in counts)
@@ -227,7 +243,7 @@ def _known(layer: Layer, pass_name: str, config: PimConfig) -> dict[int, int]:
 
 
 def _cycles(phase: Phase, config: PimConfig, banks: int) -> float:
-    """On so many banks: on a line of logarithms between those that are known."""
+    """Return the cycles on ``banks`` banks, interpolated on logarithmic scales."""
     assert phase.layer is not None
     known = _known(phase.layer, phase.kernel, config)
     fewer, more = max(n for n in known if n <= banks), min(n for n in known if n >= banks)
@@ -241,8 +257,8 @@ def _zeroed(pools: Phase, config: PimConfig) -> bool:
     return lower(pools.layer, pools.kernel, replace(config, bank_bytes=STACK_BYTES)).zeroed
 
 
-def _each(elements: int) -> Phase:
-    """Element-wise, on two operands."""
+def _elementwise(elements: int) -> Phase:
+    """Return an element-wise phase on two operands."""
     rows = ceil(elements / _FLAT)
     layer = FullyConnected(samples=1, inputs=ceil(elements / rows), outputs=rows)
     nbytes = 3 * _ELEMENT_BYTES * elements
@@ -250,24 +266,27 @@ def _each(elements: int) -> Phase:
 
 
 def _sum(elements: int, results: int) -> Phase:
-    """As many sums as there are results."""
+    """Return a phase with one sum for each result."""
     layer = FullyConnected(samples=max(1, elements // results), inputs=1, outputs=results)
     nbytes = _ELEMENT_BYTES * (elements + results)
     return Phase("pools", "backward-bias", elements, nbytes, layer=layer)
 
 
 def _batch_norm(elements: int, channels: int, backward: bool) -> tuple[Phase, ...]:
-    """Of a tensor: sums for each channel, and what brings it to its mean and its scale."""
+    """Return the phases of a batch norm: sums for each channel, then shift and scale."""
     nbytes = 3 * _ELEMENT_BYTES * channels
-    each, per_channel = _each(elements), _sum(elements, channels)
+    elementwise, per_channel = _elementwise(elements), _sum(elements, channels)
     core = Phase("core", "elements", channels, nbytes, elements=channels)
     if backward:
-        return per_channel, *[each] * 3, per_channel, core, *[each] * 4
-    return per_channel, core, each, each, per_channel, core, each, each
+        return per_channel, *[elementwise] * 3, per_channel, core, *[elementwise] * 4
+    return per_channel, core, *[elementwise] * 2, per_channel, core, *[elementwise] * 2
 
 
 def _layer_of(op: Op) -> tuple[Layer, str, int]:
-    """A product as a pass of a layer, and how often: for each group of a convolution."""
+    """Return a product as a pass of a layer, with the number of passes.
+
+    A grouped convolution has one pass for each group.
+    """
     geometry = op.geometry
     assert geometry is not None
     if operation_name(op) == "MatMul":
@@ -299,8 +318,10 @@ def _layer_of(op: Op) -> tuple[Layer, str, int]:
 
 
 def _windows(op: Op, most: int) -> tuple[int, int]:
-    """Size of an operation's windows, as large as they are apart (assumed; 3 if they overlap), and
-    their elements in all."""
+    """Return the size of an operation's windows, and the elements of all windows.
+
+    Windows are assumed to be as large as their distance; 3 if they overlap.
+    """
     nbytes = op.read_bytes[0] if "backward" in op.kind else op.write_bytes[0]
     results = max(1, nbytes // _ELEMENT_BYTES)
     window = round((most / results) ** 0.5)

@@ -38,11 +38,11 @@ FIGURES = {
     "the stack from outside, pJ a bit": given(10.48, "Jeddeloh and Keeth, all"),
     "DDR4, pJ a bit": assumed(20.3, f"{_HOROWITZ}: 64 bits of DRAM take 1.3 to 2.6 nJ, the lesser"),
 }
-"""What operations, cycles and bits take, each with its source."""
+"""Energy or power of operations, cycles and bits, each with its source."""
 
 
 class Energy(NamedTuple):
-    """Of a step, in joules, by who takes it."""
+    """Energy of a step in joules, by component."""
 
     host: float
     gpu: float
@@ -52,26 +52,29 @@ class Energy(NamedTuple):
 
     @property
     def total(self) -> float:
+        """Energy of all components, in joules."""
         return sum(self)
 
 
 def energy(made: Schedule, costs: Costs, configuration: Configuration) -> Energy:
-    """Dynamic energy of a scheduled step, at constant voltage: it does not depend on frequency but
-    by time. The host takes its power for the whole step ("CPU power into account", VI-B). Bytes of
-    the CPU are those past its cache. The main memory is the stack if something computes there, else
-    DDR4 (Table IV)."""
+    """Return the dynamic energy of a scheduled step, at constant voltage.
+
+    It depends on frequency only through time. The host takes its full power for the whole step
+    ("CPU power into account", VI-B). Bytes of the CPU are those past its cache. The main memory is
+    the stack if something computes there, else DDR4 (Table IV).
+    """
     pj = {name: figure.value for name, figure in FIGURES.items()}
     logic = pj["10 nm for 45, of the energy"]
-    each_flop = (pj["an addition, pJ"] + pj["a multiplication, pJ"]) / 2
-    each_flop += pj["an operand from a bank's buffer, pJ"]
+    flop_pj = (pj["an addition, pJ"] + pj["a multiplication, pJ"]) / 2
+    flop_pj += pj["an operand from a bank's buffer, pJ"]
     outer = past(made.trace, costs.machine.device("cpu"))
     flops = inside = outside = 0
     for number, place in made.places.items():
         op, on = made.trace.ops[number], place.split("+")
         if "pools" in on:
             phases = costs.phases(op)
-            flops += sum(each.flops for each in phases if each.device == "pools")
-            inside += sum(each.nbytes for each in phases)
+            flops += sum(phase.flops for phase in phases if phase.device == "pools")
+            inside += sum(phase.nbytes for phase in phases)
         elif "core" in on:
             inside += op.nbytes
         elif "cpu" in on:
@@ -84,21 +87,24 @@ def energy(made: Schedule, costs: Costs, configuration: Configuration) -> Energy
         host=made.step_ns * pj["a socket, W"] / 1e9,
         gpu=made.busy_ns("gpu") * costs.gpu_use * pj["a GPU at full use, W"] / 1e9,
         cores=cycles * pj["a cycle of a core, pJ"] * logic / 1e12,
-        pools=flops * each_flop * logic / 1e12,
+        pools=flops * flop_pj * logic / 1e12,
         memory=8 * (inside * pj["DRAM of the stack, pJ a bit"] + outside * pj[main]) / 1e12,
     )
 
 
 _UNITS = 444
 _CORE_CELLS, _BANK_CELLS, _BANK_UNITS = 2562 + 2063, 22526, 16
-"""Lookup tables by Yosys: a core with its float unit; a corner's bank, and the multipliers and
-adders that it has."""
+"""Lookup tables by Yosys.
+
+They are of a core with its float unit, of a corner's bank, and the multipliers and adders that the
+bank has.
+"""
 
 
 def units_beside(cores: int) -> int:
-    """Units that have room in the area of 444 and one core, beside so many cores."""
+    """Return the units that fit beside ``cores`` cores in the area of 444 units and one core."""
     check_integer("cores", cores, 1)
     units = _UNITS - -(-(cores - 1) * _CORE_CELLS * _BANK_UNITS // _BANK_CELLS)
     if units < 1:
-        raise ValueError(f"cores is {cores}: there is no room for a unit beside so many")
+        raise ValueError(f"cores is {cores}: there is no room for a unit beside them")
     return units

@@ -1,4 +1,4 @@
-"""The experiments of the heterogeneous PIM by name, and the words before them on their page."""
+"""The experiments of the heterogeneous PIM by name, and the introduction of their page."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ REFUSED = {
     "figure10": "it compares with Neurocube, whose simulator is not public, and the paper gives no "
     "figures of it but that it is 3 times slower at least: make the others"
 }
-"""Experiments of the paper that are not here, and why."""
+"""Experiments of the paper that are left out, with the reason."""
 
 _OTHERS = "others"
 _TABLE_1 = {
@@ -86,8 +86,11 @@ _TABLE_1 = {
         _OTHERS: (28.14, 9.85, 821),
     },
 }
-"""Percents of time and of accesses, None for what is only in the other list of five; invocations,
-of others those by time."""
+"""Time in %, accesses in %, and invocations of each operation.
+
+None marks an operation that is only in the other list of five. Invocations of others are those by
+time.
+"""
 
 
 def _column(place: int) -> dict[str, float]:
@@ -134,7 +137,7 @@ DATA = (
         "%",
         "Table I leaves 97.0 % at most for AlexNet and 75.2 % for DCGAN: an operation outside a "
         "list of five has no more than the list's last.",
-        {f"the five longest of {each}, accesses": 98 for each in ("alexnet-32", "dcgan")},
+        {f"the five longest of {name}, accesses": 98 for name in ("alexnet-32", "dcgan")},
         digits=0,
     ),
     *data(

@@ -1,5 +1,7 @@
-"""The paper's Table I (II-A), and its figures of times, of how busy the pools are (VI-A, VI-D to
-VI-F), and of energy (VI-B, VI-E, VI-G)."""
+"""The paper's Table I (II-A), and its figures of times, use of the pools, and energy.
+
+Times and use are in VI-A and VI-D to VI-F, energy is in VI-B, VI-E and VI-G.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,13 @@ NETWORKS = VGG, ALEXNET, DCGAN, *_ = (
     "vgg-19", "alexnet-32", "dcgan", "resnet-50", "inception-v3",
 )  # fmt: skip
 BESIDE, OTHERS = (VGG, ALEXNET, DCGAN), ("lstm-ptb", "word2vec")
-"""The paper does not say of which CNNs its six pairs are: these are those of Table I."""
+"""Networks of the pairs; the paper does not name its six, and these CNNs are those of Table I."""
 REST = Configuration(name="CPU and core", devices=("cpu", "core"), ordered=False)
-CPU, GPU, PROGR, FIXED, PIM = (each.name for each in CONFIGURATIONS)
+CPU, GPU, PROGR, FIXED, PIM = (configuration.name for configuration in CONFIGURATIONS)
 RUNTIMES = NEITHER, RC, OP, BOTH = ("neither", "RC", "OP", "RC and OP")
 CORES, FREQUENCIES = ("1P", "4P", "16P"), ("1x", "2x", "4x")
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    **{each.name: {"configuration": each} for each in CONFIGURATIONS},
+    **{configuration.name: {"configuration": configuration} for configuration in CONFIGURATIONS},
     NEITHER: {"configuration": replace(HETERO, recursive=False, pipeline=False)},
     RC: {"configuration": replace(HETERO, pipeline=False)},
     OP: {"configuration": replace(HETERO, recursive=False)},
@@ -51,14 +53,14 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     },
     **{f"{n}x": {"frequency": n} for n in (1, 2, 4)},
 }
-"""Fields of a case by the name of what has them."""
+"""Fields of a case, by the name of the variant."""
 _RUNTIME_BAND = 0.25
-"""For what the runtime gains in the paper at most."""
+"""Band for the most that the runtime gains in the paper."""
 _MOST_OPS = 8000
-"""Operations of the steps beside another network, at most, so that they take seconds here."""
+"""Operations of the steps beside another network, at most, to limit the time to seconds."""
 
 
-class _Found(dict[str, dict[str, list[Step]]]):
+class _Results(dict[str, dict[str, list[Step]]]):
     """Steps by column, variant, and network."""
 
     def __init__(self, steps: Steps, *variants: str, columns: Sequence[str] = COLUMNS) -> None:
@@ -68,80 +70,80 @@ class _Found(dict[str, dict[str, list[Step]]]):
                 for name in variants
             }
 
-    def of(self, column: str, name: str, what: str = "ms") -> list[float]:
+    def figures(self, column: str, name: str, figure: str = "ms") -> list[float]:
         """Return a figure of each network's step."""
-        return [*map(attrgetter(what), self[column][name])]
+        return [*map(attrgetter(figure), self[column][name])]
 
-    def over(self, many: str, few: str = PIM, what: str = "ms") -> list[float]:
-        """Return how many times as much one is as the other, calibrated."""
-        both = zip(*(self.of(CALIBRATED, name, what) for name in (many, few)), strict=True)
+    def over(self, many: str, few: str = PIM, figure: str = "ms") -> list[float]:
+        """Return the ratios of two variants' figures, calibrated."""
+        both = zip(*(self.figures(CALIBRATED, name, figure) for name in (many, few)), strict=True)
         return [a / b for a, b in both]
 
     def orders(
         self, where: str, pairs: Mapping[str, tuple[str, ...]], columns: Sequence[str] = COLUMNS
     ) -> dict[str, Claim]:
-        """Return claims on all networks: that one variant has more of something than others."""
-        found: dict[str, Claim] = {}
-        for column, (name, (what, *names)) in product(columns, pairs.items()):
-            of_each = zip(*(self.of(column, each, what) for each in names), strict=True)
-            more = [many > max(few) for many, *few in of_each]
-            found |= above(where, 0, {f"{name}, {column}": more}, mark=column)
-        return found
+        """Return claims on all networks: one variant has more of a figure than others."""
+        ordered: dict[str, Claim] = {}
+        for column, (name, (figure, *names)) in product(columns, pairs.items()):
+            by_network = zip(*(self.figures(column, x, figure) for x in names), strict=True)
+            more = [many > max(few) for many, *few in by_network]
+            ordered |= above(where, 0, {f"{name}, {column}": more}, mark=column)
+        return ordered
 
-    def rows(self, unit: str, what: str = "ms", digits: int = 1) -> list[Row]:
+    def rows(self, unit: str, figure: str = "ms", digits: int = 1) -> list[Row]:
         """Return rows by network and column."""
         return [
             {"network": network, "rate": column}
             | {
                 f"{name}, {unit}": Claim(
-                    ours=getattr(each[n], what),
+                    ours=getattr(variant[n], figure),
                     mark=PREDICTED if name in (CPU, GPU) else column,
                     digits=digits,
                 )
-                for name, each in found.items()
+                for name, variant in variants.items()
             }
             for n, network in enumerate(NETWORKS)
-            for column, found in self.items()
+            for column, variants in self.items()
         ]
 
 
 def _bars(rows: Sequence[Row], unit: str, names: Sequence[str]) -> Callable[[Path], Sequence[Path]]:
-    """Return what draws figures that differ too much by network to be on one scale."""
-    panel = {f"{unit}, in % of the sum": [f"{each}, {unit}" for each in names]}
+    """Return a function that draws figures in shares, as networks differ too much for one scale."""
+    panel = {f"{unit}, in % of the sum": [f"{name}, {unit}" for name in names]}
     return partial(draw_bars, rows, panel, shares=True)
 
 
 _numbers = partial(claims, mark=CALIBRATED)
-"""Claims on the one column in which the paper's figures can be looked for."""
+"""Claims in the calibrated column, the only one to compare the paper's figures with."""
 _faster = partial(above, least=1, mark=CALIBRATED)
 """Claims that all networks are faster, in the same column."""
 
 
 def _between(
-    where: str, what: str, ends: tuple[float, float], ours: Sequence[float]
+    where: str, name: str, ends: tuple[float, float], ours: Sequence[float]
 ) -> dict[str, Claim]:
-    """Return claims on the paper's least and most: ours are to be between them."""
-    both = {f"{what}, least": (ends[0], min(ours)), f"{what}, most": (ends[1], max(ours))}
+    """Return claims that ours are between the paper's least and most."""
+    both = {f"{name}, least": (ends[0], min(ours)), f"{name}, most": (ends[1], max(ours))}
     return _numbers(where, "x", ends, both)
 
 
 def table1(steps: Steps) -> Experiment:
-    """Judge what section II-A says of Table I."""
+    """Judge the claims of section II-A on Table I."""
     machine, not_multiply_add = HETERO_PIM.override(steps.changes), []
     sums: dict[str, float] = {}
     for network in BESIDE:
         steps.progress(f"profile of {network}")
         trace = load_trace(network)
         rows = modelled(trace, machine)
-        total = sum(each.time for each in rows)
+        total = sum(row.time for row in rows)
         both = zip(rows, trace.ops, strict=True)
         other = sum(row.time for row, op in both if on_pools(op) != "whole")
         not_multiply_add.append(100 * other / total)
         if network == VGG:
-            types = sorted(by_type(rows), key=lambda each: -each.time)
-            for what in ("time", "accesses"):
-                shares = [getattr(each, what) for each in types]
-                sums[what] = sum(100 * each / sum(shares) for each in shares[:5])
+            types = sorted(by_type(rows), key=lambda row: -row.time)
+            for figure in ("time", "accesses"):
+                shares = [getattr(row, figure) for row in types]
+                sums[figure] = sum(100 * share / sum(shares) for share in shares[:5])
     figures = {
         f"the five longest of {VGG}, time": (95, sums["time"]),
         f"the five longest of {VGG}, accesses": (98, sums["accesses"]),
@@ -157,34 +159,34 @@ def table1(steps: Steps) -> Experiment:
 
 
 def figure8(steps: Steps) -> Experiment:
-    """Run a step in each configuration, and show what it consists of."""
+    """Compare a step and its parts in each configuration."""
     where = "VI-A"
-    found = _Found(steps, CPU, GPU, PROGR, FIXED, PIM)
+    results = _Results(steps, CPU, GPU, PROGR, FIXED, PIM)
     orders = {f"Hetero PIM is faster than {x}": ("ms", x, PIM) for x in (CPU, PROGR, FIXED)}
     orders[f"less movement and synchronisation than {FIXED}"] = ("lost_ns", FIXED, PIM)
-    quoted = found.orders(where, orders)
-    before = {f"{each} before CPU": found.over(CPU, each) for each in (PROGR, FIXED)}
+    quoted = results.orders(where, orders)
+    before = {f"{name} before CPU": results.over(CPU, name) for name in (PROGR, FIXED)}
     quoted |= _faster(where, figures=before)
-    least = {"over Fixed PIM, least": (1.4, min(found.over(FIXED)))}
+    least = {"over Fixed PIM, least": (1.4, min(results.over(FIXED)))}
     quoted |= _numbers(where, "x", (1.4, 5.7), least)
     bands = (0.1, (0, 1), (1, inf), 0.1)
-    for network, band, times in zip(NETWORKS[1:], bands, found.over(GPU)[1:], strict=True):
+    for network, band, times in zip(NETWORKS[1:], bands, results.over(GPU)[1:], strict=True):
         quoted |= _numbers(where, "x", band, {f"over GPU, {network}": (1, times)})
     parts: list[Row] = [
         {"network": network, "configuration": name}
         | {
             f"{column}: {part}": Claim(
-                ours=100 * ns / found[column][name][n].step_ns, mark=column, digits=1
+                ours=100 * ns / results[column][name][n].step_ns, mark=column, digits=1
             )
             for column in COLUMNS
-            for part, ns in found[column][name][n].parts_ns.items()
+            for part, ns in results[column][name][n].parts_ns.items()
         }
         for n, network in enumerate(NETWORKS)
-        for name in found[PREDICTED]
+        for name in results[PREDICTED]
     ]
     return Experiment(
         title="Figure 8: a step in each configuration",
-        rows=found.rows("ms"),
+        rows=results.rows("ms"),
         quoted=quoted,
         notes=[
             f"Calibrated: each unit does {steps.rate} operations a cycle, as long as the memory's "
@@ -202,19 +204,19 @@ def figure8(steps: Steps) -> Experiment:
 def figure9(steps: Steps) -> Experiment:
     """Compare the energy of a step in each configuration."""
     where = "VI-B"
-    found = _Found(steps, CPU, GPU, PROGR, FIXED, PIM)
+    results = _Results(steps, CPU, GPU, PROGR, FIXED, PIM)
     more, *others = (
-        {f"{each} takes more than Hetero PIM": ("energy_j", each, PIM)}
-        for each in (FIXED, CPU, GPU)
+        {f"{name} takes more than Hetero PIM": ("energy_j", name, PIM)}
+        for name in (FIXED, CPU, GPU)
     )
     most = {"Progr PIM takes most": ("energy_j", PROGR, CPU, GPU, FIXED)}
-    quoted = found.orders(where, {**more, **most})
-    for each in others:  # calibrated, it follows from the least below
-        quoted |= found.orders(where, each, [PREDICTED])
+    quoted = results.orders(where, {**more, **most})
+    for order in others:  # in the calibrated column, the least below implies it
+        quoted |= results.orders(where, order, [PREDICTED])
     for name, ends in {CPU: (3, 24), GPU: (1.3, 5)}.items():
-        times = found.over(name, what="energy_j")
+        times = results.over(name, figure="energy_j")
         quoted |= _between(where, f"{name} over Hetero PIM", ends, times)
-    rows = found.rows("J", "energy_j", 2)
+    rows = results.rows("J", "energy_j", 2)
     return Experiment(
         title="Figure 9: dynamic energy of a step",
         rows=rows,
@@ -224,26 +226,28 @@ def figure9(steps: Steps) -> Experiment:
 
 
 def figure11(steps: Steps) -> Experiment:
-    """Run the stack at higher frequencies."""
+    """Compare steps with the stack at higher frequencies."""
     where = "VI-D"
-    found = _Found(steps, GPU, *FREQUENCIES)
+    results = _Results(steps, GPU, *FREQUENCIES)
     orders = {"less movement and synchronisation at 4x": ("lost_ns", "1x", "4x")}
-    before = {f"Hetero PIM at {each} before GPU": found.over(GPU, each) for each in ("2x", "4x")}
-    rows = found.rows("ms")
+    before = {
+        f"Hetero PIM at {clock} before GPU": results.over(GPU, clock) for clock in ("2x", "4x")
+    }
+    rows = results.rows("ms")
     return Experiment(
         title="Figure 11: the stack at higher frequencies",
         rows=rows,
-        quoted=found.orders(where, orders) | _faster(where, figures=before),
+        quoted=results.orders(where, orders) | _faster(where, figures=before),
         draw=_bars(rows, "ms", [GPU, *FREQUENCIES]),
     )
 
 
 def figure12(steps: Steps) -> Experiment:
-    """Put cores in the place of units."""
-    found = _Found(steps, *CORES, columns=[CALIBRATED])
-    slower = [100 * (1 - 1 / each) for each in found.over("16P", "1P")]
+    """Compare steps with cores in the place of units."""
+    results = _Results(steps, *CORES, columns=[CALIBRATED])
+    slower = [100 * (1 - 1 / ratio) for ratio in results.over("16P", "1P")]
     figures = {"16P slower, least": (12, min(slower)), "16P slower, most": (14, max(slower))}
-    rows = found.rows("ms")
+    rows = results.rows("ms")
     return Experiment(
         title="Figure 12: cores in the place of units",
         rows=rows,
@@ -254,19 +258,19 @@ def figure12(steps: Steps) -> Experiment:
 
 
 def figure13(steps: Steps) -> Experiment:
-    """Run a step with and without recursive kernels and the operation pipeline."""
+    """Compare a step with and without recursive kernels and the operation pipeline."""
     where = "VI-E"
-    found = _Found(steps, FIXED, *RUNTIMES, columns=[CALIBRATED])
+    results = _Results(steps, FIXED, *RUNTIMES, columns=[CALIBRATED])
     before = {
-        "RC before neither": found.over(NEITHER, RC),
-        "RC and OP before RC": found.over(RC, BOTH),
+        "RC before neither": results.over(NEITHER, RC),
+        "RC and OP before RC": results.over(RC, BOTH),
     }
-    gain = {"RC and OP over neither, most": (3.8, max(found.over(NEITHER, BOTH)))}
-    rows = found.rows("ms")
+    gain = {"RC and OP over neither, most": (3.8, max(results.over(NEITHER, BOTH)))}
+    rows = results.rows("ms")
     return Experiment(
         title="Figure 13: with and without RC and OP",
         rows=rows,
-        quoted=_between(where, "neither, over Fixed PIM", (1.07, 1.3), found.over(FIXED, NEITHER))
+        quoted=_between(where, "neither, over Fixed PIM", (1.07, 1.3), results.over(FIXED, NEITHER))
         | _faster(where, figures=before)
         | _numbers(where, "x", _RUNTIME_BAND, gain),
         draw=_bars(rows, "ms", RUNTIMES),
@@ -275,39 +279,43 @@ def figure13(steps: Steps) -> Experiment:
 
 def figure14(steps: Steps) -> Experiment:
     """Compare the energy of a step with and without RC and OP."""
-    found = _Found(steps, NEITHER, BOTH, columns=[CALIBRATED])
-    gain = max(found.over(NEITHER, BOTH, "energy_j"))
+    results = _Results(steps, NEITHER, BOTH, columns=[CALIBRATED])
+    gain = max(results.over(NEITHER, BOTH, "energy_j"))
     figures = {"neither over RC and OP, most": (3.9, gain)}
     return Experiment(
         title="Figure 14: dynamic energy with and without RC and OP",
-        rows=found.rows("J", "energy_j", 2),
+        rows=results.rows("J", "energy_j", 2),
         quoted=_numbers("VI-E", "x", _RUNTIME_BAND, figures),
     )
 
 
 def figure15(steps: Steps) -> Experiment:
-    """Show how much of the pools computes."""
+    """Show the share of the pools that computes."""
     where = "VI-E"
-    found = _Found(steps, *RUNTIMES, columns=[CALIBRATED])
-    none, recursive, _, both = (found.of(CALIBRATED, each, "pools_percent") for each in RUNTIMES)
+    results = _Results(steps, *RUNTIMES, columns=[CALIBRATED])
+    none, recursive, _, both = (
+        results.figures(CALIBRATED, name, "pools_percent") for name in RUNTIMES
+    )
     more = {
         "RC, points more, VGG-19": (66, round(recursive[0] - none[0], 1) + 0.0),
         "OP beside RC, points more, AlexNet": (18, both[1] - recursive[1]),
     }
     close = {"RC and OP, least": (100, min(both))}
-    rows = found.rows("%", "pools_percent")
+    rows = results.rows("%", "pools_percent")
     return Experiment(
         title="Figure 15: how much of the pools computes",
         rows=rows,
         quoted=_numbers(where, "%", _RUNTIME_BAND, more, digits=1)
         | _numbers(where, "%", 0.1, close, digits=1),
-        draw=partial(draw_bars, rows, {"banks at work, %": [f"{each}, %" for each in RUNTIMES]}),
+        draw=partial(draw_bars, rows, {"banks at work, %": [f"{name}, %" for name in RUNTIMES]}),
     )
 
 
 def side_by_side(steps: Steps, network: str, other: str) -> tuple[int, int]:
-    """Return the ns of steps of two networks, one network after the other and both together: of
-    each as many steps as take about as long."""
+    """Return the ns of steps of two networks, one network after the other and both together.
+
+    Each network has a number of steps that takes about as long as the other's.
+    """
     of_other = steps.run(CALIBRATED, other, configuration=REST, share=1)
     one = steps.run(CALIBRATED, network)
     first, second = (
@@ -320,7 +328,10 @@ def side_by_side(steps: Steps, network: str, other: str) -> tuple[int, int]:
 
 
 def figure16(steps: Steps) -> Experiment:
-    """Run a second network on what the first leaves idle of CPU and core."""
+    """Compare two networks in sequence and side by side.
+
+    The second runs on CPU and core while the first leaves them idle.
+    """
     where = "VI-F"
     rows: list[Row] = []
     gains: list[float] = []
@@ -347,20 +358,20 @@ def figure16(steps: Steps) -> Experiment:
 def figure17(steps: Steps) -> Experiment:
     """Compare energy-delay products and powers by frequency."""
     where = "VI-G"
-    found = _Found(steps, *FREQUENCIES, GPU)
+    results = _Results(steps, *FREQUENCIES, GPU)
     quoted: dict[str, Claim] = {}
     for column in COLUMNS:
-        products = zip(*(found.of(column, each, "edp") for each in FREQUENCIES), strict=True)
+        products = zip(*(results.figures(column, x, "edp") for x in FREQUENCIES), strict=True)
         least = {
             f"energy-delay product is least at 4x, {column}": [
                 fast < min(slow) for *slow, fast in products
             ]
         }
         quoted |= above(where, 0, least, mark=column)
-    power = found.over(GPU, "4x", "watts")
-    both = zip(found.rows("J s", "edp", 4), found.rows("W", "watts"), strict=True)
+    power = results.over(GPU, "4x", "watts")
+    both = zip(results.rows("J s", "edp", 4), results.rows("W", "watts"), strict=True)
     shown = ("4x, W", "GPU, W")
-    rows: list[Row] = [{**edps, **{each: watts[each] for each in shown}} for edps, watts in both]
+    rows: list[Row] = [{**edps, **{name: watts[name] for name in shown}} for edps, watts in both]
     return Experiment(
         title="Figure 17: energy-delay product and power by frequency",
         rows=rows,

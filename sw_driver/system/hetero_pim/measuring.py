@@ -1,7 +1,7 @@
 """Times of a training step's operations on this computer, by PyTorch's profiler.
 
-Operations run one after the other, each on all of PyTorch's threads, in the second of two steps. A
-convolution's gradients are calls of their own, and so is the update of each parameter.
+Operations run one after the other in the second of two steps, each on all of PyTorch's threads. A
+convolution's gradients are separate calls, and so is the update of each parameter.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
 
 
 class _Marking(TorchDispatchMode):
-    """Marks operations for the profiler, by their numbers."""
+    """Marks operations for the profiler by their numbers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.kinds: list[str] = []
 
     def marked(self, kind: str, call: Callable[[], Any]) -> Any:
+        """Return the result of a call that is marked as one operation."""
         self.kinds.append(kind)
         with record_function(f"{len(self.kinds) - 1}"):
             return call()
@@ -52,26 +53,26 @@ class _Marking(TorchDispatchMode):
         *others, wanted = args
         results: list[Any] = [None] * len(wanted)
         for number, part in enumerate(GRADIENTS):
-            mask = [each == number for each in range(len(wanted))]
+            mask = [place == number for place in range(len(wanted))]
             if wanted[number] and not part.endswith("bias"):
                 results[number] = self.marked(part, partial(func, *others, mask))[number]
-            elif wanted[number]:  # with which PyTorch finds the filter's, too
+            elif wanted[number]:  # PyTorch's own call would compute the filter's gradient, too
                 gradient = others[0]
-                summed = [each for each in range(gradient.dim()) if each != 1]
+                summed = [dimension for dimension in range(gradient.dim()) if dimension != 1]
                 results[number] = self.marked(part, partial(gradient.sum, summed))
         return tuple(results)
 
 
 def operation_times(build: Build, step: Step, rule: str) -> list[tuple[str, int]]:
-    """Kinds of operations, and what each took in ns, in their order. ``step`` returns the loss, or
-    None if it has called ``backward``.
+    """Return kinds of operations with their times in ns, in order.
 
-    Raises :class:`~sw_driver.workload.trace.TraceError` for a rule that no optimizer of
-    PyTorch does in one operation.
+    ``step`` returns the loss, or None if it has called ``backward``. Raises
+    :class:`~sw_driver.workload.trace.TraceError` for a rule that no optimizer of PyTorch does in
+    one operation.
     """
     check_name("a rule whose time is measured", rule, _OPTIMIZERS, TraceError)
     model, batch = build()
-    optimizers = [(each, _OPTIMIZERS[rule]([each])) for each in model.parameters()]
+    optimizers = [(parameter, _OPTIMIZERS[rule]([parameter])) for parameter in model.parameters()]
 
     def run() -> list[str]:
         model.zero_grad()
@@ -85,12 +86,12 @@ def operation_times(build: Build, step: Step, rule: str) -> list[tuple[str, int]
                 marking.marked(rule, optimizer.step)
         return marking.kinds
 
-    recurrent = any(isinstance(each, nn.RNNBase) for each in model.modules())
+    recurrent = any(isinstance(module, nn.RNNBase) for module in model.modules())
     with without_mkldnn() if recurrent else nullcontext():
         run()
-        # Or the profiler writes to standard error when it begins and ends.
+        # Without it, the profiler writes to standard error when it begins and ends.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             kinds = run()
-    found = {each.name: each.time_range.elapsed_us() for each in profiler.events() or ()}
-    return [(kind, round(1000 * found[str(number)])) for number, kind in enumerate(kinds)]
+    took_us = {event.name: event.time_range.elapsed_us() for event in profiler.events() or ()}
+    return [(kind, round(1000 * took_us[str(number)])) for number, kind in enumerate(kinds)]

@@ -1,7 +1,8 @@
-"""Operations of a training step by the names that TensorFlow has for them, and what can run them.
+"""Operations of a training step by TensorFlow's names, and the devices that can run them.
 
 A convolution's gradients and batch normalisation are kernels of a core that have the pools do their
-sums and products; a transposed convolution is, with its gradients, the same as another's gradient.
+sums and products. A transposed convolution is the same as another convolution's gradient, and so
+are its gradients.
 """
 
 from __future__ import annotations
@@ -61,49 +62,51 @@ _KINDS = {
     "full_like": ("Fill", "fill"),
     "ones_like": ("OnesLike", "fill"),
 }
-"""By plain kind TensorFlow's name, and the kernels of a core that do it."""
+"""TensorFlow's name and a core's kernels, by plain kind."""
 _WHOLE = ("add", "mul", "sub", "sum", "sgd", "mm", "addmm", "bmm", "baddbmm")
 _CONVOLUTIONS = ("Conv2D", "Conv2DBackpropFilter", "Conv2DBackpropInput", "BiasAddGrad")
 _BATCH_NORM = ("native_batch_norm", "native_batch_norm_backward")
 
 _SIZES = 4
-"""Of a batch of images: how many, channels, height, width."""
+"""Dimensions of a batch of images: samples, channels, height, width."""
 _COUNTER_BYTES = 8
-"""Of what counts the steps, or is a single number: no work for a pool."""
+"""Bytes of a step counter or another single number: no work for a pool."""
 
 
 def plain_kind(op: Op) -> str:
-    """The operation's kind, whether or not its result is in an operand's place (``relu_``)."""
+    """Return the operation's kind without the suffix of in-place ones (``relu_``)."""
     return op.kind.removesuffix("_")
 
 
 def operation_name(op: Op) -> str:
-    """TensorFlow's name of the operation as in Table I of the paper, or else its kind."""
+    """Return TensorFlow's name as in Table I of the paper, or else the operation's kind."""
     kind = plain_kind(op)
     name = _KINDS.get(kind, ("",))[0] or kind
     return _TRANSPOSED.get(name, name) if op.geometry and op.geometry.transposed else name
 
 
 def core_kernels(op: Op) -> list[str]:
-    """The kernels that do the operation on a core: what is not known goes element by element; and
-    none if of a product only the name is known."""
+    """Return the kernels that do the operation on a core.
+
+    Unknown kinds go element by element. There are none for a product without a known geometry.
+    """
     if op.geometry is None and has_products(plain_kind(op)):
         return []
     return _KINDS.get(plain_kind(op), ("", "elements"))[1].split()
 
 
 def on_pools(op: Op) -> str:
-    """How the pools do the operation: ``whole``; in ``part``, from a kernel on a core; or ``no``.
+    """Return how the pools do the operation: ``whole``, in ``part`` from a core, or ``no``.
 
-    What is whole has only additions and multiplications, of FP32: a product, a sum, a rule without
-    a root. Of convolutions these are the 2-D ones whose stride is that of rows and columns alike.
+    Whole operations have only additions and multiplications of FP32: a product, a sum, an update
+    rule without a root. Convolutions must be 2-D, with one stride for rows and columns.
     """
     kind, name = plain_kind(op), operation_name(op)
     if max((*op.read_bytes, *op.write_bytes), default=0) <= _COUNTER_BYTES:
         return "no"
     if name in _CONVOLUTIONS and op.geometry is not None:
         steps = (op.geometry.stride, op.geometry.dilation)
-        if len(op.geometry.operands[0]) != _SIZES or any(len(set(each)) > 1 for each in steps):
+        if len(op.geometry.operands[0]) != _SIZES or any(len(set(step)) > 1 for step in steps):
             return "no"
         return "whole" if name in ("Conv2D", "BiasAddGrad") else "part"
     if kind in _BATCH_NORM:
@@ -112,19 +115,21 @@ def on_pools(op: Op) -> str:
 
 
 _READ_CYCLES = 40
-"""Of the stack's memory, for a core's read: that of the model's calibration."""
+"""Cycles of a core's read of the stack's memory, as in the model's calibration."""
 _LINE_ELEMENTS, _MISS_CYCLES = 8, 15 + _READ_CYCLES
 _LONG = 6000
-"""Elements up to which the model is asked, and from half of which on a longer kernel goes on."""
+"""Largest number of elements for the model; longer kernels are extrapolated from half of it."""
 _PLACES = [(place << 20) + 832 * place for place in range(1, 9)]
-"""Tensors that do not push each other out of the cache."""
+"""Addresses of tensors that do not evict each other from the cache."""
 _A, _B, _C, _D, *_REST = _PLACES
 
 _MEASURED = {"add_up": (16, 0), "elements": (20, 2), "exponential": (251, 1)}
-"""Cycles of an element, and tensors of which it reads one: what the firmware lacks. On RTL, with
-kernels in C beside the firmware's, a multiplication with its addition takes 15.3 cycles, four sums
-at a time (19.2 one by one), with some 0.9 for lines that a blocked product misses; a sum of two
-tensors takes 20.0; an exponential 210, and with it an addition and a division."""
+"""Cycles of an element, and tensors that it reads, for kernels that the firmware lacks.
+
+On RTL, with kernels in C beside the firmware's, a multiplication with its addition takes 15.3
+cycles, four sums at a time (19.2 one by one). Lines that a blocked product misses add some 0.9. A
+sum of two tensors takes 20.0. An exponential takes 210, without its addition and division.
+"""
 
 _SAMPLES: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
     "relu": lambda n, _: (_A, _B, n),
@@ -144,22 +149,22 @@ _SAMPLES: dict[str, Callable[[int, int], tuple[Any, ...]]] = {
     "average_pool": lambda n, w: (_A, _B, *_windows(n, w)),
     "average_pool_gradient": lambda n, w: (_A, _B, *_windows(n, w)),
 }
-"""Arguments of a kernel for so many elements, of windows of that height and width."""
+"""Arguments of a kernel for a number of elements, in square windows of a given size."""
 
 
 def _windows(elements: int, size: int) -> tuple[int, ...]:
-    """Of one row of windows, side by side."""
+    """Return the arguments for one row of adjacent windows."""
     columns = max(1, elements // (size * size))
     return 1, size, columns * size, 1, columns, size, size, size, 0, 0
 
 
 @lru_cache(maxsize=1 << 12)
 def cycles_of(kernel: str, elements: int, window: int = 1) -> float:
-    """Cycles of a kernel of the firmware, or of another one, that goes over so many elements."""
+    """Return the cycles of a kernel, of the firmware or another one, over ``elements`` elements."""
     if kernel in _MEASURED:
-        each, read = _MEASURED[kernel]
-        return elements * (each + read / _LINE_ELEMENTS * _MISS_CYCLES)
+        cycles, read = _MEASURED[kernel]
+        return elements * (cycles + read / _LINE_ELEMENTS * _MISS_CYCLES)
     if elements > _LONG:
-        half, long = (cycles_of(kernel, each, window) for each in (_LONG // 2, _LONG))
+        half, long = (cycles_of(kernel, length, window) for length in (_LONG // 2, _LONG))
         return long + (elements - _LONG) * (long - half) / (_LONG // 2)
     return kernel_cycles(kernel, _SAMPLES[kernel](elements, window), read_cycles=_READ_CYCLES)

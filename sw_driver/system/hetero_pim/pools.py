@@ -1,12 +1,14 @@
-"""Cycles of a pass of a layer on so many banks of the pools, by a formula.
+"""Cycles of a pass of a layer on some banks of the pools, by a formula.
 
-A bank does tiles one after the other: it loads the next one's vectors while lanes work, a beat of
-memory after the other, and changes between the vaults take it time, more the more banks do so. The
+A bank does tiles one after the other. It loads the next tile's vectors while lanes work, one beat
+of memory after the other. Changes between the vaults take time, and more if more banks change. The
 tiles are those of the plan that the driver makes.
 
-Against the cycle model products of VGG-19 at full size are off by 8 % at most, its largest bias
-gradient by 32 %; passes of 2 and 8 million products on all banks by 12 and 15 % in the mean, and by
-42 % at most; on 4 of the banks by 5 % (``python -m hw_tests.driver.system.hetero_pim.pool_costs``).
+Errors against the cycle model are (``python -m hw_tests.driver.system.hetero_pim.pool_costs``):
+
+- products of VGG-19 at full size: 8 % at most; its largest bias gradient: 32 %;
+- passes of 2 and 8 million products on all banks: 12 and 15 % in the mean, 42 % at most;
+- the same on 4 of the banks: 5 %.
 """
 
 from __future__ import annotations
@@ -27,39 +29,41 @@ from sw_driver.predict.pim.form import Form, form_of
 __all__ = ["STACK_BYTES", "pass_cycles"]
 
 _BEAT, _STRETCH = 8, 128
-"""Elements of a beat, and of what lies in one vault."""
+"""Elements of a beat, and of a stretch in one vault."""
 _TURN = 8
 """Cycles of a lane's turn, in which it works on as many sums."""
 _DEAL_CYCLES = 4
-"""Between two tiles that are dealt."""
+"""Cycles between two tiles that are dealt."""
 _OFFER_CYCLES = 116
-"""Between two works whose descriptors are in the ring."""
+"""Cycles between two works whose descriptors are in the ring."""
 _FEW_TILES = 8
-"""Of a bank, up to which it matters that a tile is whole."""
+"""Tiles of a bank below which only whole rounds of tiles count."""
 STACK_BYTES = 1 << 30
-"""Of a bank: room for every layer."""
+"""Bytes of a bank, enough for every layer."""
 
 
-# Fitted to the cycle model, with other shapes than those it is compared with; all in cycles.
+# Fitted to the cycle model on other shapes than the compared ones; all in cycles.
 _START = 187
-"""From a work's start to its first load, and from its last store to its end."""
+"""Cycles from a work's start to its first load, and from its last store to its end."""
 _BEAT_CYCLES, _BEAT_MORE = 0.73, 1.12
-"""Of a beat for a bank alone; and more if all banks load."""
+"""Cycles of a beat for a bank alone, and further ones if all banks load."""
 _ROW_CYCLES, _ROW_MORE = 0.28, 2.14
-"""Of a row of elements that lie beside each other."""
+"""Cycles of a row of adjacent elements, and further ones if all banks load."""
 _CHANGE_MORE = 0.13
-"""Of going on in another vault if all banks load."""
+"""Further cycles of a change to another vault if all banks load."""
 _CHUNK_CYCLES, _TILE_CYCLES = 65, 26
 _POWER = 4
-"""Of the mean of loads and lanes' work: how little one delays the other."""
+"""Exponent of the mean of loads and lanes' work: a larger one hides more."""
 _TAIL = 0.22
 """Tiles for which banks wait for each other at the end."""
 
 
 @lru_cache(maxsize=1 << 14)
 def pass_cycles(layer: Layer, pass_name: str, config: PimConfig, banks: int) -> int:
-    """Cycles from the start of the first work of the pass to the end of the last. Works run side by
-    side on the units that each has."""
+    """Return the cycles from the start of a pass's first work to the end of its last.
+
+    Works run side by side, each on its own units.
+    """
     works = lower(layer, pass_name, replace(config, bank_bytes=STACK_BYTES)).works
     cycles = 0.0
     for work in works:
@@ -91,7 +95,7 @@ def _cycles(work: Work, config: PimConfig, banks: int, share: float) -> float:
         cycles = sum(number * cost for (number, *_), (cost, *_) in zip(tiles, costs, strict=True))
         speed += these * banks / cycles
         tile += these * cycles / count
-        # Beside the first chunk's load no lane works, and beside the last one's work nothing loads.
+        # Lanes are idle during the first chunk's load, loads during the last chunk's work.
         first_load += these * max(load for _, load, _ in costs) / form.chunks
         spared = max(cost - work for cost, _, work in costs) / form.chunks
         last += these * spared
@@ -101,8 +105,7 @@ def _cycles(work: Work, config: PimConfig, banks: int, share: float) -> float:
 
 
 def _tiles(form: Form, lanes: int) -> Iterator[tuple[int, int, int]]:
-    """The tiles of a plane for banks of so many lanes: how many, of how many first and second
-    vectors."""
+    """Yield the tiles of a plane for banks of ``lanes`` lanes: number, first and second vectors."""
     first, second = form.extents[2:]
     depth, seconds = 1 << form.plan.depth, 1 << form.plan.seconds
     whole, rest = divmod(first, lanes * depth)
@@ -121,7 +124,7 @@ def _tiles(form: Form, lanes: int) -> Iterator[tuple[int, int, int]]:
 def _tile_cycles(
     form: Form, lanes: int, first: int, second: int, share: float
 ) -> tuple[float, float, float]:
-    """Cycles of a tile, those of its loads alone, and those of lanes."""
+    """Return the cycles of a tile, of its loads alone, and of its lanes."""
     vectors = 1 << (ceil(first / lanes) - 1).bit_length()
     work = form.channels * form.taps * _TURN * ceil(vectors * second / _TURN)
     moves = [_load(form, 0, first, lanes)]
@@ -142,7 +145,7 @@ def _tile_cycles(
 
 
 def _load(form: Form, place: int, vectors: int, lanes: int) -> tuple[float, float, float]:
-    """Beats, rows and changes of vault of a tile's loads of an operand."""
+    """Return the beats, rows and changes of vault of a tile's loads of an operand."""
     nest, plan = form.operands[place], form.plan
     image = form.padded == place
     loops = [
@@ -176,7 +179,7 @@ def _load(form: Form, place: int, vectors: int, lanes: int) -> tuple[float, floa
 def _store(
     form: Form, first: int, second: int, vectors: int, lanes: int
 ) -> tuple[float, float, float]:
-    """The same of storing a tile's results."""
+    """Return the beats, rows and changes of vault of storing a tile's results."""
     nest, columns = form.result, second if form.second_kind is Second.SHARED else 1
     if abs(nest.vector) == 1:
         run, step, change = min(_BEAT, lanes, first), 1, nest.column
@@ -188,7 +191,7 @@ def _store(
 
 
 def _beats(run: int, step: int, whole: bool = False) -> float:
-    """Of so many elements, wherever they begin, or at the beginning of one."""
+    """Return the beats of ``run`` elements, in the mean over begins, or from a beat's begin on."""
     if abs(step) > 1:
         return run
     return ceil(run / _BEAT) if whole or not step else (run - 1) / _BEAT + 1

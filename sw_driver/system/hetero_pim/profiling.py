@@ -1,7 +1,7 @@
-"""A training step's operations as the CPU runs them: time, and accesses to main memory.
+"""A training step's operations on the CPU: time, and accesses to main memory.
 
-Accesses are lines of 64 bytes past the CPU's last level of cache, by a model of it. Times are by
-the CPU's rates, or measured on this computer.
+Accesses are lines of 64 bytes past a model of the CPU's last-level cache. Times are by the CPU's
+rates, or measured on this computer.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ _LINE_BYTES = 64
 
 
 def instance_name(op: Op) -> str:
-    """An operation's name in a profile, which no other of the step has."""
+    """Return an operation's name in a profile, unique in its step."""
     return f"{operation_name(op)}_{op.id}"
 
 
 def modelled(trace: Trace, machine: Machine = HETERO_PIM) -> list[Profiled]:
-    """What a model of the machine's CPU finds, with times in ns."""
+    """Return a profile by a model of the machine's CPU, with times in ns."""
     cpu = machine.device("cpu")
     outer = past(trace, cpu)
     return _profile(trace, outer, [cpu.cost(op) for op in outer])
 
 
-def measured(what: str, trace: Trace, machine: Machine = HETERO_PIM) -> list[Profiled]:
-    """Times in ns that PyTorch takes here for each operation of ``trace``, the step of a shipped
-    network or of ``FILE.py:FUNCTION``; accesses are by the cache of the machine's CPU.
+def measured(workload: str, trace: Trace, machine: Machine = HETERO_PIM) -> list[Profiled]:
+    """Return a profile of ``trace`` with the times of PyTorch on this computer, in ns.
 
-    Raises :class:`~sw_driver.workload.trace.TraceError` for a step that does not run here, and for
-    one that lacks an operation of the trace.
+    The trace is the step of ``workload``, a shipped network or a ``FILE.py:FUNCTION``. Accesses are
+    by the cache of the machine's CPU. Raises :class:`~sw_driver.workload.trace.TraceError` for a
+    step that does not run here, and for one that lacks an operation of the trace.
     """
 
     def times(build: Build, step: Step) -> list[tuple[str, int]]:
@@ -47,13 +47,13 @@ def measured(what: str, trace: Trace, machine: Machine = HETERO_PIM) -> list[Pro
 
         return operation_times(build, step, trace.origin["rule"])
 
-    # The trace has no operations that move nothing.
-    ran, times_ns = iter(with_step(what, times, "run")), []
+    # The trace lacks operations that move nothing.
+    ran, times_ns = iter(with_step(workload, times, "run")), []
     for op in trace.ops:
         ns = next((ns for kind, ns in ran if kind == op.kind), None)
         if ns is None:
             raise TraceError(
-                f"the measured step of {what} has no {instance_name(op)} ({op.kind}): give the "
+                f"the measured step of {workload} has no {instance_name(op)} ({op.kind}): give the "
                 "model and batch of the trace, or plan with --profile model"
             )
         times_ns.append(ns)
@@ -61,13 +61,15 @@ def measured(what: str, trace: Trace, machine: Machine = HETERO_PIM) -> list[Pro
 
 
 def offered(rows: Sequence[Profiled], share: float = SHARE, *, types: bool = True) -> list[int]:
-    """The places in ``rows`` of those operations that the PIMs are offered, ranked by type, or one
-    by one."""
-    names = {each.operation for each in chosen(by_type(rows) if types else rows, share)}
+    """Return the indices in ``rows`` of operations that the PIMs are offered.
+
+    They are ranked by type, or one by one.
+    """
+    names = {row.operation for row in chosen(by_type(rows) if types else rows, share)}
     return [
         number
-        for number, each in enumerate(rows)
-        if (each.kind or each.operation if types else each.operation) in names
+        for number, row in enumerate(rows)
+        if (row.kind or row.operation if types else row.operation) in names
     ]
 
 

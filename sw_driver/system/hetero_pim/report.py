@@ -1,4 +1,4 @@
-"""Report of a plan: which of a step's operations a memory with units and cores does."""
+"""Report of a plan: the operations of a step that run in a memory with units and cores."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _PROFILES = {
     "measured": "by PyTorch here, on all of its threads",
 }
 _MOST = 15
-"""Operations that are shown."""
+"""Number of operations that are shown."""
 
 
 def report(
-    what: str,
+    workload: str,
     *,
     share: str = "90%",
     by: str | None = None,
@@ -52,30 +52,31 @@ def report(
 
     Parameters
     ----------
-    what: a CSV file of a profile, which is ranked only, or what
-        :func:`~sw_driver.workload.what.load_workload` takes.
-    share: of the step's time on the CPU, in per cent, that is offered to the PIMs.
+    workload: a CSV file of a profile, which is only ranked, or see
+    :func:`~sw_driver.workload.what.load_workload`.
+    share: share of the step's time on the CPU that is offered to the PIMs, in per cent.
     by: ``operation`` (default for a profile), or ``type`` (default for a workload).
-    profile: ``model`` (default) or ``measured``, where a workload's times come from.
+    profile: source of a workload's times, ``model`` (default) or ``measured``.
     units: multipliers and adders, half of each; 444 if None.
-    cores: programmable cores; that of the configurations if None.
+    cores: programmable cores; the number in the configurations if None.
     rule: update rule of a function's model.
-    folder: for the profile and a timeline of steps, as trace and pictures.
+    folder: folder for the profile and a timeline of steps, as trace and pictures.
 
     Raises
     ------
-    InvalidArgumentError: for a share or units that cannot be, and options that a profile ignores.
-    TraceError: for a workload that there is not.
+    InvalidArgumentError: for an invalid share or number of units, and options that a profile
+    ignores.
+    TraceError: for an unknown workload.
     """
     percent = parse_number(share.removesuffix("%"))
     if percent is None or not share.endswith("%") or not 0 <= percent <= 100:
         raise InvalidArgumentError(f"--share is {share!r}: expected 0% to 100%")
-    watch.say(f"planning {what}")
-    is_profile = what.endswith(".csv")
+    watch.say(f"planning {workload}")
+    is_profile = workload.endswith(".csv")
     types = by == "type" if by else not is_profile
     results: dict[str, Any] = {}
     machine: dict[str, Any] = {}
-    workload: dict[str, Any] = {"name": what}
+    workload_figures: dict[str, Any] = {"name": workload}
     files: list[Path] = []
     if is_profile:
         options = {"profile": profile, "units": units, "cores": cores, "rule": rule, "out": folder}
@@ -84,11 +85,11 @@ def report(
                 raise InvalidArgumentError(
                     f"--{name} is {str(value)!r}, but a profile is ranked only: leave it out"
                 )
-        rows = read_profile(Path(what))
+        rows = read_profile(Path(workload))
     else:
-        trace = load_workload(what, rule)
-        workload = described(trace)
-        rows = measured(what, trace) if profile == "measured" else modelled(trace)
+        trace = load_workload(workload, rule)
+        workload_figures = described(trace)
+        rows = measured(workload, trace) if profile == "measured" else modelled(trace)
         results["profile"] = _PROFILES[profile or "model"]
         use = GPU_USE[trace.name].value if trace.name in GPU_USE else 1.0
         try:
@@ -116,16 +117,16 @@ def report(
         notes.append(f"The GPU does {machine['gpu_use']:.0%} of its peak rates.")
         reasons: dict[str, str] = results["reasons"]
         notes += [f"{name} cannot run it: {reason}" for name, reason in reasons.items()]
-    what_of = "types of operations" if len(grouped) < len(rows) else "operations"
+    unit = "types of operations" if len(grouped) < len(rows) else "operations"
     profiled = "" if is_profile else f", profiled {results['profile']}"
     return Report(
-        title=f"{what}{profiled}: the PIMs are offered {len(picked)} of {len(grouped)} "
-        f"{what_of}, which make {results['share']:.1%} of the time",
+        title=f"{workload}{profiled}: the PIMs are offered {len(picked)} of {len(grouped)} "
+        f"{unit}, which make {results['share']:.1%} of the time",
         results=results,
         parts=parts,
         notes=notes,
         machine=machine,
-        workload=workload,
+        workload=workload_figures,
         files=files,
     )
 
@@ -133,7 +134,7 @@ def report(
 def _schedule(
     trace: Trace, ids: Sequence[int], costs: Costs, cores: int | None, results: dict[str, Any]
 ) -> Timeline:
-    """Add the figures of all configurations; return the timeline of all parts together."""
+    """Add the figures of all configurations, and return the timeline of all devices together."""
     made: dict[str, Schedule] = {}
     reasons: dict[str, str] = {}
     for configuration in CONFIGURATIONS:
@@ -143,7 +144,7 @@ def _schedule(
         except EngineError as error:
             reasons[configuration.name] = str(error)
     for figure in ("step_ns", "breakdown_ns", "utilisation"):
-        results[figure] = {name: getattr(of, figure) for name, of in made.items()}
+        results[figure] = {name: getattr(run, figure) for name, run in made.items()}
     hetero = made[HETERO.name]
     places = {instance_name(trace.ops[n]): place for n, place in hetero.places.items()}
     results |= {"reasons": reasons, "places": places}

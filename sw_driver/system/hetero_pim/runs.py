@@ -1,4 +1,4 @@
-"""Steps of networks in the configurations of the paper, each scheduled once."""
+"""Steps of networks in the paper's configurations, each scheduled once."""
 
 from __future__ import annotations
 
@@ -31,61 +31,65 @@ __all__ = [
 COLUMNS = PREDICTED, CALIBRATED = "predicted", "calibrated"
 
 _MOST_RATE = 1024
-"""More operations a cycle no unit is tried with."""
+"""Largest number of operations a cycle that is tried for a unit."""
 FITTED = "vgg-19"
-"""The network whose step is to take the PIM as long as the GPU: the one cell of the paper to which
-the calibrated column is fitted."""
+"""Network of the one cell of the paper that the calibrated column is fitted to.
+
+Its step must take the PIM as long as the GPU.
+"""
 CALIBRATED_RATE = 93
-"""What :func:`calibrated_rate` finds on the paper's machine, for those who do not look again."""
+"""Result of :func:`calibrated_rate` on the paper's machine, to avoid the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step(Outcome):
-    """A step, with its dynamic energy, and when it runs."""
+    """Times of a step, with its dynamic energy and its schedule."""
 
     made: Schedule
     energy_j: float = 0.0
 
     @property
     def ms(self) -> float:
+        """Time of the step, in ms."""
         return self.step_ns / 1e6
 
     @property
     def lost_ns(self) -> int:
-        """In which nothing computes."""
+        """Time during which nothing computes, in ns."""
         return self.step_ns - self.parts_ns["operation"]
 
     @property
     def pools_percent(self) -> float:
-        """Of the pools, that compute."""
+        """Share of the pools that computes, in %."""
         return 100 * self.made.utilisation
 
     @property
     def watts(self) -> float:
+        """Mean dynamic power, in W."""
         return self.energy_j / self.step_ns * 1e9
 
     @property
     def edp(self) -> float:
-        """Energy-delay product in joule seconds."""
+        """Energy-delay product, in joule seconds."""
         return self.energy_j * self.step_ns / 1e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case(runs.Case[Step]):
-    """A step of a network, which is one of ``GPU_USE``, and who runs it."""
+    """A step of a network, which is one of ``GPU_USE``, in a configuration."""
 
     configuration: Configuration = HETERO
     unit_rate: float = 0
-    """Operations that a unit does a cycle; 0 for the predicted column, of the RTL's."""
+    """Operations that a unit does a cycle; 0 for the predicted column, with the RTL's units."""
     frequency: int = 1
-    """Of the stack, a factor."""
+    """Factor of the stack's clock."""
     units: int = 444
     share: float = SHARE
-    """Of a step's time on the CPU, that is offered to the PIMs."""
+    """Share of a step's time on the CPU that is offered to the PIMs."""
     beside: tuple[str, int] | None = None
-    """Another network, and how many steps of it, on what the first leaves idle."""
+    """Another network and its number of steps, on devices that the first leaves idle."""
     steps: int = 4
-    """As many are run, if they are not all alike."""
+    """Number of steps that are run, if they overlap."""
 
     def __post_init__(self) -> None:
         check_fields(self, "unit_rate", "share")
@@ -95,7 +99,7 @@ class Case(runs.Case[Step]):
         return f"{self.network}, {self.configuration.name}, {column}"
 
     def simulate(self) -> Step:
-        """When everything runs, over several steps."""
+        """Return the schedule and energy of several steps."""
         trace, costs = load_trace(self.network), costs_of(self)
         beside = load_trace(self.beside[0]).unrolled(self.beside[1]) if self.beside else None
         chosen = offered(modelled(trace, costs.machine), self.share)
@@ -105,7 +109,7 @@ class Case(runs.Case[Step]):
 
 
 def costs_of(case: Case) -> Costs:
-    """What operations of its network cost on its machine."""
+    """Return the costs of a case's network on its machine."""
     return Costs(
         machine=HETERO_PIM.override(case.changes),
         config=configure("paper", total=case.units),
@@ -116,10 +120,11 @@ def costs_of(case: Case) -> Costs:
 
 
 def calibrated_rate(changes: Changes, progress: Progress) -> int:
-    """The fewest operations a cycle, whole ones, of a unit with which a step of VGG-19 takes the
-    PIM no longer than the GPU.
+    """Return the least whole number of operations a cycle of a unit that matches the GPU.
 
-    Raises :class:`~sw_driver.system.errors.EngineError` if none is enough."""
+    With it, a step of VGG-19 takes the PIM no longer than the GPU. Raises
+    :class:`~sw_driver.system.errors.EngineError` if none is enough.
+    """
     case = Case(network=FITTED, changes=changes)
     gpu_ns = replace(case, configuration=GPU).result(progress).step_ns
 
@@ -129,8 +134,8 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
     rate = 1 + bisect_left(range(1, _MOST_RATE + 1), True, key=enough)
     if rate > _MOST_RATE:
         raise EngineError(
-            f"with {_MOST_RATE} operations a cycle of each unit {FITTED} takes the PIM longer than "
-            "the GPU: expected a slower GPU, or a faster memory"
+            f"even with {_MOST_RATE} operations a cycle of each unit, {FITTED} takes the PIM "
+            "longer than the GPU: expected a slower GPU, or a faster memory"
         )
     return rate
 
@@ -141,9 +146,10 @@ class Steps(runs.Runs):
 
     @cached_property
     def rate(self) -> int:
+        """Operations of a unit a cycle in the calibrated column."""
         return calibrated_rate(self.changes, self.progress)
 
-    def run(self, column: str, network: str, **how: Any) -> Step:
-        """Return a step of a case in one of ``COLUMNS``; ``how``: its other fields."""
+    def run(self, column: str, network: str, **fields: Any) -> Step:
+        """Return a step of a case in one of ``COLUMNS``; ``fields`` are its other fields."""
         rate = self.rate if column == CALIBRATED else 0
-        return self.simulated(Case, network=network, unit_rate=rate, **how)
+        return self.simulated(Case, network=network, unit_rate=rate, **fields)

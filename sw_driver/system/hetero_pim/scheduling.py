@@ -1,9 +1,9 @@
-"""Who runs which operation of a training step when: the runtime of section III-C.
+"""Schedule of a training step's operations on devices: the runtime of section III-C.
 
-Operations that the PIMs are offered are taken in program order, as soon as what they need is there.
-Pools are shared: a phase of a kernel has as many banks as are free and are of use to it, and more
-when others become free. It never gives one back before it ends. A core is free for others while the
-pools work for its kernel.
+Operations that the PIMs are offered start in program order, as soon as their inputs are ready.
+Pools are shared. A phase of a kernel takes as many free banks as it can use, and more when others
+become free. It keeps its banks until it ends. A core is free for other operations while the pools
+work for its kernel.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ from .costs import Costs, Phase, past
 __all__ = ["PARTS", "Row", "Schedule", "schedule"]
 
 PARTS = ("operation", "movement", "sync")
-"""Of what a step takes: computing; moving data between CPU and memory, or GPU and host, while
-nothing computes; and launches and waiting."""
+"""Parts of a step's time.
+
+They are computing; moving data between CPU and memory, or GPU and host, while nothing computes; and
+launches with waiting.
+"""
 
 
 class Row(NamedTuple):
-    """A device worked on an operation."""
+    """A span of a device's work on an operation."""
 
     op: int
-    """Operations of later steps count on."""
+    """Operation; numbers go on into later steps."""
     device: str
     banks: int
-    """So many of the pools' were held; 1 if it is another device."""
+    """Banks of the pools that were held; 1 for another device."""
     begin_ns: int
     end_ns: int
     part: str
@@ -46,50 +49,51 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What ran where, of several steps."""
+    """Device and time of each operation, over several steps."""
 
     trace: Trace
-    """Of one step."""
+    """Trace of one step."""
     banks: int
     rows: tuple[Row, ...]
     ends_ns: tuple[int, ...]
-    """When the last operation of each step was done, and of those before it."""
+    """End of the last operation of each step and those before it, in ns."""
     total_ns: int
-    """When all was done, of the steps beside these, too."""
+    """End of everything, including steps of the other network, in ns."""
 
     @property
     def step_ns(self) -> int:
-        """The mean of those in the middle, which others overlap on both sides, or else of all."""
+        """Mean time in ns of the steps in the middle, which overlap on both sides, or of all."""
         begin, end, steps = self._window
         return (end - begin) // steps
 
     @property
     def places(self) -> dict[int, str]:
-        """By operation of the last step the devices that it ran on, joined by ``+``."""
-        first, found = (len(self.ends_ns) - 1) * len(self.trace.ops), {}
+        """Devices of each operation of the last step, joined by ``+``."""
+        first = (len(self.ends_ns) - 1) * len(self.trace.ops)
+        devices: dict[int, dict[str, None]] = {}
         for row in self.rows:
             if first <= row.op < first + len(self.trace.ops):
-                found.setdefault(row.op - first, {})[row.device] = None
-        return {number: "+".join(sorted(found[number])) for number in sorted(found)}
+                devices.setdefault(row.op - first, {})[row.device] = None
+        return {number: "+".join(sorted(devices[number])) for number in sorted(devices)}
 
     @property
     def breakdown_ns(self) -> dict[str, int]:
-        """Of :attr:`step_ns` by :data:`PARTS`: when nothing computes data moves, or all wait."""
+        """Parts of :attr:`step_ns` by :data:`PARTS`; ``sync`` is the rest, launches and waiting."""
         begin, end, steps = self._window
-        found, covered = {}, 0
+        parts, covered = {}, 0
         for number, part in enumerate(PARTS[:2], 1):
             under = _union([row for row in self.rows if row.part in PARTS[:number]], begin, end)
-            found[part], covered = (under - covered) // steps, under
-        return {**found, "sync": self.step_ns - sum(found.values())}
+            parts[part], covered = (under - covered) // steps, under
+        return {**parts, "sync": self.step_ns - sum(parts.values())}
 
     def busy_ns(self, device: str) -> int:
-        """In a step, for each operation on it, launches included."""
+        """Return the ns of a step in which a device works, summed over operations with launches."""
         begin, end, steps = self._window
         return sum(_inside(row, begin, end) for row in self.rows if row.device == device) // steps
 
     @property
     def utilisation(self) -> float:
-        """How much of the pools computes, in banks, over a step."""
+        """Share of the pools' banks that compute, over a step."""
         begin, end, _ = self._window
         rows = [row for row in self.rows if (row.device, row.part) == ("pools", "operation")]
         used = sum(row.banks * _inside(row, begin, end) for row in rows)
@@ -97,7 +101,7 @@ class Schedule:
 
     @property
     def timeline(self) -> Timeline:
-        """All of it, in ns: a track for each device, and further ones for what runs beside."""
+        """Timeline in ns, with a track for each device, and further ones for concurrent work."""
         timeline = Timeline(backend="Hetero PIM", fabric_mhz=1000)
         for row in sorted(self.rows, key=lambda row: (row.begin_ns, row.end_ns, row.op)):
             track = f"{row.device} {timeline.lane(row.device, row.begin_ns, row.end_ns) + 1}"
@@ -111,7 +115,7 @@ class Schedule:
 
     @cached_property
     def _window(self) -> tuple[int, int, int]:
-        """Begin, end, and of how many steps."""
+        """Begin and end in ns, and number of steps between them."""
         ends, steps = self.ends_ns, len(self.ends_ns)
         if steps < 3 or ends[0] == ends[-2]:
             return 0, ends[-1], steps
@@ -123,7 +127,7 @@ def _inside(row: Row, begin: int, end: int) -> int:
 
 
 def _union(rows: Sequence[Row], begin: int, end: int) -> int:
-    """How long any of them is at work."""
+    """Return the ns between begin and end in which any row is active."""
     covered = 0
     for row in sorted(rows, key=lambda row: row.begin_ns):
         covered += _inside(row, begin, end)
@@ -140,18 +144,18 @@ def schedule(
     steps: int = 4,
     beside: Trace | None = None,
 ) -> Schedule:
-    """Runs steps of a network. Nothing is measured or random: the same gives the same.
+    """Schedule steps of a network; the same input gives the same result.
 
-    Raises :class:`~sw_driver.system.errors.EngineError` for an operation that none of the
-    configuration's devices has a kernel for, and for a choice of operations that there are not.
+    Raises :class:`~sw_driver.system.errors.EngineError` for an operation without a kernel on the
+    configuration's devices, and for a choice of unknown operations.
 
     Parameters
     ----------
     trace: one step. Without the pipeline, or in program order, steps do not overlap, and one is
-        run.
-    chosen: ids of the operations that the PIMs are offered, of one step; others run on the CPU. In
-        program order all are.
-    beside: steps of another network, which has what CPU and cores the first leaves idle.
+    run.
+    chosen: ids of the operations of one step that the PIMs are offered; others run on the CPU. In
+    program order all are offered.
+    beside: steps of another network, which runs on CPU and cores that the first leaves idle.
     """
     check_integer("steps", steps)
     if unknown := sorted(set(chosen) - set(range(len(trace.ops)))):
@@ -180,20 +184,20 @@ def schedule(
 
 @dataclass
 class _Part:
-    """What an operation does on a device without a break."""
+    """Uninterrupted work of an operation on a device."""
 
     device: str
     launch_ns: int
     operation_ns: int
-    """With so many banks."""
+    """Time on ``banks`` banks."""
     movement_ns: int = 0
     sync_ns: int = 0
     banks: int = 1
-    """On the pools, those that are of use."""
+    """Banks that the part can use, on the pools."""
     phase: Phase | None = None
-    """On the pools."""
+    """Phase, on the pools."""
     width: int = 1
-    """Banks that nobody else has meanwhile."""
+    """Banks that no other operation can use meanwhile."""
 
     def __post_init__(self) -> None:
         self.took_ns = self.launch_ns + self.operation_ns + self.movement_ns + self.sync_ns
@@ -201,7 +205,7 @@ class _Part:
 
 
 _Way = tuple[_Part, ...]
-"""How an operation can be run: its parts, one after the other."""
+"""Way to run an operation: its parts, one after the other."""
 
 
 @dataclass
@@ -210,9 +214,9 @@ class _Working:
     rest: _Way
     banks: int
     since_ns: int
-    """From then on it has so many."""
+    """Time since which it has ``banks`` banks."""
     begin_ns: int
-    """The launch is over."""
+    """End of the launch."""
     end_ns: int
     entry: Entry
 
@@ -224,26 +228,26 @@ class _Run:
         self.rows: list[Row] = []
         self.ended: list[int] = []
         self.needed: list[int] = []
-        """Of each operation how many it depends on that are not done."""
+        """Number of unfinished dependencies of each operation."""
         self.dependents: list[list[int]] = []
         self.ways: list[tuple[_Way, ...]] = []
-        """Of each operation, the preferred one first."""
+        """Ways of each operation, the preferred one first."""
         self.waiting: dict[int, tuple[_Way, ...]] = {}
-        """Operations, or what is left of them, that lack nothing but a device."""
+        """Operations, or their remaining parts, that wait only for a device."""
         self.working: dict[int, _Working] = {}
         banks = costs.config.banks
         self.places = {"pools": banks, "core": configuration.cores, "cpu": 1, "gpu": 1}
         self.free = dict(self.places)
         self.owner: int | None = None
-        """Who has the pools for itself, without the pipeline."""
+        """Operation that owns all pools, without the pipeline."""
 
     def add(
         self, trace: Trace, step: Trace, chosen: Collection[int], devices: tuple[str, ...]
     ) -> None:
-        """Has the operations of a trace of such steps run, behind those that there are."""
+        """Add a trace of such steps, behind the operations that are there."""
         first, ordered = len(self.ended), self.configuration.ordered
         machine = self.costs.machine
-        outer = {each: past(step, machine.device(each)) for each in ("cpu", "gpu")}
+        outer = {device: past(step, machine.device(device)) for device in ("cpu", "gpu")}
         of_step = [
             self.ways_of(op, devices if ordered or op.id in chosen else ("cpu",), outer)
             for op in step.ops
@@ -254,37 +258,37 @@ class _Run:
             self.dependents.append([])
             self.needed.append(len(before))
             self.ways.append(of_step[(number - first) % len(of_step)])
-            for each in before:
-                self.dependents[first + each].append(number)
+            for needed_op in before:
+                self.dependents[first + needed_op].append(number)
             if not before:
                 self.waiting[number] = self.ways[number]
 
     def ways_of(
         self, op: Op, devices: tuple[str, ...], outer: Mapping[str, Sequence[Op]]
     ) -> tuple[_Way, ...]:
-        """``outer``: by device its operations past its cache."""
-        costs, found = self.costs, {}
+        """Return the ways to run an operation; ``outer`` has operations past caches, by device."""
+        costs, ways = self.costs, {}
         for device in devices:
             if device == "pools":
                 if phases := costs.phases(op):
-                    found[device] = self.kernel(phases, "core" in devices)
-            elif device == "core" and "pools" in found:
-                continue  # what the pools can do is not a core's
+                    ways[device] = self.kernel(phases, "core" in devices)
+            elif device == "core" and "pools" in ways:
+                continue  # the pools take it before a core
             elif cost := getattr(costs, device)(outer[device][op.id] if device in outer else op):
                 alone_ns, *others = cost
                 launch_ns = costs.launch_host_ns if device == "core" else 0
                 if device == "core" and self.configuration.ordered:
                     alone_ns = -(-alone_ns // self.configuration.cores)
-                found[device] = (_Part(device, launch_ns, alone_ns, *others),)
-        if not found:
+                ways[device] = (_Part(device, launch_ns, alone_ns, *others),)
+        if not ways:
             raise EngineError(
                 f"operation {op.id}, {op.kind}, has no kernel for {' or '.join(devices)}: expected "
                 f"one, or a configuration with the CPU, which {self.configuration.name} has not"
             )
-        return tuple(found.values())
+        return tuple(ways.values())
 
     def kernel(self, phases: Sequence[Phase], has_core: bool) -> _Way:
-        """A kernel on the pools: the host launches it and, without recursion, all its phases."""
+        """Return a kernel on the pools; the host launches it, and all phases without recursion."""
         costs, way = self.costs, []
         launch_ns = costs.launch_host_ns
         for phase in phases:
@@ -302,10 +306,11 @@ class _Run:
         return tuple(way)
 
     def dispatch(self) -> None:
-        """Gives what is free to who waits, and banks to phases at work, in program order."""
+        """Start waiting operations on free devices, and give banks to phases, in program order."""
         left = dict.fromkeys(self.places, 0)
-        for each in self.working.values():
-            left[each.part.device] += each.banks * (each.end_ns - self.clock.now_ns)
+        for working in self.working.values():
+            rest_ns = working.end_ns - self.clock.now_ns
+            left[working.part.device] += working.banks * rest_ns
         for number in sorted({*self.waiting, *self.working}):
             if number in self.working:
                 self.grow(number, self.working[number])
@@ -324,8 +329,10 @@ class _Run:
                 left[part.device] += part.work
 
     def end_of(self, way: _Way, left: dict[str, int]) -> int:
-        """How far off its end is if devices do what is left to them, and then this, unbroken; what
-        is left to the pools is in banks times ns."""
+        """Return the ns until a way ends, after all that is left to its devices.
+
+        The way then runs uninterrupted. Work left to the pools is in banks times ns.
+        """
         end = 0
         for part in way:
             work = left[part.device] + part.work
@@ -350,9 +357,9 @@ class _Run:
         return part.operation_ns if part.phase is None else self.costs.pools_ns(part.phase, banks)
 
     def grow(self, number: int, working: _Working) -> None:
-        """Lets a phase have what is free, if it is of use."""
+        """Give a phase the free banks, if that makes it faster."""
         banks = min(working.part.banks, working.banks + self.free[working.part.device])
-        old, new = (self.takes(working.part, each) for each in (working.banks, banks))
+        old, new = (self.takes(working.part, count) for count in (working.banks, banks))
         if new < old:
             self.record(number, working)
             self.free[working.part.device] -= banks - working.banks
@@ -363,7 +370,7 @@ class _Run:
             working.entry = self.clock.at(working.end_ns, partial(self.done, number))
 
     def record(self, number: int, working: _Working) -> None:
-        """Writes down what it did with its banks until now."""
+        """Add rows for its work with its banks until now."""
         part, moved = working.part, working.end_ns - working.part.sync_ns
         times = (0, working.begin_ns, moved - part.movement_ns, moved, working.end_ns)
         for name, (begin, end) in zip(("sync", *PARTS), pairwise(times), strict=True):
@@ -381,7 +388,7 @@ class _Run:
             return
         self.ended[number] = self.clock.now_ns
         self.owner = None if self.owner == number else self.owner
-        for each in self.dependents[number]:
-            self.needed[each] -= 1
-            if not self.needed[each]:
-                self.waiting[each] = self.ways[each]
+        for dependent in self.dependents[number]:
+            self.needed[dependent] -= 1
+            if not self.needed[dependent]:
+                self.waiting[dependent] = self.ways[dependent]

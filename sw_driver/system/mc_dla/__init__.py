@@ -1,1 +1,1 @@
-"""The systems of Kwon and Rhu: device-nodes, memory-nodes, and what is trained on them."""
+"""The systems of Kwon and Rhu: device-nodes, memory-nodes, and training on them."""

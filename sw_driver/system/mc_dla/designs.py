@@ -1,12 +1,12 @@
-"""The six system designs that the paper evaluates, each as the machine that one device-node sees.
+"""The paper's six system designs, each as the machine that one device-node sees.
 
 All device-nodes do the same at the same time, so one stands for all. Its links are in ports: those
-that lead to the same store, and those of rings only. A port of memory-nodes carries what
-collectives send as well as what is moved to the store behind it.
+to one store, and those of rings only. A port of memory-nodes carries the bytes of collectives and
+the moves to its store.
 
-Rings are those of Figures 5, 7(b) and 7(c), of device-nodes ``D0`` to ``D7`` and memory-nodes
-``M0`` to ``M7``. Where the text leaves a link open, it is placed so that the hops of each ring, the
-links of each node and the links to memory-nodes are as the text has them.
+Rings are those of Figures 5, 7(b) and 7(c), with device-nodes ``D0`` to ``D7`` and memory-nodes
+``M0`` to ``M7``. Where the text leaves a link open, its place satisfies the text's hops of each
+ring, links of each node and links to memory-nodes.
 """
 
 from __future__ import annotations
@@ -66,44 +66,47 @@ _PLAIN, _OTHER, _LAST = (tuple(f"D{number}" for number in order) for order in _C
 
 
 def _folded() -> tuple[Ring, ...]:
-    """Figure 7(b): of two rings every second step from device to device leads over memory-nodes:
-    over one, or over three. A device-node has a link to a memory-node on each."""
+    """Return the rings of Figure 7(b).
+
+    On two rings, every second step between devices passes memory-nodes: one on the first, three on
+    the second. A device-node has a link to a memory-node on each of them.
+    """
     order = _CUBE_MESH[1]
     short: list[str] = []
     long: list[str] = []
     for number in range(0, DEVICES, 2):
         one, other = order[number], order[number + 1]
         short += [f"D{one}", f"M{one}", f"D{other}"]
-        # Every other memory-node has not been on the short ring, and is twice on the long one.
+        # Every other memory-node is missing on the short ring, and is twice on the long one.
         after, middle = order[(number + 2) % DEVICES], order[(number + 3) % DEVICES]
         long += [f"D{other}", f"M{other}", f"M{middle}", f"M{after}", f"D{after}"]
     return _PLAIN, tuple(short), tuple(long)
 
 
 def _ring() -> tuple[Ring, ...]:
-    """Figure 7(c): on each ring devices and memory-nodes take turns."""
-    one = [each for number in range(DEVICES) for each in (f"D{number}", f"M{number}")]
+    """Return the rings of Figure 7(c), on which devices and memory-nodes alternate."""
+    one = [name for number in range(DEVICES) for name in (f"D{number}", f"M{number}")]
     return (tuple(one),) * (LINKS // 2)
 
 
 TOPOLOGIES = {"5": (_PLAIN, _OTHER, _LAST), "7(b)": _folded(), "7(c)": _ring()}
-"""Rings that collectives use, by the figure of the paper."""
+"""Rings of collectives, by the figure of the paper."""
 
 
 DEVICES_OF_A_SWITCH = 2
-"""NVIDIA's DGX-1: each PCIe switch has two GPUs, and one x16 link to its socket."""
+"""Devices behind a PCIe switch with one x16 link to its socket, as in NVIDIA's DGX-1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """Links of a device-node that are alike."""
+    """Links of a device-node that are used alike."""
 
     name: str
     links: float
     rings: bool = True
-    """Whether rings lead over them."""
+    """True if rings use them."""
     store: str = ""
-    """What is behind them, if anything can be moved there."""
+    """Memory behind them that tensors can move to, if any."""
 
     def __post_init__(self) -> None:
         check_fields(self, "links")
@@ -111,22 +114,23 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """How a device-node's links are used."""
+    """Use of a device-node's links."""
 
     name: str
     topology: str
-    """Of :data:`~sw_driver.system.mc_dla.designs.TOPOLOGIES`: the rings of its collectives."""
+    """Rings of its collectives, one of :data:`TOPOLOGIES`."""
     ports: tuple[Port, ...]
     stores: tuple[str, ...] = ()
-    """Where what is moved out goes, in equal parts at the same time; nowhere if there are none."""
+    """Memories that tensors move to, in equal parts at the same time."""
 
     @property
     def on_host(self) -> bool:
-        """Whether the stores are the host's memory."""
+        """True if the stores are the host's memory."""
         return self.stores == (_PCIE.store,)
 
     @property
     def ring_links(self) -> float:
+        """Links that rings use."""
         return sum(port.links for port in self.ports if port.rings)
 
 
@@ -135,8 +139,8 @@ _RINGS = Port(name="rings", links=6)
 _PCIE = Port(name="pcie", links=0, rings=False, store="host")
 
 DESIGNS = {
-    each.name: each
-    for each in (
+    design.name: design
+    for design in (
         Design(name="DC-DLA", topology="5", ports=(_RINGS, _PCIE), stores=("host",)),
         Design(
             name="HC-DLA",
@@ -158,7 +162,7 @@ DESIGNS = {
         Design(name="DC-DLA(O)", topology="5", ports=(_RINGS,)),
     )
 }
-"""By the paper's names, in its order."""
+"""Designs by the paper's names, in its order."""
 
 DC, HC, S, L, B, ORACLE = DESIGNS
 
@@ -166,7 +170,7 @@ DC, HC, S, L, B, ORACLE = DESIGNS
 def catalogue(changes: Changes | None = None) -> Machine:
     """Return the paper's parts with changes.
 
-    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that cannot be made, or that
+    Raises :class:`~sw_driver.machine.parts.MachineError` for changes that are not possible, or that
     nothing here depends on.
     """
     if "node.accesses" in (changes or {}):
@@ -178,13 +182,13 @@ def catalogue(changes: Changes | None = None) -> Machine:
 
 
 def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machine:
-    """What one of so many device-nodes has in a design."""
+    """Return the machine of one of ``devices`` device-nodes in a design."""
     check_integer("devices", devices)
     link, dimms, pcie = (parts.link(name) for name in ("link", "dimms", "pcie"))
     host = parts.memory("host")
     memories, links, ends = [parts.memory("node")], [], []
     if not design.stores:
-        # The oracle's has no end.
+        # The oracle's memory has no limit.
         endless = Figure(value=1 << 60, source="paper: infinite", mark="given")
         memories = [replace(memories[0], capacity_bytes=endless)]
     for port in design.ports:
@@ -196,15 +200,15 @@ def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machin
                 _times(replace(pcie, a="node", b=host.name), 1 / share, "a switch's share")
             )
             continue
-        # As the paper: a socket's memory is fast enough for all of its devices.
+        # As in the paper, a socket's memory is fast enough for all of its devices.
         end = store.name if store and design.on_host else port.name
         one = replace(link, name=port.name, b=end)
         links.append(_times(one, port.links, f"{port.links:g} links"))
         if end == port.name:
             ends.append(end)
         if store and not design.on_host:
-            # Each memory-node serves two device-nodes, and each of those has half of two, or of
-            # one if it has one of its own, whose other half idles.
+            # A memory-node serves two device-nodes. A device-node has half of two memory-nodes. It
+            # has half of one in a star, where the other half is idle.
             half = replace(dimms, name=f"{port.name}_dimms", a=port.name, b=store.name)
             links.append(_times(half, 1 / 2, "half of a memory-node"))
     return Machine(
@@ -217,11 +221,13 @@ def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machin
 
 
 def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[Lane, ...]:
-    """The rings, in both directions, that collectives are spread over. More device-nodes than the
-    topology has, or fewer, are as far from each other as its own."""
+    """Return the rings, in both directions, that collectives are spread over.
+
+    With another number of device-nodes, their distances are those of the topology's.
+    """
     check_integer("devices", devices)
     link = parts.link("link")
-    # Of each ring link that the topology has, how much there is here.
+    # Share of each of the topology's ring links that the design has.
     share = design.ring_links / LINKS
     return tuple(
         Lane(

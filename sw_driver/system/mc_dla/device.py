@@ -1,9 +1,10 @@
-"""What a product takes on a device-node: output-stationary, on an array of PEs.
+"""Time of a product on a device-node: output-stationary, on an array of PEs.
 
-PEs are a grid. Each keeps a tile of outputs, and for a piece of the depth at a time the rows of its
-line and the columns of its file, which all of a line or file get at once. A PE's buffer is of two
-halves: one is computed on while the other is filled, and holds a tile and such a piece. What fits
-on the grid at once is a wave. The grid's shape and the tile's are chosen for the least time.
+PEs form a grid. Each keeps a tile of outputs. For a piece of the depth at a time, it keeps the rows
+of its line and the columns of its file. All PEs of a line or file get these at once. A PE's buffer
+has two halves: one is computed on while the other is filled. A half holds a tile and a piece. The
+outputs on the grid at one time are a wave. The shapes of grid and tile are chosen for the least
+time.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ class Array:
 
     pes: int = 1024
     macs: int = 125
-    """Of each."""
+    """Multiply-accumulate operations of each PE a cycle."""
     buffer_bytes: int = 32 << 10
-    """Of each, both halves."""
+    """Bytes of each PE's buffer, both halves."""
     mhz: float = 1000.0
     gb_per_s: float = 900.0
     latency_ns: int = 100
 
     def __post_init__(self) -> None:
         check_fields(self, "latency_ns")
-        # In half of the buffer there must be room for an output, and two words to compute it from.
+        # Half of the buffer must hold an output, and two words to compute it from.
         check_integer("buffer_bytes", self.buffer_bytes, 2 * 3 * WORD_BYTES)
 
 
 def array_of(device: Device) -> Array:
-    """With the device's rates; where it does less than its PEs could, all of them do less."""
+    """Return the array with the device's rates; a lower rate lowers the clock of all PEs."""
     plain = Array()
     mhz = 1e6 * device.tflop_per_s.value / 2 / plain.pes / plain.macs
     return Array(
@@ -53,19 +54,20 @@ def array_of(device: Device) -> Array:
 
 @dataclass(frozen=True, kw_only=True)
 class Product:
-    """``rows`` by ``depth`` times ``depth`` by ``columns``."""
+    """A product of ``rows`` by ``depth`` and ``depth`` by ``columns``."""
 
     rows: int
     columns: int
     depth: int
     row_words: int = 0
-    """Of the left side in memory, if not all ``rows * depth``: a convolution's windows overlap."""
+    """Words of the left side, if not ``rows * depth``: a convolution's windows overlap."""
 
     def __post_init__(self) -> None:
         check_fields(self, "row_words")
 
     @property
     def left_words(self) -> int:
+        """Words of the left side in memory."""
         return self.row_words or self.rows * self.depth
 
 
@@ -79,14 +81,14 @@ class Mapping:
     tile_rows: int
     tile_columns: int
     piece: int
-    """Of the depth, at a time."""
+    """Depth that is loaded at a time."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     @property
     def waves(self) -> tuple[int, int]:
-        """Down the rows and along the columns."""
+        """Waves down the rows and along the columns."""
         return (
             ceil(self.product.rows / (self.lines * self.tile_rows)),
             ceil(self.product.columns / (self.files * self.tile_columns)),
@@ -94,28 +96,33 @@ class Mapping:
 
     @property
     def moved_bytes(self) -> int:
-        """From and to memory: the left side for each wave along the columns, the right one for
-        each down the rows, and outputs once."""
+        """Bytes from and to memory.
+
+        The left side moves for each wave along the columns, the right one for each wave down the
+        rows, and outputs once.
+        """
         product, (down, along) = self.product, self.waves
         outputs = product.rows * product.columns
         right = product.columns * product.depth
         return WORD_BYTES * (product.left_words * along + right * down + outputs)
 
     def cycles(self, macs: int) -> int:
-        """That the PE with most to do computes, in all waves."""
+        """Return the compute cycles of the PE with the most work, over all waves."""
         check_integer("macs", macs)
-        product, found = self.product, 0
+        product, cycles = self.product, 0
         pieces = _parts(product.depth, self.piece)
         for height, down in _parts(product.rows, self.lines * self.tile_rows):
             for width, along in _parts(product.columns, self.files * self.tile_columns):
                 outputs = min(height, self.tile_rows) * min(width, self.tile_columns)
-                each = sum(ceil(outputs * depth / macs) * count for depth, count in pieces)
-                found += each * down * along
-        return found
+                wave = sum(ceil(outputs * depth / macs) * count for depth, count in pieces)
+                cycles += wave * down * along
+        return cycles
 
     def ns(self, array: Array) -> float:
-        """The slower of arithmetic and memory, which overlap but for the first piece and the last
-        tile."""
+        """Return the slower of arithmetic and memory, in ns.
+
+        They overlap, except for the first piece and the last tile.
+        """
         compute_ns = 1000 * self.cycles(array.macs) / array.mhz
         memory_ns = self.moved_bytes / array.gb_per_s
         waves = self.waves[0] * self.waves[1]
@@ -125,18 +132,18 @@ class Mapping:
 
 @cache
 def mapping_of(product: Product, array: Array) -> Mapping:
-    """The fastest mapping."""
-    return min(_mappings(product, array), key=lambda each: each.ns(array))
+    """Return the fastest mapping."""
+    return min(_mappings(product, array), key=lambda mapping: mapping.ns(array))
 
 
 @cache
 def cost_ns(product: Product, array: Array) -> int:
-    """What the product takes: its fastest mapping, and the memory's latency."""
+    """Return the ns of a product: its fastest mapping, and the memory's latency."""
     return array.latency_ns + ceil(mapping_of(product, array).ns(array))
 
 
 def streamed_ns(words: int, array: Array) -> int:
-    """What operations take that only read and write so much."""
+    """Return the ns of operations that only read and write ``words`` words."""
     check_integer("words", words, 0)
     return array.latency_ns + ceil(WORD_BYTES * words / array.gb_per_s) if words else 0
 
@@ -150,7 +157,7 @@ def _mappings(product: Product, array: Array) -> Iterator[Mapping]:
         tile_rows = 1
         while True:
             tile_rows = min(tile_rows, most_rows)
-            # Room for one of the depth beside the tile.
+            # A half holds the tile, and one row and column of the depth.
             tile_columns = min(most_columns, (words - tile_rows) // (tile_rows + 1))
             if tile_columns < 1:
                 break
@@ -170,6 +177,6 @@ def _mappings(product: Product, array: Array) -> Iterator[Mapping]:
 
 
 def _parts(whole: int, part: int) -> list[tuple[int, int]]:
-    """Sizes of the parts of a whole, and how many there are of each."""
+    """Return the sizes of the parts of a whole, with the number of each."""
     count, rest = divmod(whole, part)
     return [(part, count)] * (count > 0) + [(rest, 1)] * (rest > 0)

@@ -1,4 +1,4 @@
-"""The paper's figures, Table IV, and what it says of other devices and hosts."""
+"""The paper's figures, Table IV, and its claims on other devices and hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .step import MODES, step
 __all__ = ["figure2", "figure11", "figure13", "figure14", "scaling", "sensitivity", "table4"]
 
 _BAND = 0.10
-"""Of the paper's means."""
+"""Band of the paper's means."""
 _CNNS = ("alexnet", "googlenet", "vgg-e", "resnet-34")
 _V100_TFLOP_PER_S = 125
 _DEVICES = {
@@ -30,12 +30,12 @@ _DEVICES = {
     "V100 (Volta, 2017)": (_V100_TFLOP_PER_S, 900),
     "TPUv2 (2017)": (180, 2400),
 }
-"""TFLOP/s and GB/s."""
+"""Rates of devices, in TFLOP/s and GB/s."""
 _SPEED, _OVERHEAD = "speed", "overhead, %"
 
 
 def figure2(base: Runs) -> Experiment:
-    """Five generations of a device, and what overlaying over PCIe adds on each."""
+    """Compare five generations of a device, and the overhead of overlaying over PCIe on each."""
     node = catalogue(base.changes).device("node").tflop_per_s.value
     rows: list[Row] = []
     means: list[float] = []
@@ -45,11 +45,11 @@ def figure2(base: Runs) -> Experiment:
             "node.tflop_per_s": str(node * tflop_per_s / _V100_TFLOP_PER_S),
             "node.gb_per_s": str(gb_per_s),
         }
-        runs = base.of(changes, devices=1, networks=_CNNS, modes=("data",))
+        runs = base.with_changes(changes, devices=1, networks=_CNNS, modes=("data",))
         first = first or runs
         speeds = [
-            first.result(ORACLE, *each).step_ns / runs.result(ORACLE, *each).step_ns
-            for each in runs.each()
+            first.result(ORACLE, *step).step_ns / runs.result(ORACLE, *step).step_ns
+            for step in runs.steps()
         ]
         overheads = [100 / share - 100 for share in runs.shares(DC, ORACLE)]
         means.append(fmean(overheads))
@@ -92,27 +92,27 @@ def figure2(base: Runs) -> Experiment:
 
 _SHOWN = "resnet-34"
 _OVERLAY = ("out", "back")
-"""Queues of what moves to the stores, and back."""
+"""Queues of moves to the stores, and back."""
 
 
 def figure11(base: Runs) -> Experiment:
-    """Computation, synchronization and overlaying, each by itself."""
+    """Compare computation, synchronization and overlaying, each by itself."""
     rows: list[Row] = []
-    for network, mode in base.each():
-        results = {each: base.result(each, network, mode) for each in (DC, HC, S, L, B)}
+    for network, mode in base.steps():
+        results = {name: base.result(name, network, mode) for name in (DC, HC, S, L, B)}
         took = {
             "compute, ms": results[DC].busy("compute"),
-            **{f"sync. {each}, ms": results[each].busy("sync") for each in (DC, HC, B)},
-            **{f"overlay {each}, ms": of.busy(*_OVERLAY) for each, of in results.items()},
+            **{f"sync. {name}, ms": results[name].busy("sync") for name in (DC, HC, B)},
+            **{f"overlay {name}, ms": made.busy(*_OVERLAY) for name, made in results.items()},
         }
         cells = {name: predicted(ns / 1e6) for name, ns in took.items()}
         rows.append({"network": network, "split": mode, **cells})
 
     def times(*queues: str, design: str = HC, over: str = DC) -> float:
-        """What a design takes for a part of a step, of what another takes."""
+        """Return the mean ratio of two designs' times for a part of a step."""
         return fmean(
-            base.result(design, *each).busy(*queues) / base.result(over, *each).busy(*queues)
-            for each in base.each()
+            base.result(design, *step).busy(*queues) / base.result(over, *step).busy(*queues)
+            for step in base.steps()
         )
 
     claim = partial(predicted, section="V-A", unit="x", band=_BAND)
@@ -136,8 +136,8 @@ def figure11(base: Runs) -> Experiment:
 
 def _draw_parts(base: Runs, rows: list[Row], path: Path) -> list[Path]:
     panels = {
-        f"{each}: % of its parts": ["compute, ms", f"sync. {each}, ms", f"overlay {each}, ms"]
-        for each in (DC, B)
+        f"{name}: % of its parts": ["compute, ms", f"sync. {name}, ms", f"overlay {name}, ms"]
+        for name in (DC, B)
     }
     files = draw_bars(rows, panels, path, stacked=True, shares=True)
     for design in (DC, B):
@@ -150,22 +150,22 @@ def _draw_parts(base: Runs, rows: list[Row], path: Path) -> list[Path]:
 
 
 def figure13(base: Runs) -> Experiment:
-    """Speed of all designs beside DC-DLA."""
+    """Compare the speed of all designs with DC-DLA's."""
     rows: list[Row] = []
-    for network, mode in base.each():
-        ns = {each: base.result(each, network, mode).step_ns for each in DESIGNS}
+    for network, mode in base.steps():
+        ns = {name: base.result(name, network, mode).step_ns for name in DESIGNS}
         speeds = {design: predicted(ns[DC] / ns[design]) for design in DESIGNS}
         rows.append({"": f"{network}, {mode}-parallel", **speeds})
     claim = partial(predicted, section="V-B", unit="x", band=_BAND)
     fitted = partial(calibrated, section="V-B", unit="x", band=_BAND)
-    means = {mode: {each: base.speedup(each, mode) for each in DESIGNS} for mode in (*MODES, "")}
+    means = {mode: {name: base.speedup(name, mode) for name in DESIGNS} for mode in (*MODES, "")}
     for mode, of_b in (("data", 3.5), ("model", 2.1)):
-        cells = {each: predicted(mean) for each, mean in means[mode].items()}
+        cells = {name: predicted(mean) for name, mean in means[mode].items()}
         cells[B] = fitted(means[mode][B], of_b)
         if mode == "model":
             cells[HC] = claim(means[mode][HC], 1.38)
         rows.append({"": f"mean, {mode}-parallel", **cells})
-    rows.append({"": "mean of both", **{each: predicted(x) for each, x in means[""].items()}})
+    rows.append({"": "mean of both", **{name: predicted(x) for name, x in means[""].items()}})
     in_order = list(means[""].values()) == sorted(means[""].values())
     return Experiment(
         title="Figure 13: speed beside DC-DLA",
@@ -193,11 +193,11 @@ def figure13(base: Runs) -> Experiment:
 
 
 def figure14(base: Runs) -> Experiment:
-    """(B) beside DC-DLA, against the batch."""
+    """Compare (B) with DC-DLA at several batches."""
     rows: list[Row] = []
     every: list[float] = []
     for batch in (128, 256, 512, 1024):
-        runs, cell = base.of(batch=batch), calibrated if batch == BATCH else predicted
+        runs, cell = base.with_changes(batch=batch), calibrated if batch == BATCH else predicted
         speeds = {f"{mode}-parallel": cell(runs.speedup(B, mode)) for mode in MODES}
         rows.append({"batch": str(batch), **speeds})
         every += runs.shares(B, DC)
@@ -217,7 +217,7 @@ def figure14(base: Runs) -> Experiment:
 
 
 def table4(base: Runs) -> Experiment:
-    """Power of memory-nodes, and speed for each watt."""
+    """Report the power of memory-nodes, and the speed for each watt."""
     speed = fmean(base.speedup(B, mode) for mode in MODES)
     rows: list[Row] = []
     for name, watts, more, speed_per_watt in (
@@ -248,20 +248,22 @@ def table4(base: Runs) -> Experiment:
 
 
 def _both_ways(link: str, gb_per_s: float) -> Changes:
-    """Return the changes of parts that give a link this rate."""
+    """Return the changes of parts that give a link this rate in both directions."""
     return {f"{link}.{way}_gb_per_s": str(gb_per_s) for way in ("read", "write")}
 
 
 def sensitivity(base: Runs) -> Experiment:
-    """Other hosts and devices."""
+    """Compare other hosts and devices."""
     parts = catalogue(base.changes)
     tflop_per_s = parts.device("node").tflop_per_s.value
     host_gb_per_s = parts.link("pcie").read_gb_per_s.value
 
-    fast_host = base.of(_both_ways("pcie", 2 * host_gb_per_s))
-    tpu = base.of({"node.tflop_per_s": str(tflop_per_s * 180 / 125), "node.gb_per_s": "2400"})
-    # 16 devices behind as many links to the host as 8 had.
-    dgx_2 = base.of(_both_ways("pcie", host_gb_per_s / 2), devices=16)
+    fast_host = base.with_changes(_both_ways("pcie", 2 * host_gb_per_s))
+    tpu = base.with_changes(
+        {"node.tflop_per_s": str(tflop_per_s * 180 / 125), "node.gb_per_s": "2400"}
+    )
+    # 16 devices share as many links to the host as 8 had.
+    dgx_2 = base.with_changes(_both_ways("pcie", host_gb_per_s / 2), devices=16)
     claim = partial(predicted, section="V-B", unit="x", band=_BAND)
     speeds: Mapping[str, Claim] = {
         "as above": predicted(base.speedup(B)),
@@ -284,13 +286,12 @@ def sensitivity(base: Runs) -> Experiment:
 
 
 def scaling(base: Runs) -> Experiment:
-    """More devices for the same batch: CNNs, data-parallel."""
-    runs = base.of(networks=_CNNS, modes=("data",))
+    """Compare more devices for the same batch: CNNs, data-parallel."""
+    runs = base.with_changes(networks=_CNNS, modes=("data",))
     rows: list[Row] = []
     for devices in (4, 8):
-        dc, b, oracle = (
-            runs.of(devices=devices).faster(runs.of(devices=1), each) for each in (DC, B, ORACLE)
-        )
+        one, more = runs.with_changes(devices=1), runs.with_changes(devices=devices)
+        dc, b, oracle = (more.faster(one, name) for name in (DC, B, ORACLE))
         of_oracle = predicted(oracle, devices, section="V-D", unit="x", band=_BAND)
         cells = {DC: predicted(dc), B: predicted(b), ORACLE: of_oracle}
         rows.append({"devices": str(devices), **cells})

@@ -25,7 +25,7 @@ NETWORKS = tuple(BENCHMARKS)
 
 @dataclass(frozen=True, kw_only=True)
 class Case(runs.Case[Outcome]):
-    """A step of a network on a design of these parts."""
+    """A step of a network on a design with the given parts."""
 
     network: str = NETWORKS[0]
     design: str = DC
@@ -48,7 +48,7 @@ class Case(runs.Case[Outcome]):
 
 @dataclass(frozen=True, kw_only=True)
 class Runs(runs.Runs):
-    """Steps on any design, of some networks and ways to split them."""
+    """Steps on any design, of some networks and modes."""
 
     networks: Sequence[str] = NETWORKS
     modes: Sequence[str] = MODES
@@ -60,33 +60,34 @@ class Runs(runs.Runs):
         for name in ("networks", "modes"):
             check_integer(f"the number of {name}", len(getattr(self, name)))
 
-    def of(self, changes: Changes | None = None, **others: Any) -> Runs:
-        """Others, with further changes of the parts."""
+    def with_changes(self, changes: Changes | None = None, **others: Any) -> Runs:
+        """Return runs with further changes of the parts, and ``others`` of the fields."""
         return replace(self, changes={**self.changes, **(changes or {})}, **others)
 
     def result(self, design: str, network: str, mode: str) -> Outcome:
-        """Of one step."""
+        """Return the result of one step."""
         others = {"mode": mode, "batch": self.batch, "devices": self.devices}
         return self.simulated(Case, network=network, design=design, **others)
 
-    def each(self, mode: str = "") -> list[tuple[str, str]]:
-        """Networks and modes; or of one mode."""
-        return [(name, each) for each in ([mode] if mode else self.modes) for name in self.networks]
+    def steps(self, mode: str = "") -> list[tuple[str, str]]:
+        """Return networks with modes, all or one."""
+        modes = [mode] if mode else self.modes
+        return [(network, split) for split in modes for network in self.networks]
 
     def speedup(self, design: str, mode: str = "", over: str = DC) -> float:
-        """The harmonic mean, as all of the paper's; of both modes if none is given."""
+        """Return the harmonic mean of :meth:`shares`, as in the paper; by default of all modes."""
         return harmonic_mean(self.shares(design, over, mode))
 
-    def shares(self, design: str, of: str, mode: str = "") -> list[float]:
-        """How fast one design is beside another, step by step."""
+    def shares(self, design: str, other: str, mode: str = "") -> list[float]:
+        """Return the speed of a design, as a multiple of another's, for each step."""
         return [
-            self.result(of, *each).step_ns / self.result(design, *each).step_ns
-            for each in self.each(mode)
+            self.result(other, *step).step_ns / self.result(design, *step).step_ns
+            for step in self.steps(mode)
         ]
 
     def faster(self, than: Runs, design: str) -> float:
-        """The harmonic mean of how fast a design is beside itself in another case."""
+        """Return the harmonic mean of a design's speed, as a multiple of that in other runs."""
         return harmonic_mean(
-            than.result(design, *each).step_ns / self.result(design, *each).step_ns
-            for each in self.each()
+            than.result(design, *step).step_ns / self.result(design, *step).step_ns
+            for step in self.steps()
         )

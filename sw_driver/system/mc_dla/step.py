@@ -1,9 +1,9 @@
 """A training step on one of the device-nodes, which all do the same.
 
-Forward and backward pass in the network's order. Meanwhile the feature map of each layer goes to
-the store when it is computed, and comes back for the backward pass, as early as there is room; what
-lies between two layers is computed again instead. Collectives are one after the other, those of the
-backward pass beside it.
+The forward and backward passes run in the network's order. Each layer's feature map moves to the
+store once it is computed. It comes back for the backward pass as early as there is room. What lies
+between two layers is recomputed instead. Collectives run one after the other, beside the backward
+pass.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from .device import WORD_BYTES, Product, array_of, cost_ns, streamed_ns
 __all__ = ["MODES", "TrainingStep", "step"]
 
 _STORES = "stores"
-"""A place: the memories of a design's stores, each with a part of a feature map."""
+"""Place name for the memories of a design's stores, each with a part of a feature map."""
 
 MODES = ("data", "model")
-"""What is split among the device-nodes: the batch, or the outputs of each layer."""
+"""Ways to split work among the device-nodes: the batch, or the outputs of each layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class _Costs:
     forward_ns: int
     between_ns: int
     again_ns: int
-    """What lies behind the layer: again, and backward."""
+    """Operations behind the layer: recomputation and backward pass, in ns."""
     inputs_ns: int
     weights_ns: int
 
@@ -53,7 +53,7 @@ class TrainingStep:
     Parameters
     ----------
     mode: one of :data:`MODES`.
-    batch: of all device-nodes together.
+    batch: samples of all device-nodes together.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TrainingStep:
         )
         self._gathered: dict[int, Event] = {}
         self._complete: dict[int, list[Layer]] = {}
-        """By a layer: what is complete after it, and is gathered; by one that reads it each."""
+        """Readers of inputs that are gathered once a layer is done, one for each input."""
         self._first_reader: dict[int, int] = {}
         self._first_use: dict[int, int] = {}
         for number, layer in enumerate(layers):
@@ -103,8 +103,11 @@ class TrainingStep:
             self._first_use.setdefault(layer.weights, number)
 
     def run(self) -> Outcome:
-        """Simulates the step. What is moved out and back is ``overlay``; ``sync`` is what each
-        device-node sends."""
+        """Simulate the step.
+
+        ``moved_bytes`` has ``overlay`` for moves to the stores and back, and ``sync`` for the bytes
+        that each device-node sends.
+        """
         self.engine.process(self._forward(), "forward")
         self.engine.run()
         out = sum(self._bytes(number) for number in range(len(self.layers)))
@@ -114,13 +117,13 @@ class TrainingStep:
 
     @cached_property
     def costs(self) -> list[_Costs]:
-        """Of each layer."""
+        """Costs of each layer."""
         return [self._cost(layer) for layer in self.layers]
 
     def _cost(self, layer: Layer) -> _Costs:
         samples, array = self.samples, self.array
         rows, columns = samples * layer.rows, -(-layer.columns // self.split)
-        # As a product, the gradient of a place has its share of what the windows over it gave.
+        # The gradient of an input is a product: each input sums over the windows that read it.
         across = -(-layer.inputs // layer.rows)
         deep = -(-layer.depth * columns // across)
         forward = Product(
@@ -148,7 +151,7 @@ class TrainingStep:
         )
 
     def _bytes(self, number: int) -> int:
-        """Return the bytes of what a layer computes."""
+        """Return the bytes of a layer's results."""
         layer = self.layers[number]
         return WORD_BYTES * self.samples * layer.rows * -(-layer.columns // self.split)
 
@@ -162,8 +165,8 @@ class TrainingStep:
             if self.design.stores:
                 out = self.residency.move(number, _STORES, "out")
             yield self._compute(cost.between_ns, f"after {layer.name}", "forward")
-            for each in self._complete.get(number, ()):
-                self._gathered[each.input] = self._collective("all-gather", each)
+            for reader in self._complete.get(number, ()):
+                self._gathered[reader.input] = self._collective("all-gather", reader)
         if out is not None:
             yield out
         for number in reversed(range(len(self.layers))):
@@ -171,18 +174,18 @@ class TrainingStep:
         engine.process(self._backward(), "backward")
 
     def _back(self, number: int) -> Event:
-        """When the feature map of a layer is there again; or still."""
+        """Return the event at which a layer's feature map is in the node."""
         return self.residency.move(number, "node", "back")
 
     def _backward(self) -> Steps:
-        # Each has only its share of what it had gathered, and gathers it once more.
+        # A device-node keeps only its share of gathered inputs, and gathers them once more.
         again: dict[int, Event] = {}
         reduced: dict[int, Event] = {}
         for number in reversed(range(len(self.layers))):
             layer, cost = self.layers[number], self.costs[number]
             yield self._back(number)
-            for each in self._complete.get(number, ()):
-                yield reduced[each.input]
+            for reader in self._complete.get(number, ()):
+                yield reduced[reader.input]
             exchanged = self.split > 1 and not layer.first
             if exchanged and layer.input not in again:
                 yield self._back(layer.needs[-1])
@@ -205,8 +208,10 @@ class TrainingStep:
         return self.engine.queue("compute").execute(duration_ns, label, category=category)
 
     def _collective(self, kind: str, layer: Layer) -> Event:
-        """Of a layer's input, or its weights: on all rings at once. The links' rates are shared
-        with what is moved meanwhile."""
+        """Start a collective of a layer's input, or of its weights, on all rings at once.
+
+        It shares the links' rates with moves.
+        """
         engine, lanes_, name = self.engine, self.lanes, layer.name
         if self.devices == 1:
             return engine.clock.timeout(0)
@@ -214,7 +219,7 @@ class TrainingStep:
         nbytes = WORD_BYTES * words
         sent = sent_share(kind, self.devices) * nbytes
         self.sync_bytes += int(sent)
-        # Beside what the links carry, there is what the hops take; one hop is in the transfers.
+        # Transfers model the links' rates and one hop; the rest of the hops is waiting.
         part = -(-nbytes // len(lanes_))
         carried = int(sent / len(lanes_))
         waiting_ns = max(
@@ -237,5 +242,5 @@ class TrainingStep:
 def step(
     design: Design, parts: Machine, layers: Sequence[Layer], mode: str, batch: int, **options: Any
 ) -> Outcome:
-    """A training step; see :class:`TrainingStep`."""
+    """Simulate a training step; see :class:`TrainingStep`."""
     return TrainingStep(design, parts, layers, mode, batch, **options).run()

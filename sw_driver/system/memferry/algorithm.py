@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper, as printed, and as it is evidently meant."""
+"""Algorithm 1 of the paper, as printed and as intended."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ __all__ = ["printed", "repaired"]
 
 
 def printed(profile: ModelProfile) -> tuple[Mode, ...]:
-    """GFGB or DHA for each layer, as the paper's lines have it. They run with two readings:
+    """Return GFGB or DHA for each layer, by the paper's lines.
 
-    - ``baseline``, which line 23 compares with, is nowhere defined: it is taken as ``base``.
+    Two gaps are read as follows:
+
+    - ``baseline``, which line 23 compares with, is not defined: it is taken as ``base``.
     - ``tag`` is -1 until a layer's load was hidden, and line 20 begins there, before the first
-      layer: layers that there are not are passed over.
+      layer. Layers that do not exist are skipped.
 
-    What else they do is done here too, and mended by :func:`repaired`: line 3 takes the greater of
-    a load's time and 0, as if the time left for it had been subtracted, which it is not; line 20
-    goes on to the layer itself, whose mode line 13 then overwrites, and over layers that are DHA
-    already, so that their gain counts twice; line 22 forgets what the changes before cost; line 29
-    adds a sum to a sum, which no later decision depends on, and a reserve to the reserve, on which
-    all do.
+    The other faults are kept here, and repaired in :func:`repaired`:
+
+    - Line 3 takes the greater of a load's time and 0, without subtracting the time left for it.
+    - Line 20 goes on to the layer itself, whose mode line 13 then overwrites.
+    - Line 20 also goes over layers that are DHA already, so that their gain counts twice.
+    - Line 22 forgets the cost of the changes before.
+    - Line 29 adds a sum to a sum, which no later decision depends on.
+    - Line 29 also adds a reserve to the reserve, which all later decisions depend on.
     """
     layers = profile.layers
     modes: list[Mode] = []
@@ -55,16 +59,16 @@ def printed(profile: ModelProfile) -> tuple[Mode, ...]:
 
 
 def repaired(profile: ModelProfile) -> tuple[Mode, ...]:
-    """GFGB or DHA for each layer, as is evidently meant.
+    """Return GFGB or DHA for each layer, as the algorithm is evidently meant.
 
-    Layers are gone through once. What is left of the time before a layer, when the loads before it
-    are over, is reserved for its own load. A layer whose DHA is no slower than the rest of its load
-    and its forward pass is DHA. If the load of another does not fit into the reserve, layers before
-    it become DHA, in their order, as long as that makes it end sooner.
+    Layers are visited once. The time between the end of earlier loads and a layer's begin is its
+    reserve, for its own load. A layer is DHA if that is no slower than its forward pass with the
+    rest of its load. If the load of another layer does not fit into the reserve, earlier layers
+    become DHA, in order, while that makes the layer end sooner.
     """
     modes: list[Mode] = []
     tag = 0
-    """From here on layers may be changed: those before were gone through."""
+    """First layer that may still be changed."""
     for number, layer in enumerate(profile.layers):
         before = profile.layers[: number + 1]
         _, reserved = overlap(before, modes)

@@ -1,7 +1,7 @@
-"""The GPU's memory: what a plan takes of it, and what it may take.
+"""The GPU's memory: bytes that a plan takes, and bytes that it may take.
 
-Activations stay from the forward to the backward pass, and parameters and gradients until the step
-is over, as MemFerry keeps its buffers; of the layers' workspaces there is one at a time.
+Activations stay from the forward to the backward pass. Parameters and gradients stay until the end
+of the step, as in MemFerry's buffers. There is one layer's workspace at a time.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = [
 
 
 def dfgb(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tuple[Mode, ...]:
-    """``modes`` with DFGB for some that are DHA, whose parameters take ``room_bytes`` at most.
+    """Return ``modes`` with DFGB for some DHA layers, whose parameters fit in ``room_bytes``.
 
-    The paper has no pseudo-code for its greedy choice. Here: the link towards the GPU is idle from
-    the end of the last load to the first gradient, when the last layer's backward pass is over, on
-    the paper's link. As long as a copy fits into what is left of that and of the memory, the layer
-    whose backward pass gains most of it becomes DFGB.
+    The paper has no pseudo-code for its greedy choice. Here, on the paper's link, the direction
+    towards the GPU is idle from the last load to the first gradient, at the end of the last layer's
+    backward pass. Layers become DFGB in the order of their gains in the backward pass, if a copy
+    fits into the rest of that time and of the memory.
     """
     layers, chosen = profile.layers, list(modes)
     gains = [layer.backward_dha_ns - layer.backward_ns for layer in layers]
@@ -55,14 +55,14 @@ def dfgb(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tuple
 
 
 def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tuple[bool, ...]:
-    """For each layer, whether its gradient stays in the GPU's memory, where they take
-    ``room_bytes`` at most. One that gains nothing is written to the host's.
+    """Choose the gradients that stay in the GPU's memory, in at most ``room_bytes``.
 
-    D(i, j) of the paper is the most that the backward passes of i layers gain over writing each
-    gradient by DHA, if those that stay take j bytes at most. Instead of a table of bytes there is a
-    list of choices, those with most gain for their bytes first, so that the result is exact. A
-    choice is dropped if another takes no more and gains as much, or if it cannot reach what another
-    reaches for sure.
+    A gradient that gains nothing is written to the host's memory. The paper's D(i, j) is the
+    largest gain of i layers over writing each gradient by DHA, if those that stay take at most j
+    bytes. Here, a list of choices replaces its table of bytes, so that the result is exact. Layers
+    with the most gain for their bytes come first. A choice is dropped if another takes no more
+    bytes and gains as much. It is also dropped if it cannot reach the gain that another is sure to
+    reach.
     """
     gains = [
         backward_way(layer, mode, False)[0] - backward_way(layer, mode, True)[0]
@@ -77,7 +77,7 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
     gained = list(accumulate((gains[i] for i in order), initial=0))
 
     def reach(number: int, nbytes: int, gain: int) -> tuple[int, int]:
-        """Gain with those of the rest, in order, that fit whole, and with a part of the next."""
+        """Return the gain with all layers that still fit in order, and with a part of the next."""
         left = room_bytes - nbytes + taken[number]
         last = bisect_right(taken, left) - 1
         surely = gain + gained[last] - gained[number]
@@ -86,7 +86,7 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
         return surely, surely + (left - taken[last]) * gains[order[last]] // sizes[order[last]]
 
     choices: list[tuple[int, int, tuple]] = [(0, 0, ())]
-    """Bytes, gain, and the layer that stays last, with those before it."""
+    """Bytes, gain, and the last layer that stays, linked to those before it."""
     sure = 0
     for number, i in enumerate(order, 1):
         more = [
@@ -95,7 +95,7 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
             if nbytes + sizes[i] <= room_bytes
         ]
         kept: list[tuple[int, int, tuple]] = []
-        for choice in sorted(choices + more, key=lambda each: (each[0], -each[1])):
+        for choice in sorted(choices + more, key=lambda choice: (choice[0], -choice[1])):
             surely, at_most = reach(number, *choice[:2])
             sure = max(sure, surely)
             if at_most >= sure and (not kept or choice[1] > kept[-1][1]):
@@ -110,8 +110,7 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Bytes of the GPU's memory that there are for parameters and gradients together, and of these
-    for gradients at most."""
+    """Bytes of the GPU's memory for parameters and gradients, and the part for gradients."""
 
     room_bytes: int
     gradient_bytes: int
@@ -120,21 +119,22 @@ class Budget:
         check_fields(self, "room_bytes", "gradient_bytes")
 
     def for_gradients(self, profile: ModelProfile, modes: Sequence[Mode]) -> int:
-        """Bytes left for them beside the parameters; negative if those do not fit."""
+        """Return the bytes left for gradients; negative if the parameters do not fit."""
         return min(self.gradient_bytes, self.room_bytes - parameter_bytes(profile, modes))
 
     def fits(self, profile: ModelProfile, plan: Plan) -> bool:
+        """Return whether a plan fits."""
         return _gradient_bytes(profile, plan) <= self.for_gradients(profile, plan.modes)
 
 
 def budget_of(
     profile: ModelProfile, gpu_memory_bytes: int | None = None, reserve: float = 1.0
 ) -> Budget:
-    """What is left of ``gpu_memory_bytes``, or of any amount, beside activations and workspace,
-    with the share ``reserve`` of all gradients on the GPU at most.
+    """Return the budget beside activations and workspace.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a memory that no plan fits in,
-    with the least that one takes, and for a share that is not from 0 to 1.
+    ``gpu_memory_bytes`` is the GPU's memory, unlimited if None; ``reserve`` is the largest share of
+    all gradients on the GPU. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a
+    memory without room for any plan, with the least that one takes, and for a share outside 0 to 1.
     """
     check_number("reserve", reserve, 0, 1)
     total, fixed = sum(layer.nbytes for layer in profile.layers), _fixed_bytes(profile)
@@ -150,26 +150,28 @@ def budget_of(
 
 
 def parameter_bytes(profile: ModelProfile, modes: Sequence[Mode]) -> int:
-    """Bytes of the parameters that are copied to the GPU."""
+    """Return the bytes of parameters that are copied to the GPU."""
     layers = zip(profile.layers, modes, strict=True)
     return sum(layer.nbytes for layer, mode in layers if mode != "DHA")
 
 
 def gpu_bytes(profile: ModelProfile, plan: Plan) -> int:
-    """The most of the GPU's memory that a step takes under a plan."""
+    """Return the peak of the GPU's memory in a step, in bytes."""
     kept = parameter_bytes(profile, plan.modes) + _gradient_bytes(profile, plan)
     return kept + _fixed_bytes(profile)
 
 
 def fitted(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tuple[Mode, ...]:
-    """``modes`` with DHA instead of GFGB until the parameters take ``room_bytes`` at most: first
-    where both passes become slower by least for each byte."""
+    """Return ``modes`` with DHA instead of GFGB until the parameters fit in ``room_bytes``.
+
+    Layers are changed in the order of the time that both passes lose for each byte.
+    """
     fitting, layers = list(modes), profile.layers
 
     def price(i: int) -> Fraction:
-        each = layers[i]
-        slower = each.forward_dha_ns - each.forward_ns + each.backward_dha_ns - each.backward_ns
-        return Fraction(slower, each.nbytes)
+        layer = layers[i]
+        slower = layer.forward_dha_ns - layer.forward_ns + layer.backward_dha_ns - layer.backward_ns
+        return Fraction(slower, layer.nbytes)
 
     over = parameter_bytes(profile, modes) - room_bytes
     copied = (i for i, mode in enumerate(modes) if mode != "DHA" and layers[i].nbytes)
@@ -181,8 +183,11 @@ def fitted(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tup
 
 
 def completed(profile: ModelProfile, modes: Sequence[Mode], budget: Budget) -> Plan:
-    """A plan from modes of the forward pass: parameters that do not fit become DHA, then come DFGB
-    layers, then gradients, in what each leaves."""
+    """Return a plan from modes of the forward pass.
+
+    Parameters that do not fit become DHA. Then DFGB layers and gradients are chosen in the room
+    that is left.
+    """
     modes = fitted(profile, modes, budget.room_bytes)
     modes = dfgb(profile, modes, budget.room_bytes - parameter_bytes(profile, modes))
     stays = gradients(profile, modes, budget.for_gradients(profile, modes))

@@ -1,19 +1,18 @@
-"""A profile by a cost model, for a network whose training step is a trace.
+"""A profile by a cost model, for a network with a trace of its training step.
 
-No time here is measured. An operation takes the GPU what
-:meth:`~sw_driver.machine.parts.Device.cost` says. A module that reads parameters is a layer; what
-else runs is in the gap after the layer before it, and on the way back in the gap of the layer that
-comes next. A parameter belongs to the module that first reads all of it. So a table that is the
-output's weight, too, belongs to the output, and an embedding has only the rows to move that it
-looks up.
+Nothing is measured. The GPU's time of an operation is :meth:`~sw_driver.machine.parts.Device.cost`.
+A module that reads parameters is a layer. Other operations are in the gap after the layer before
+them, or in the backward pass in the gap of the layer after them. A parameter belongs to the module
+that first reads all of it. So a table that is also the output's weight belongs to the output, and
+its embedding moves only the rows that it looks up.
 
-What the GPU reads or writes in the host's memory passes the link, beside the operation's work:
+The GPU's accesses to the host's memory cross the link while the operation runs:
 
 - A lookup reads its rows.
-- A product reads its weights once for every :data:`TILE_ROWS` samples: each tile of the result
-  reads the columns that it needs, and nothing from the host's memory is kept for the next.
-- All else reads parameters once.
-- Gradients are written once, an embedding's for all of its table.
+- A product reads its weights once for every :data:`TILE_ROWS` samples. Each tile of the result
+  reads the columns that it needs, and none are kept for the next tile.
+- All other operations read parameters once.
+- Gradients are written once; an embedding writes its whole table.
 """
 
 from __future__ import annotations
@@ -31,16 +30,20 @@ from .profile import LayerProfile, ModelProfile
 __all__ = ["TILE_ROWS", "profile_of"]
 
 TILE_ROWS = 128
-"""Rows of a result that a block of threads makes: assumed, as CUTLASS's default for FP32 without
-tensor cores, 128 x 128."""
+"""Rows of a result that a block of threads computes.
+
+Assumed as CUTLASS's default for FP32 without tensor cores, 128 x 128.
+"""
 
 _GIGA = 10**9
 
 
 def profile_of(trace: Trace, machine: Machine) -> ModelProfile:
-    """What the layers of a training step take on a machine's ``gpu``, on its link ``pcie``, and the
-    update on its ``cpu``. Raises :class:`~sw_driver.workload.trace.TraceError` for a step that
-    reads no parameter."""
+    """Return the profile of a training step, by the costs of a machine.
+
+    Layers run on its ``gpu``, over its link ``pcie``, and the update on its ``cpu``. Raises
+    :class:`~sw_driver.workload.trace.TraceError` for a step that reads no parameter.
+    """
     numbers, owners = _layers(trace)
     if not numbers:
         raise TraceError(f"{trace.name} reads no parameter: give the step of a model that has some")
@@ -71,13 +74,13 @@ def profile_of(trace: Trace, machine: Machine) -> ModelProfile:
             parameter = trace.tensors[tensor].parameter
             if trace.tensors[tensor].kind == "gradient" and parameter is not None:
                 crossing[owners[parameter], "gradient"] += size
-        for (owner, what), size in crossing.items():
-            ns = crossing_ns(size, writing=what != "gradient")
-            slower[owner, what] += max(ns - cost, 0)
-    kept[0] = sum(each.nbytes for each in trace.tensors if each.kind == "input")
-    for each in trace.tensors:
-        if each.kind == "activation":
-            kept[number_of[each.allocated]] += each.nbytes
+        for (owner, access), size in crossing.items():
+            ns = crossing_ns(size, writing=access != "gradient")
+            slower[owner, access] += max(ns - cost, 0)
+    kept[0] = sum(tensor.nbytes for tensor in trace.tensors if tensor.kind == "input")
+    for tensor in trace.tensors:
+        if tensor.kind == "activation":
+            kept[number_of[tensor.allocated]] += tensor.nbytes
 
     def layer(name: str, number: int) -> LayerProfile:
         forward, backward = alone[number, "forward"], alone[number, "backward"]
@@ -104,22 +107,22 @@ def profile_of(trace: Trace, machine: Machine) -> ModelProfile:
         device=f"{machine.name}, by a cost model",
         link_bytes_per_s=link.rate(writing=True),
         update_ns=sum(cpu.cost(op) for op in trace.ops if op.phase == "update"),
-        layers=tuple(layer(trace.layers[each], number) for each, number in numbers.items()),
+        layers=tuple(layer(trace.layers[module], number) for module, number in numbers.items()),
     )
 
 
 def _layers(trace: Trace) -> tuple[dict[int, int], dict[int, int]]:
-    """The number of each module that is a layer, and the layer that each parameter belongs to."""
+    """Return the number of each module that is a layer, and the layer of each parameter."""
     numbers: dict[int, int] = {}
     owners: dict[int, int] = {}
     read: Counter[int] = Counter()
-    """The most of each parameter that one operation of its owner reads."""
+    """Most bytes of each parameter that one operation of its owner reads."""
     for op in trace.ops:
         for tensor, nbytes in zip(op.reads, op.read_bytes, strict=True):
-            of = trace.tensors[tensor]
-            if op.phase == "forward" and of.kind == "parameter":
+            parameter = trace.tensors[tensor]
+            if op.phase == "forward" and parameter.kind == "parameter":
                 number = numbers.setdefault(op.layer, len(numbers))
-                if tensor not in owners or read[tensor] < of.nbytes <= nbytes:
+                if tensor not in owners or read[tensor] < parameter.nbytes <= nbytes:
                     owners[tensor] = number
                 read[tensor] = max(read[tensor], nbytes)
     return numbers, owners
@@ -128,29 +131,30 @@ def _layers(trace: Trace) -> tuple[dict[int, int], dict[int, int]]:
 def _placed(
     trace: Trace, numbers: Mapping[int, int], owners: Mapping[int, int]
 ) -> Iterator[tuple[Op, int, bool]]:
-    """Each operation of both passes, its layer, and whether it is in that or in the gap."""
+    """Yield each operation of both passes, its layer, and whether it is in the layer or the gap."""
     reached = 0
     waiting: list[Op] = []
     for op in trace.ops:
         if op.phase == "update":
             continue
-        gradient = any(trace.tensors[each].kind == "gradient" for each in op.writes)
-        inside = (gradient or any(each in owners for each in op.reads)) and op.layer in numbers
+        gradient = any(trace.tensors[tensor].kind == "gradient" for tensor in op.writes)
+        inside = (gradient or any(tensor in owners for tensor in op.reads)) and op.layer in numbers
         if not inside and op.phase != "forward":
             waiting.append(op)
             continue
         if inside:
             reached = numbers[op.layer]
-        yield from ((each, reached, False) for each in waiting)
+        yield from ((waiting_op, reached, False) for waiting_op in waiting)
         waiting = []
         yield op, reached, inside
     yield from ((op, 0, False) for op in waiting)
 
 
 def _times_read(trace: Trace, op: Op) -> int:
-    """How often an operation reads the parameters that it is given."""
+    """Return the number of times that an operation reads its parameters."""
     if op.geometry is None:
         return 1
-    weights = [trace.tensors[each] for each in op.reads if trace.tensors[each].kind == "parameter"]
-    elements = max(each.nbytes // each.element_bytes for each in weights)
+    read = map(trace.tensors.__getitem__, op.reads)
+    weights = [tensor for tensor in read if tensor.kind == "parameter"]
+    elements = max(tensor.nbytes // tensor.element_bytes for tensor in weights)
     return max(ceil(op.flops / (2 * elements * TILE_ROWS)), 1)

@@ -1,4 +1,4 @@
-"""The experiments of MemFerry by name, and the words before them on their page."""
+"""The experiments of MemFerry by name, and the introduction of their page."""
 
 from __future__ import annotations
 

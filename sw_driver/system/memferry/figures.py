@@ -1,4 +1,4 @@
-"""The paper's figures: times of layers, how fast the systems are, and what memory they take."""
+"""The paper's figures: times of layers, speeds of the systems, and their memory."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ __all__ = ["figure3", "figure9", "figure10", "figure11", "figure12", "figure13",
 
 BASELINES = (DEEPSPEED, NATIVE)
 NETWORKS = ("bert-base", "roberta", "bert-large", "gpt2-medium")
-"""Section V-B: two small ones and two large ones."""
+"""Networks of section V-B: two small ones and two large ones."""
 SIZES = (0.7, 1.0, 1.6, 1.9, 2.4, 2.9)
 ON_V100 = tuple(f"transformer-xl-{size}b" for size in SIZES)
 ON_A100 = tuple(f"transformer-xl-{size}" for size in ("1.0b-8", "4.3b", "6.7b"))
 GPUS = (1, 2, 4, 8)
 TOKENS = 3.7
-"""Tokens on the V100, of the 378 of the traces: fitted to the largest networks that have room."""
+"""Factor of the traces' 378 tokens on the V100, fitted to the largest networks that fit."""
 
-_TIMES = {"a step, ms": [f"{each}, ms" for each in PAPERS]}
-_PEAKS = {"the GPU's memory, GiB": [f"{each}, GiB" for each in PAPERS]}
+_TIMES = {"a step, ms": [f"{system}, ms" for system in PAPERS]}
+_PEAKS = {"the GPU's memory, GiB": [f"{system}, GiB" for system in PAPERS]}
 _MORE = (1, inf)
-"""A band, where the paper's point is that there is a gain."""
+"""Band for claims whose point is that there is a gain."""
 _SLOWER = (1.01, inf)
-"""By 1 % or more: as long as on the GPU a backward pass takes in any case."""
+"""Band for 1 % slower or more; a backward pass takes at least as long as on the GPU anyway."""
 
 _BOTH, _THAN_GO = "MemFerry is faster than both baselines", "MemFerry is faster than GO-MemFerry"
 
 Steps = Mapping[str, Sequence[Outcome]]
-"""Of each system, on each of some networks."""
+"""Steps of each system, on each of some networks."""
 
 
 def figure3(runs: Runs) -> Experiment:
-    """Layers of BERT-base on the GPU and by DHA, the embedding with a table of its own."""
+    """Compare layers of BERT-base on the GPU and by DHA; the embedding has a table of its own."""
     runs.progress("layers of bert-base")
     layers = {
-        each.name: each
-        for each in profile_for(Case(network="bert-base", changes=runs.changes)).layers
+        layer.name: layer
+        for layer in profile_for(Case(network="bert-base", changes=runs.changes)).layers
     }  # fmt: skip
     words, output = layers["words"], layers["logits"]
     embedding = replace(
@@ -86,9 +86,9 @@ def figure3(runs: Runs) -> Experiment:
         ]
         if kind == "LayerNorm":
             judged.append(("d: gradients", written / backward, _SLOWER))
-        for what, x, band in judged:
-            where = f"Figure 3{what[0]}"
-            quoted |= claims(where, "x", band, {f"{kind}, {what} by DHA, of on the GPU": (1, x)})
+        for name, x, band in judged:
+            where = f"Figure 3{name[0]}"
+            quoted |= claims(where, "x", band, {f"{kind}, {name} by DHA, of on the GPU": (1, x)})
     return Experiment(
         title="Figure 3: layers of BERT-base",
         rows=rows,
@@ -105,29 +105,29 @@ def figure3(runs: Runs) -> Experiment:
 def _steps(
     runs: Runs, networks: Sequence[str], systems: Sequence[str] = PAPERS, **case: Any
 ) -> Steps:
-    """Simulate a step of each network on each system; ``case`` has what is the same for all."""
+    """Simulate a step of each network on each system; ``case`` has further fields of the case."""
     return {
-        system: [runs.simulated(Case, network=each, system=system, **case) for each in networks]
+        system: [runs.simulated(Case, network=name, system=system, **case) for name in networks]
         for system in systems
     }
 
 
 def _faster(steps: Steps, system: str, *others: str) -> list[float]:
-    """How many times as fast a system is as the fastest of others, on each network."""
-    fastest = [min(steps[each][n].step_ns for each in others) for n in range(len(steps[system]))]
-    return [ns / of.step_ns for ns, of in zip(fastest, steps[system], strict=True)]
+    """Return the speed-up of a system over the fastest of others, on each network."""
+    fastest = [min(steps[other][n].step_ns for other in others) for n in range(len(steps[system]))]
+    return [ns / step.step_ns for ns, step in zip(fastest, steps[system], strict=True)]
 
 
 def _peak(step: Outcome) -> int:
-    """Bytes of the GPU's memory that a step takes."""
+    """Return the bytes of the GPU's memory that a step takes."""
     return step.peak_bytes["gpu"]
 
 
 def _less(steps: Steps, system: str, *others: str) -> list[float]:
-    """How many % less of the GPU's memory it takes than the one that takes least."""
-    least = [min(_peak(steps[each][n]) for each in others) for n in range(len(steps[system]))]
+    """Return the % of the GPU's memory that a system saves over the best of others."""
+    least = [min(_peak(steps[other][n]) for other in others) for n in range(len(steps[system]))]
     both = zip(steps[system], least, strict=True)
-    return [100 * (1 - _peak(of) / nbytes) for of, nbytes in both]
+    return [100 * (1 - _peak(step) / nbytes) for step, nbytes in both]
 
 
 def _rows(
@@ -135,25 +135,30 @@ def _rows(
 ) -> list[dict[str, Claim | str]]:
     return [
         {"network": network}
-        | {f"{of}, ms": predicted(steps[of][n].step_ns / 1e6, digits=1) for of in PAPERS * times}
-        | {f"{of}, GiB": predicted(_peak(steps[of][n]) / (1 << 30)) for of in PAPERS * peaks}
+        | {
+            f"{name}, ms": predicted(steps[name][n].step_ns / 1e6, digits=1)
+            for name in PAPERS * times
+        }
+        | {f"{x}, GiB": predicted(_peak(steps[x][n]) / (1 << 30)) for x in PAPERS * peaks}
         for n, network in enumerate(networks)
     ]
 
 
 def _room(machine: str, changes: Changes) -> int:
-    """Bytes of the GPU's memory."""
+    """Return the bytes of the GPU's memory."""
     return int(MACHINES[machine].override(changes).memory("gpu").capacity_bytes.value)
 
 
 def figure9(runs: Runs) -> Experiment:
-    """Times of a step of four networks."""
+    """Compare times of a step of four networks."""
     steps, where = _steps(runs, NETWORKS), "Figure 9"
     rows = _rows(NETWORKS, steps, peaks=False)
     over = {than: _faster(steps, MEMFERRY, than) for than in BASELINES}
     for n, row in enumerate(rows):
-        row |= {f"over {than}": predicted(of[n]) for than, of in over.items()}
-    small, large = ([x for of in over.values() for x in of[at]] for at in (slice(2), slice(2, 4)))
+        row |= {f"over {than}": predicted(gains[n]) for than, gains in over.items()}
+    small, large = (
+        [x for gains in over.values() for x in gains[at]] for at in (slice(2), slice(2, 4))
+    )
     of_large = "gain of small networks, of that of large ones"
     gains = {
         f"most {of_large}": (1.687 / 1.321, max(small) / max(large)),
@@ -177,32 +182,37 @@ def figure9(runs: Runs) -> Experiment:
 
 
 def figure10(runs: Runs) -> Experiment:
-    """How much the GPU is used, and GO-MemFerry with some gradients on the GPU."""
+    """Compare the use of the GPU, and steps of GO-MemFerry with some gradients on the GPU."""
     steps = _steps(runs, NETWORKS)
-    used = {each: [100 * (of.busy("gpu") / of.step_ns) for of in steps[each]] for each in PAPERS}
-    gpt = {each: of[-1] for each, of in used.items()}
+    used = {
+        name: [100 * (step.busy("gpu") / step.step_ns) for step in steps[name]] for name in PAPERS
+    }
+    gpt = {name: shares[-1] for name, shares in used.items()}
     shares = [n / 4 for n in range(5)]
-    kept = [_steps(runs, NETWORKS, [GO], reserve=each)[GO] for each in shares]
-    curves = [[each.step_ns / 1e6 for each in of] for of in zip(*kept, strict=True)]
+    kept = [_steps(runs, NETWORKS, [GO], reserve=share)[GO] for share in shares]
+    curves = [[step.step_ns / 1e6 for step in by_share] for by_share in zip(*kept, strict=True)]
     slopes = [[after - before for before, after in pairwise(curve)] for curve in curves]
     over = {
         "MemFerry's use over DeepSpeed's, GPT-2": (18.5, gpt[MEMFERRY] - gpt[DEEPSPEED]),
         "MemFerry's use over native's, GPT-2": (1.5, gpt[MEMFERRY] - gpt[NATIVE]),
     }
     falls = {
-        "a step falls with each share of them": [max(of) <= 0 for of in slopes],
-        "and is convex": [of == sorted(of) for of in slopes],
+        "a step falls with each share of them": [max(slope) <= 0 for slope in slopes],
+        "and is convex": [slope == sorted(slope) for slope in slopes],
     }
     relative: list[Row] = [
         {"reserve factor": f"{share:g}"}
-        | {name: predicted(of[n] / of[0]) for name, of in zip(NETWORKS, curves, strict=True)}
+        | {
+            name: predicted(curve[n] / curve[0])
+            for name, curve in zip(NETWORKS, curves, strict=True)
+        }
         for n, share in enumerate(shares)
     ]
     return Experiment(
         title="Figure 10: use of the GPU, reserve factor",
         rows=[
             {"network": name}
-            | {f"{each}, %": predicted(of[n], digits=1) for each, of in used.items()}
+            | {f"{system}, %": predicted(use[n], digits=1) for system, use in used.items()}
             | {
                 f"reserve {share:g}, ms": predicted(ms, digits=1)
                 for share, ms in zip(shares, curves[n], strict=True)
@@ -220,20 +230,20 @@ def figure10(runs: Runs) -> Experiment:
 
 
 def figure11(runs: Runs) -> Experiment:
-    """Larger and larger networks on a V100."""
+    """Compare steps and memory of larger and larger networks on a V100."""
     steps, where = _steps(runs, ON_V100, machine="v100"), "Figure 11"
     rows, room = _rows(ON_V100, steps), _room("v100", runs.changes)
-    slower = zip(*(_faster(steps, each, GO) for each in BASELINES), strict=True)
+    slower = zip(*(_faster(steps, baseline, GO) for baseline in BASELINES), strict=True)
     longer = _steps(runs, ON_V100, machine="v100", samples=TOKENS)
     largest = {
         system: max(
-            (s for s, step in zip(SIZES, of, strict=True) if _peak(step) <= room),
+            (size for size, step in zip(SIZES, by_size, strict=True) if _peak(step) <= room),
             default=0.0,
         )
-        for system, of in longer.items()
+        for system, by_size in longer.items()
     }
     of_paper = dict(zip(PAPERS, (1.9, 2.4, 2.4, 2.9), strict=True))
-    fits = {f"largest network, {each}": (of_paper[each], largest[each]) for each in PAPERS}
+    fits = {f"largest network, {name}": (of_paper[name], largest[name]) for name in PAPERS}
     ratio = largest[GO] / largest[DEEPSPEED] if largest[DEEPSPEED] else 0.0
     larger = {"GO-MemFerry's largest network, of DeepSpeed's": (1.52, ratio)}
     gains = _faster(longer, MEMFERRY, DEEPSPEED)
@@ -265,10 +275,10 @@ def figure11(runs: Runs) -> Experiment:
 
 
 def figure12(runs: Runs) -> Experiment:
-    """What four networks take of the GPU's memory."""
+    """Compare the GPU's memory that four networks take."""
     steps, where = _steps(runs, NETWORKS), "Figure 12"
     rows = _rows(NETWORKS, steps, times=False)
-    mem, go = (_less(steps, each, DEEPSPEED) for each in (MEMFERRY, GO))
+    mem, go = (_less(steps, system, DEEPSPEED) for system in (MEMFERRY, GO))
     for n, row in enumerate(rows):
         row["MemFerry, % less"] = predicted(mem[n], digits=1)
         row["GO-MemFerry, % less"] = predicted(go[n], digits=1)
@@ -287,13 +297,14 @@ def figure12(runs: Runs) -> Experiment:
 
 
 def figure13(runs: Runs) -> Experiment:
-    """Transformer-XL of three sizes."""
+    """Compare steps of Transformer-XL of three sizes."""
     steps, where = _steps(runs, ON_A100), "Figure 13"
     rows = _rows(ON_A100, steps, peaks=False)
     over = _faster(steps, MEMFERRY, DEEPSPEED)
     for mark, row, x in zip((calibrated, predicted, predicted), rows, over, strict=True):
         row["over DeepSpeed"] = mark(x)
-    too_large = [each for each in PAPERS if _peak(steps[each][-1]) > _room("a100", runs.changes)]
+    room = _room("a100", runs.changes)
+    too_large = [system for system in PAPERS if _peak(steps[system][-1]) > room]
     falls = {"over DeepSpeed, 1 B, of 6.7 B": (1.37 / 1.26, over[0] / over[-1])}
     return Experiment(
         title="Figure 13: Transformer-XL on an A100",
@@ -312,19 +323,19 @@ def figure13(runs: Runs) -> Experiment:
 
 
 def figure14(runs: Runs) -> Experiment:
-    """Eight samples on one to eight GPUs."""
+    """Compare steps of eight samples on one to eight GPUs."""
     where, network = "Figure 14", ON_A100[1]
     systems = (*BASELINES, MEMFERRY)
     steps = [_steps(runs, [network], systems, gpus=n) for n in GPUS]
-    took = {each: [of[each][0].step_ns for of in steps] for each in systems}
+    took = {system: [by_gpus[system][0].step_ns for by_gpus in steps] for system in systems}
     rows: list[Row] = [
         {"GPUs": str(gpus)}
-        | {f"{each}, ms": predicted(of[n] / 1e6, digits=1) for each, of in took.items()}
+        | {f"{system}, ms": predicted(ns[n] / 1e6, digits=1) for system, ns in took.items()}
         for n, gpus in enumerate(GPUS)
     ]
     ours = took[MEMFERRY]
-    falls = [took[each] == sorted(took[each], reverse=True) for each in systems]
-    faster = [all(took[each][n] > ours[n] for each in BASELINES) for n in range(len(GPUS))]
+    falls = [took[system] == sorted(took[system], reverse=True) for system in systems]
+    faster = [all(took[name][n] > ours[n] for name in BASELINES) for n in range(len(GPUS))]
     return Experiment(
         title="Figure 14: 4.3 B on several A100",
         rows=rows,
@@ -332,5 +343,5 @@ def figure14(runs: Runs) -> Experiment:
         | above(where, 0, {_BOTH: faster})
         | claims(where, "x", _MORE, {"1 GPU, of 8": (5.41 / 4.12, ours[0] / ours[-1])}),
         notes=["There is no GO-MemFerry, as nothing adds up what several GPUs write by DHA."],
-        draw=partial(draw_lines, rows, {f"{each}, ms": each for each in took}, "a step, ms"),
+        draw=partial(draw_lines, rows, {f"{name}, ms": name for name in took}, "a step, ms"),
     )

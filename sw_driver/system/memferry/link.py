@@ -1,23 +1,24 @@
-"""How long a step takes under a plan, on a link of the paper's and on one that is shared.
+"""Duration of a step under a plan, on the paper's link and on a shared one.
 
 The GPU computes one layer after the other, forward and back. On both links:
 
-- The parameters of GFGB layers are copied to the GPU from the step's beginning, in the order of the
-  layers. Then come those of DFGB layers, each when its forward pass is over; of several the last
-  layer's, which the backward pass needs first. A layer that needs a copy waits for it.
-- A gradient in the GPU's memory is copied to the host when its layer's backward pass is over, in
-  that order; the other direction does not slow it.
-- The host updates a layer's parameters when their gradient is there and the updates of those that
-  came before are over. A layer's share of the update is that of its bytes.
+- The parameters of GFGB layers are copied to the GPU from the step's begin on, in the order of the
+  layers. Then come those of DFGB layers, each once its forward pass is over. Of several waiting
+  DFGB layers the last goes first, as the backward pass needs it first. A layer that needs a copy
+  waits for it.
+- A gradient in the GPU's memory is copied to the host after its layer's backward pass, in that
+  order. The other direction does not slow it.
+- The host updates a layer's parameters after their gradient has arrived and earlier updates are
+  over. A layer's share of the update is that of its bytes.
 
-On the paper's link DHA takes what it takes alone, and copies do not notice. On a shared link each
-of a copy and of what the GPU reads or writes beside it has half the rate. How much that is follows
-from what DHA takes alone: if it is slower than computing in the GPU's memory, the link is what it
-waits for, all that time. If not, it moves the layer's bytes once, or what fits into the time (an
-embedding reads few of its rows). A layer ends when both its time alone and what it moves are over.
+On the paper's link, DHA takes as long as alone and does not slow copies. On a shared link, a copy
+and a concurrent DHA have half the rate each. The time of DHA alone gives the bytes that it moves.
+If it is slower than computing in the GPU's memory, it uses the link all that time. If not, it moves
+the layer's bytes once, or what fits into the time (an embedding reads few of its rows). A layer
+ends when both its time alone and its bytes are over.
 
-All times are integers and stay exact: what begins on the link begins when it has a free half, so a
-half rate lasts until one of the two is over, an even number of ns later.
+All times are exact integers. A transfer begins when the link has a free half, so a half rate lasts
+until one of the two is over, an even number of ns later.
 """
 
 from __future__ import annotations
@@ -45,26 +46,29 @@ __all__ = [
 ]
 
 Mode = Literal["GFGB", "DHA", "DFGB"]
-"""Forward and backward passes on the GPU's copy of the parameters; both by DHA; or forward by DHA
-and backward on a copy."""
+"""Way of a layer's parameters.
+
+GFGB: both passes on a copy in the GPU's memory. DHA: both passes on the host's memory. DFGB:
+forward by DHA, backward on a copy.
+"""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 WAYS = tuple(product(MODES, (False, True)))
-"""Of a layer through a step: its mode, and whether its gradient stays on the GPU."""
+"""Ways of a layer through a step: its mode, and whether its gradient stays on the GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is chosen for each layer of a profile, in its order."""
+    """Choices for each layer of a profile, in its order."""
 
     modes: tuple[Mode, ...]
     gradients_on_gpu: tuple[bool, ...]
-    """The others are written to the host's memory by DHA."""
+    """True for gradients in the GPU's memory; the others are written to the host's by DHA."""
 
 
 def every(profile: ModelProfile, mode: Mode, on_gpu: bool) -> Plan:
-    """All layers alike."""
+    """Return a plan with the same choice for all layers."""
     layers = len(profile.layers)
     return Plan(modes=(mode,) * layers, gradients_on_gpu=(on_gpu,) * layers)
 
@@ -76,16 +80,16 @@ class Link:
         layers = self._layers = profile.layers
         self._transfers = [layer.transfer_ns for layer in layers]
         self._updates = updates_ns(profile)
-        self._forward = [{m: forward_way(each, m) for m in MODES} for each in layers]
-        self._backward = [{way: backward_way(each, *way) for way in WAYS} for each in layers]
+        self._forward = [{m: forward_way(layer, m) for m in MODES} for layer in layers]
+        self._backward = [{way: backward_way(layer, *way) for way in WAYS} for layer in layers]
         self._shared = shared
 
     def forward_ns(self, modes: Sequence[Mode]) -> int:
-        """When the forward pass is over."""
+        """Return the end of the forward pass, in ns."""
         return self._go_forward(modes)[0]
 
     def step_ns(self, plan: Plan) -> int:
-        """When the last layer's parameters are updated."""
+        """Return the end of the last layer's update, in ns."""
         now, loads = self._go_forward(plan.modes)
         gradients = _Copies(self._transfers, [])
         there = []
@@ -110,7 +114,7 @@ class Link:
         return updated
 
     def _go_forward(self, modes: Sequence[Mode]) -> tuple[int, _Copies]:
-        """When the forward pass is over, and the copies to the GPU as they are then."""
+        """Return the end of the forward pass, with the state of the copies to the GPU."""
         first = -len(modes)
         loads = _Copies(self._transfers, [first + n for n, m in enumerate(modes) if m == "GFGB"])
         now = 0
@@ -127,16 +131,21 @@ class Link:
 
 
 def forward_way(layer: LayerProfile, mode: Mode) -> tuple[int, int, int]:
-    """What a layer's forward pass takes alone, and for how long that needs all of the link towards
-    the GPU, and from there."""
+    """Return the ns of a layer's forward pass alone, and the ns that it uses the link.
+
+    The link's times are towards the GPU and from it, at the full rate.
+    """
     if mode == "GFGB":
         return layer.forward_ns, 0, 0
     return layer.forward_dha_ns, _link_ns(layer, layer.forward_dha_ns, layer.forward_ns), 0
 
 
 def backward_way(layer: LayerProfile, mode: Mode, on_gpu: bool) -> tuple[int, int, int]:
-    """The same of its backward pass, with its gradient on the GPU or without. DHA of both
-    parameters and gradients takes as long as the slower of the two: they go opposite ways."""
+    """Return the times of :func:`forward_way` for the backward pass.
+
+    DHA of parameters and gradients at once takes as long as the slower of the two, as they go in
+    opposite directions.
+    """
     reads_ns = layer.backward_dha_ns if mode == "DHA" else 0
     writes_ns = 0 if on_gpu else layer.backward_gradient_dha_ns
     return (
@@ -147,22 +156,22 @@ def backward_way(layer: LayerProfile, mode: Mode, on_gpu: bool) -> tuple[int, in
 
 
 def updates_ns(profile: ModelProfile) -> list[int]:
-    """What the update of each layer takes: the share of its bytes."""
+    """Return the ns of each layer's update, by its share of the bytes."""
     nbytes = list(accumulate(layer.nbytes for layer in profile.layers))
     if nbytes[-1] == 0:
         nbytes = list(range(1, len(nbytes) + 1))
-    done = [0, *(profile.update_ns * each // nbytes[-1] for each in nbytes)]
-    return [after - before for before, after in pairwise(done)]
+    ends = [0, *(profile.update_ns * end // nbytes[-1] for end in nbytes)]
+    return [after - before for before, after in pairwise(ends)]
 
 
 def ahead(
     layer: LayerProfile, mode: Mode, now: int, loaded: int, sharing: int = 0
 ) -> tuple[int, int]:
-    """When a forward pass is behind a layer on the paper's link, and when its loads are over, from
-    what both are before it.
+    """Return the ends of a layer's forward pass and of its load, on the paper's link.
 
-    With ``sharing`` this is an estimate for a shared link, on which there is always a load: what
-    DHA moves delays the loads, and takes ``sharing`` times as long as on a link of its own.
+    ``now`` and ``loaded`` are the ends of the layers before it. With ``sharing``, the result
+    estimates a shared link with constant loads. There, the bytes of DHA delay the loads, and take
+    ``sharing`` times as long as alone.
     """
     alone, moved, _ = forward_way(layer, mode)
     if mode == "GFGB":
@@ -174,8 +183,10 @@ def ahead(
 
 
 def overlap(layers: Sequence[LayerProfile], modes: Sequence[Mode]) -> tuple[int, int]:
-    """What the forward pass of as many layers as there are modes takes on the paper's link, and how
-    much of that is left when the loads are over."""
+    """Return the end of a forward pass on the paper's link, and its part after the loads.
+
+    The pass has as many layers as there are modes.
+    """
     now = loaded = 0
     for layer, mode in zip(layers, modes, strict=False):
         now, loaded = ahead(layer, mode, now, loaded)
@@ -183,15 +194,15 @@ def overlap(layers: Sequence[LayerProfile], modes: Sequence[Mode]) -> tuple[int,
 
 
 def _link_ns(layer: LayerProfile, alone_ns: int, on_gpu_ns: int) -> int:
-    """For how long DHA, which takes ``alone_ns``, needs all of the link."""
+    """Return the ns for which DHA that takes ``alone_ns`` uses the whole link."""
     return alone_ns if alone_ns > on_gpu_ns else min(alone_ns, layer.transfer_ns)
 
 
 class _Copies:
-    """Copies in one direction of a link, and what else moves in it beside them.
+    """Copies in one direction of a link, with other transfers beside them.
 
-    Layers are counted from the end: -1 is the last. What waits is in a heap, a layer's number for
-    GFGB, or without its sign, by which the last layer goes first.
+    Layers are counted from the end: -1 is the last. ``waiting`` is a heap. It has a layer's number
+    for GFGB, and its negative for DFGB, so that the last DFGB layer goes first.
     """
 
     def __init__(self, transfers: Sequence[int], waiting: list[int]) -> None:
@@ -202,13 +213,13 @@ class _Copies:
         self._done: dict[int, int] = {}
 
     def until(self, at: int) -> None:
-        """Copies alone until then."""
+        """Copy without other transfers until ``at``."""
         while self._now < at and self._begin():
             self._go_on(min(self._left, at - self._now))
         self._now = max(self._now, at)
 
     def beside(self, at: int, work: int) -> int:
-        """When something is over that takes the whole link for ``work`` ns and begins then."""
+        """Return the end of a transfer of ``work`` ns at the full rate that begins at ``at``."""
         if not work:
             return at
         self.until(at)
@@ -221,7 +232,7 @@ class _Copies:
         return self._now
 
     def finish(self, layer: int) -> int:
-        """When a layer's copy is over, which is waited for."""
+        """Return the end of a layer's copy, with no other transfers until then."""
         while layer not in self._done:
             self._begin()
             self._go_on(self._left)

@@ -1,4 +1,4 @@
-"""Planners by name: the paper's, the best that any plan can do, and ours; a plan as it is told."""
+"""Planners by name: the paper's, the exact optimum, and ours; and figures of a plan."""
 
 from __future__ import annotations
 
@@ -23,33 +23,35 @@ __all__ = [
     "PLANNERS",
     "exact",
     "exact_step",
+    "figures_of",
     "ours",
     "planned",
     "step_ns_of_changes",
-    "told",
 ]
 
 MOST_LAYERS = 8
-"""Most layers whose plans are enumerated: six ways through a step for each."""
+"""Most layers for which plans are enumerated, with six ways each."""
 
 
 def exact(
     profile: ModelProfile, room_bytes: int, *, width: int | None = None, sharing: int = 0
 ) -> tuple[Mode, ...]:
-    """GFGB or DHA for each layer, so that no forward pass on the paper's link ends sooner and has
-    ``room_bytes`` of parameters in the GPU's memory at most.
+    """Return GFGB or DHA for each layer, with the earliest end of a forward pass.
 
-    It is searched layer by layer: of two beginnings the one is dropped that ends no sooner, has no
-    less to load and takes no less memory. With a hundred layers that all differ this takes some
-    seconds. With a ``width`` only so many beginnings are followed, and the result is only good;
-    with ``sharing`` it is for a shared link, by the estimate of
+    The pass is on the paper's link, with at most ``room_bytes`` of parameters in the GPU's memory.
+    The search goes layer by layer. A partial plan is dropped if another ends no later, has no more
+    to load and takes no more memory. With a hundred layers that all differ, this takes some
+    seconds.
+
+    With a ``width``, the search keeps only that many partial plans, and the result may not be the
+    best. With ``sharing``, it is for a shared link, by the estimate of
     :func:`~sw_driver.system.memferry.link.ahead`.
     """
     layers = profile.layers
     bounded = sum(layer.nbytes for layer in layers) > room_bytes
     rest = sum(layer.transfer_ns for layer in layers)
     beginnings: list[tuple[int, int, int, tuple]] = [(0, 0, 0, ())]
-    """When it ends, when its loads do, bytes on the GPU, and the last mode with those before."""
+    """End of the pass and of loads, bytes on the GPU, and the last mode linked to those before."""
     for layer in layers:
         rest -= layer.transfer_ns
         longer = []
@@ -58,20 +60,20 @@ def exact(
                 taken = nbytes + layer.nbytes * (bounded and mode == "GFGB")
                 if taken <= room_bytes:
                     end, loads = ahead(layer, mode, now, loaded, sharing)
-                    # Loads that no later layer can wait for are as good as over.
+                    # Loads that no later layer can wait for count as over.
                     longer.append((end, max(loads, end - rest), taken, (mode, before)))
         beginnings = []
         front: list[tuple[int, int]] = []
-        """Loads and bytes of those that are kept, more of the one with less of the other."""
-        for each in sorted(longer, key=lambda each: each[:3]):
-            _, loads, taken, _ = each
+        """Loads and bytes of the kept plans: increasing loads, decreasing bytes."""
+        for partial in sorted(longer, key=lambda partial: partial[:3]):
+            _, loads, taken, _ = partial
             at = bisect_right(front, (loads, taken))
             if not at or front[at - 1][1] > taken:
-                beginnings.append(each)
+                beginnings.append(partial)
                 after = next((i for i in range(at, len(front)) if front[i][1] < taken), len(front))
                 front[at:after] = [(loads, taken)]
         if width is not None:
-            beginnings = sorted(beginnings, key=lambda each: max(each[:2]))[:width]
+            beginnings = sorted(beginnings, key=lambda partial: max(partial[:2]))[:width]
     modes, chain = [], min(beginnings)[3]
     while chain:
         modes.append(chain[0])
@@ -80,10 +82,10 @@ def exact(
 
 
 def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
-    """Return the plan with the shortest step on a shared link, on which what a layer takes depends
-    on the loads behind it: plans are enumerated.
+    """Return the plan with the shortest step on a shared link, by trying all plans.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for more than :data:`MOST_LAYERS`.
+    The time of a layer there depends on the loads behind it. Raises
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for more than :data:`MOST_LAYERS`.
     """
     link, layers = Link(profile, shared=True), profile.layers
     if len(layers) > MOST_LAYERS:
@@ -92,16 +94,19 @@ def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
             "can all be tried; the planner 'ours' takes any number"
         )
     best, shortest = Plan(modes=(), gradients_on_gpu=()), inf
-    every = product(MODES, repeat=len(layers))
-    for forward_ns, modes in sorted((link.forward_ns(modes), modes) for modes in every):
+    all_modes = product(MODES, repeat=len(layers))
+    for forward_ns, modes in sorted((link.forward_ns(modes), modes) for modes in all_modes):
         alone = [
-            [each.gap_backward_ns + backward_way(each, mode, on_gpu)[0] for on_gpu in (False, True)]
-            for each, mode in zip(layers, modes, strict=True)
+            [
+                layer.gap_backward_ns + backward_way(layer, mode, on_gpu)[0]
+                for on_gpu in (False, True)
+            ]
+            for layer, mode in zip(layers, modes, strict=True)
         ]
-        alone[0][True] += layers[0].transfer_ns  # of the last gradient
+        alone[0][True] += layers[0].transfer_ns  # the copy of the last gradient
         for stays in product((False, True), repeat=len(layers)):
             if forward_ns + sum(map(getitem, alone, stays)) >= shortest:
-                continue  # as a step takes no less than that
+                continue  # this is a lower bound of the step
             plan = Plan(modes=modes, gradients_on_gpu=stays)
             if budget.fits(profile, plan) and (step_ns := link.step_ns(plan)) < shortest:
                 best, shortest = plan, step_ns
@@ -111,15 +116,15 @@ def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
 Way = TypeVar("Way")
 
 _LAYERS_TRIED = 100_000
-"""In all tries together: a try takes as long as there are layers."""
+"""Layers of all tries together, at most: the time of a try grows with the layers."""
 
 
 def ours(profile: ModelProfile, budget: Budget) -> Plan:
-    """The plan with the shortest step that is found, on the link that DHA and copies share.
+    """Return the plan with the shortest step found, on a link that DHA and copies share.
 
-    What other planners say is improved, the best first: each layer in each other way, and when that
-    does not help, two layers, neighbours first. A change is kept if it makes the time shorter.
-    After so many tries that 200 layers take about a second it ends.
+    The plans of other planners are improved, the best first. Each layer is tried in each other way,
+    and if that does not help, pairs of layers, neighbours first. A change that makes the step
+    shorter is kept. The number of tries is bounded, so that 200 layers take about a second.
     """
     link = Link(profile, shared=True)
 
@@ -141,9 +146,9 @@ def ours(profile: ModelProfile, budget: Budget) -> Plan:
 
 
 def _starts(profile: ModelProfile, room_bytes: int) -> list[tuple[Mode, ...]]:
-    found = [exact(profile, room_bytes, width=50, sharing=sharing) for sharing in (0, 1, 2)]
-    every = [(mode,) * len(profile.layers) for mode in MODES[:2]]
-    starts = [printed(profile), repaired(profile), *found, *every]
+    exact_modes = [exact(profile, room_bytes, width=50, sharing=sharing) for sharing in (0, 1, 2)]
+    uniform = [(mode,) * len(profile.layers) for mode in MODES[:2]]
+    starts = [printed(profile), repaired(profile), *exact_modes, *uniform]
     return [fitted(profile, modes, room_bytes) for modes in starts]
 
 
@@ -152,16 +157,16 @@ def _improved(
     ways: tuple[Way, ...],
     score: Callable[[tuple[Way, ...]], float],
 ) -> tuple[Way, ...]:
-    """The least by ``score`` of what each start leads to."""
-    scored = sorted((score(each), n, each) for n, each in enumerate(dict.fromkeys(starts)))
+    """Return the best result by ``score`` of all starts."""
+    scored = sorted((score(start), n, start) for n, start in enumerate(dict.fromkeys(starts)))
     least, _, best = scored[0]
     tries = _LAYERS_TRIED // len(best)
     for reached, _, now in scored:
         changes = _changes(now, ways)
         while tries > 0 and (changed := next(changes, None)) is not None:
             tries -= 1
-            if (found := score(changed)) < reached:
-                reached, now = found, changed
+            if (changed_score := score(changed)) < reached:
+                reached, now = changed_score, changed
                 changes = _changes(now, ways)
         if reached < least:
             least, best = reached, now
@@ -169,7 +174,7 @@ def _improved(
 
 
 def _changes(now: tuple[Way, ...], ways: tuple[Way, ...]) -> Iterator[tuple[Way, ...]]:
-    """What differs from ``now`` in one layer, and then what differs in two."""
+    """Yield the choices that differ from ``now`` in one layer, then in two."""
     layers = len(now)
     for apart in range(layers):
         for i in range(layers - apart):
@@ -187,7 +192,7 @@ PLANNERS: dict[str, Callable[[ModelProfile, Budget], Plan]] = {
     "exact-step": exact_step,
     "ours": ours,
 }
-"""Each gives a plan within a budget."""
+"""Planners by name; each returns a plan within a budget."""
 
 
 def planned(
@@ -196,18 +201,22 @@ def planned(
     gpu_memory_bytes: int | None = None,
     reserve: float = 1.0,
 ) -> Plan:
-    """The plan of a planner of :data:`PLANNERS`, in so much of the GPU's memory and with the share
-    ``reserve`` of all gradients there at most. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for a planner that there is not, for
-    limits as :func:`~sw_driver.system.memferry.budget.budget_of` does, and for more layers than the
-    planner can do."""
+    """Return the plan of a planner of :data:`PLANNERS`.
+
+    ``gpu_memory_bytes`` is the GPU's memory, and ``reserve`` the largest share of all gradients in
+    it. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown planner, for
+    more layers than the planner takes, and for limits as in
+    :func:`~sw_driver.system.memferry.budget.budget_of`.
+    """
     check_name("planner", planner, PLANNERS)
     return PLANNERS[planner](profile, budget_of(profile, gpu_memory_bytes, reserve))
 
 
-def told(profile: ModelProfile, planner: str, plan: Plan) -> dict[str, Any]:
-    """A plan with its times and its memory, ready for JSON. ``forward_ns`` is on the paper's link,
-    the others on a shared one."""
+def figures_of(profile: ModelProfile, planner: str, plan: Plan) -> dict[str, Any]:
+    """Return a plan with its times and its memory, for JSON.
+
+    ``forward_ns`` is on the paper's link, the other times on a shared one.
+    """
     names = [layer.name for layer in profile.layers]
     shared = Link(profile, shared=True)
     stays = zip(names, plan.gradients_on_gpu, strict=True)
@@ -225,33 +234,35 @@ def told(profile: ModelProfile, planner: str, plan: Plan) -> dict[str, Any]:
 def step_ns_of_changes(
     profile: ModelProfile, planner: str, gpu_memory_bytes: int | None, reserve: float
 ) -> dict[str, int]:
-    """The step of a new plan, on a shared link, with each part twice as good; the shortest first.
-    Raises as :func:`~sw_driver.system.memferry.planners.planned` does."""
+    """Return the step with each part twice as good, newly planned, the shortest first.
+
+    Steps are on a shared link. Raises as :func:`~sw_driver.system.memferry.planners.planned` does.
+    """
 
     def step_ns(changed: ModelProfile, memory: int | None = gpu_memory_bytes) -> int:
         plan = planned(changed, planner, memory, reserve)
         return Link(changed, shared=True).step_ns(plan)
 
-    found = {
+    changes = {
         "link": step_ns(_faster(profile, link=2)),
         "GPU": step_ns(_faster(profile, gpu=2)),
         "update": step_ns(replace(profile, update_ns=-(-profile.update_ns // 2))),
     }
     if gpu_memory_bytes is not None:
-        found["GPU's memory"] = step_ns(profile, 2 * gpu_memory_bytes)
-    return dict(sorted(found.items(), key=lambda each: each[1]))
+        changes["GPU's memory"] = step_ns(profile, 2 * gpu_memory_bytes)
+    return dict(sorted(changes.items(), key=lambda change: change[1]))
 
 
 def _faster(profile: ModelProfile, *, link: int = 1, gpu: int = 1) -> ModelProfile:
-    def layer(of: LayerProfile) -> LayerProfile:
+    def layer(old: LayerProfile) -> LayerProfile:
         names = ("forward_ns", "backward_ns", "gap_forward_ns", "gap_backward_ns")
-        now = {name: -(-getattr(of, name) // gpu) for name in names}
+        now = {name: -(-getattr(old, name) // gpu) for name in names}
         for name, on_gpu in DHA_TIMES.items():
-            # What takes longer by DHA waits for the link; else the GPU decides.
-            ns = getattr(of, name)
-            waits = ns > getattr(of, on_gpu)
+            # DHA that is slower waits for the link; else the GPU decides.
+            ns = getattr(old, name)
+            waits = ns > getattr(old, on_gpu)
             now[name] = max(now[on_gpu], -(-ns // link)) if waits else min(ns, now[on_gpu])
-        return replace(of, transfer_ns=-(-of.transfer_ns // link), **now)
+        return replace(old, transfer_ns=-(-old.transfer_ns // link), **now)
 
     rate = profile.link_bytes_per_s * link
     return replace(profile, link_bytes_per_s=rate, layers=tuple(map(layer, profile.layers)))

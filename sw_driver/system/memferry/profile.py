@@ -1,4 +1,4 @@
-"""What a network's layers take on a GPU with its link to the host, as a file.
+"""File with the times and bytes of a network's layers, on a GPU with its link to the host.
 
 The file is JSON with the fields of :class:`ModelProfile`, and in ``layers`` those of
 :class:`LayerProfile`, first layer first.
@@ -23,24 +23,24 @@ DHA_TIMES = {
     "backward_dha_ns": "backward_ns",
     "backward_gradient_dha_ns": "backward_ns",
 }
-"""A layer's times by DHA, each with what it takes in the GPU's memory."""
+"""A layer's times by DHA, each with the time on the GPU's memory."""
 
-MEASURED = {each.stem: each for each in Path(__file__).with_name("profiles").glob("*.json")}
-"""Files of profiles that :mod:`~sw_driver.torch.profiler` has made, by name."""
+MEASURED = {path.stem: path for path in Path(__file__).with_name("profiles").glob("*.json")}
+"""Files of profiles made by :mod:`~sw_driver.torch.profiler`, by name."""
 
 _MOST = 10**15
-"""Of bytes and of ns, so that sums of them stay far below what a machine's memory may be."""
+"""Largest value of bytes and of ns, so that sums stay far below a machine's limits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LayerProfile:
-    """A layer with parameters. Each time is what it takes with the link to itself."""
+    """A layer with parameters. Each time is with the link free for it alone."""
 
     name: str
     nbytes: int
     """Bytes of its parameters, and of their gradients."""
     transfer_ns: int
-    """A copy of its parameters to the GPU, or of their gradients to the host."""
+    """Copy of its parameters to the GPU, or of their gradients to the host."""
     forward_ns: int
     """Forward pass on parameters in the GPU's memory."""
     forward_dha_ns: int
@@ -52,19 +52,19 @@ class LayerProfile:
     backward_gradient_dha_ns: int
     """Backward pass on parameters in the GPU's memory, with gradients written to the host's."""
     gap_forward_ns: int
-    """What is computed without parameters between this layer and the next."""
+    """Computation without parameters between this layer and the next."""
     gap_backward_ns: int = 0
-    """The backward pass of that."""
+    """Backward pass of that computation."""
     activation_bytes: int = 0
-    """What the forward pass leaves in the GPU's memory for the backward pass."""
+    """Bytes that the forward pass leaves in the GPU's memory for the backward pass."""
     workspace_bytes: int = 0
-    """What the layer takes of the GPU's memory beside that, while it is computed."""
+    """Further bytes of the GPU's memory while the layer is computed."""
 
     def __post_init__(self) -> None:
         _check_text("a layer's name", self.name)
         for field in fields(self)[1:]:
-            what = f"layer {self.name!r}: {field.name}"
-            check_integer(what, getattr(self, field.name), 0, _MOST)
+            name = f"layer {self.name!r}: {field.name}"
+            check_integer(name, getattr(self, field.name), 0, _MOST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +73,9 @@ class ModelProfile:
 
     device: str
     link_bytes_per_s: float
-    """In each direction, 1e6 or more."""
+    """Rate in each direction, 1e6 or more."""
     update_ns: int = 0
-    """The update of all parameters by the host."""
+    """Update of all parameters by the host."""
     layers: tuple[LayerProfile, ...]
 
     def __post_init__(self) -> None:
@@ -85,50 +85,56 @@ class ModelProfile:
         names = [layer.name for layer in self.layers]
         for name in names:
             if names.count(name) > 1:
-                raise InvalidArgumentError(f"two layers are named {name!r}: expected one of a name")
+                raise InvalidArgumentError(f"two layers are named {name!r}: expected unique names")
 
 
 def read_profile(path: Path) -> ModelProfile:
-    """The profile in a file. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` with
-    the file, the layer and the field if it is none, and ``OSError`` if it cannot be read."""
+    """Read a profile from a file.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` with the file, the layer and the
+    field for an invalid one, and ``OSError`` if it cannot be read.
+    """
     try:
-        found = _known(
-            ModelProfile, json.loads(path.read_text(encoding="utf-8-sig")), "the profile"
-        )
-        if not isinstance(found["layers"], list):
-            raise InvalidArgumentError(f"layers is {short(found['layers'])}: expected a list")
+        read = _known(ModelProfile, json.loads(path.read_text(encoding="utf-8-sig")), "the profile")
+        if not isinstance(read["layers"], list):
+            raise InvalidArgumentError(f"layers is {short(read['layers'])}: expected a list")
         layers = (
-            LayerProfile(**_known(LayerProfile, each, f"layer {number}"))
-            for number, each in enumerate(found["layers"])
+            LayerProfile(**_known(LayerProfile, layer, f"layer {number}"))
+            for number, layer in enumerate(read["layers"])
         )
-        return ModelProfile(**{**found, "layers": tuple(layers)})
-    except (ValueError, RecursionError) as error:  # no JSON and no text are such, too
+        return ModelProfile(**{**read, "layers": tuple(layers)})
+    except (ValueError, RecursionError) as error:  # also invalid JSON or UTF-8
         raise InvalidArgumentError(f"{path}: {error}") from error
 
 
 def write_profile(path: Path, profile: ModelProfile) -> None:
-    """Writes what :func:`read_profile` reads, a layer on a line. Raises ``OSError`` with the file's
-    name."""
+    """Write a file for :func:`read_profile`, with one layer on a line.
+
+    Raises ``OSError`` with the file's name.
+    """
     text = json.dumps(asdict(profile)).replace('{"name"', '\n{"name"')
     write_whole(path, text + "\n")
 
 
-def _known(kind: type, found: Any, what: str) -> dict[str, Any]:
-    """The fields of a ``kind`` of record, no more and no fewer; 2.0 and 1e6 are integers."""
-    if not isinstance(found, dict):
-        raise InvalidArgumentError(f"{what} is {short(found)}: expected an object with fields")
-    what = f"layer {found['name']!r}" if found.get("name") else what
-    for name in found:
-        check_name(f"a field of {what}", name, [field.name for field in fields(kind)])
+def _known(kind: type, value: Any, name: str) -> dict[str, Any]:
+    """Return the fields of a ``kind`` of record; 2.0 and 1e6 count as integers.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for missing or unknown fields.
+    """
+    if not isinstance(value, dict):
+        raise InvalidArgumentError(f"{name} is {short(value)}: expected an object with fields")
+    name = f"layer {value['name']!r}" if value.get("name") else name
+    for key in value:
+        check_name(f"a field of {name}", key, [field.name for field in fields(kind)])
     for field in fields(kind):
-        if field.default is MISSING and field.name not in found:
-            raise InvalidArgumentError(f"{what} has no {field.name}: expected one ({field.type})")
+        if field.default is MISSING and field.name not in value:
+            raise InvalidArgumentError(f"{name} has no {field.name}: expected one ({field.type})")
     return {
-        name: int(value) if isinstance(value, float) and value.is_integer() else value
-        for name, value in found.items()
+        key: int(number) if isinstance(number, float) and number.is_integer() else number
+        for key, number in value.items()
     }
 
 
-def _check_text(what: str, value: Any) -> None:
+def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str) or not value:
-        raise InvalidArgumentError(f"{what} is {value!r}: expected a text")
+        raise InvalidArgumentError(f"{name} is {value!r}: expected a text")

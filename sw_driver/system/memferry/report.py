@@ -1,4 +1,4 @@
-"""Report of a plan: how a GPU gets at each layer's parameters, beside other ways."""
+"""Report of a plan: the way of each layer's parameters to the GPU, beside other plans."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sw_driver.workload.what import load_workload
 
 from .costs import profile_of
 from .link import Plan, every
-from .planners import planned, step_ns_of_changes, told
+from .planners import figures_of, planned, step_ns_of_changes
 from .profile import MEASURED, LayerProfile, ModelProfile, read_profile, write_profile
 from .systems import System, draw, native, run
 
@@ -25,7 +25,7 @@ _TIMES = {"step_ns": "step", "shared_link_forward_ns": "forward",
 
 
 def report(
-    what: str,
+    workload: str,
     *,
     planner: str = "ours",
     gpu_bytes: int | None = None,
@@ -35,37 +35,37 @@ def report(
     folder: Path | None = None,
     watch: Watch = SILENT,
 ) -> Report:
-    """Return a plan, with its time and memory beside other ways, and what would help most.
+    """Return a plan, with its time and memory beside other plans, and the most helpful changes.
 
     Parameters
     ----------
-    what: a profile's file or name, or what :func:`~sw_driver.workload.what.load_workload` takes.
+    workload: a profile's file or name, or see :func:`~sw_driver.workload.what.load_workload`.
     planner: one of :data:`~sw_driver.system.memferry.planners.PLANNERS`.
-    gpu_bytes: of the GPU's memory that the plan may take; any amount if None.
-    reserve: share of all gradients that may stay in the GPU's memory.
-    device: GPU whose times a cost model finds for a network, ``v100`` (default) or ``a100``.
+    gpu_bytes: bytes of the GPU's memory for the plan; any amount if None.
+    reserve: largest share of all gradients in the GPU's memory.
+    device: GPU for the cost model of a network, ``v100`` (default) or ``a100``.
     rule: update rule of a function's model.
-    folder: for the profile and the step's timeline, as trace and pictures.
+    folder: folder for the profile and the step's timeline, as trace and pictures.
 
     Raises
     ------
     InvalidArgumentError: for what the planner refuses, and a profile with ``device`` or ``rule``.
-    TraceError: for a workload that there is not.
+    TraceError: for an unknown workload.
     """
-    watch.say(f"planning {what}")
+    watch.say(f"planning {workload}")
     machine = PRESETS[f"memferry_{device or 'v100'}"]
-    file = MEASURED.get(what, Path(what) if what.endswith(".json") else None)
+    file = MEASURED.get(workload, Path(workload) if workload.endswith(".json") else None)
     if file is None:
-        profile = profile_of(load_workload(what, rule), machine)
+        profile = profile_of(load_workload(workload, rule), machine)
     else:
         for name, value in (("device", device), ("rule", rule)):
             if value is not None:
                 raise InvalidArgumentError(
-                    f"--{name} is {value!r}, but a profile's times have one: leave it out"
+                    f"--{name} is {value!r}, but a profile already has one: leave it out"
                 )
         profile = read_profile(file)
     plan = planned(profile, planner, gpu_bytes, reserve)
-    figures = told(profile, planner, plan)
+    figures = figures_of(profile, planner, plan)
     files: list[Path] = []
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,40 +84,40 @@ def report(
         advice = f"plan with --gpu-memory {room >> 30}GiB" if fits else "no plan fits into that"
         notes.append(f"The GPU has {engineering(room, 'B')}: {advice}")
     return Report(
-        title=f"{what} on {profile.device}: planned by {planner}",
+        title=f"{workload} on {profile.device}: planned by {planner}",
         results=figures | {"ways": ways, "step_ns_with_twice": changes},
         parts=[_modes(profile, plan), _times(ways, gpu_bytes)],
         notes=notes,
         machine=machine.describe() if file is None else {"name": profile.device},
-        workload={"name": what, "planner": planner, "gpu_bytes": gpu_bytes, "reserve": reserve},
+        workload={"name": workload, "planner": planner, "gpu_bytes": gpu_bytes, "reserve": reserve},
         files=files,
     )
 
 
 def _modes(profile: ModelProfile, plan: Plan) -> Table:
-    """Return a row for layers that differ in their number only and are treated alike."""
+    """Return a table with one row for layers that are treated alike and differ only in a number."""
     alike: dict[tuple[str, str, str], list[LayerProfile]] = {}
     layers = zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True)
     for layer, mode, on_gpu in layers:
         name = re.sub(r"\b\d+\b", "*", layer.name)
         alike.setdefault((name, mode, "GPU" if on_gpu else "host, by DHA"), []).append(layer)
     rows = []
-    for (name, *ways), of in alike.items():
-        nbytes = engineering(sum(layer.nbytes for layer in of), "B")
-        rows.append([name if len(of) > 1 else of[0].name, *ways, str(len(of)), nbytes])
+    for (name, *ways), group in alike.items():
+        nbytes = engineering(sum(layer.nbytes for layer in group), "B")
+        rows.append([name if len(group) > 1 else group[0].name, *ways, str(len(group)), nbytes])
     headings = ("layers", "mode", "gradient", "number", "bytes")
     return Table(title="Layers", headings=headings, rows=rows, words=(0, 1, 2))
 
 
 def _ways(profile: ModelProfile, figures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return times and memory of the plan and of other ways."""
+    """Return times and memory of the plan and of other plans."""
     on_gpu, by_dha = (
-        told(profile, "", every(profile, mode, mode == "GFGB")) for mode in ("GFGB", "DHA")
+        figures_of(profile, "", every(profile, mode, mode == "GFGB")) for mode in ("GFGB", "DHA")
     )
     zero = run(profile, native(profile))
     names = [*_TIMES, "gpu_bytes"]
     planned_ways = {"this plan": figures, "all on the GPU": on_gpu, "all by DHA": by_dha}
-    return {way: {name: found[name] for name in names} for way, found in planned_ways.items()} | {
+    return {way: {name: plan[name] for name in names} for way, plan in planned_ways.items()} | {
         "native ZeRO-Offload": {
             "step_ns": zero.step_ns,
             "shared_link_forward_ns": zero.marks_ns["forward"],

@@ -30,8 +30,10 @@ SYSTEMS = (*PAPERS, OURS)
 MACHINES: Mapping[str, Machine] = {"a100": MEMFERRY_A100, "v100": MEMFERRY_V100}
 
 BUFFER_PS_PER_BYTE = 51
-"""What the GPU waits for DeepSpeed's gradient buffers: fitted to MemFerry's speed-up of 1.37 over
-DeepSpeed at 1 B on an A100 (V-D)."""
+"""Time that the GPU waits for DeepSpeed's gradient buffers, in ps a byte.
+
+Fitted to MemFerry's speed-up of 1.37 over DeepSpeed at 1 B on an A100 (V-D).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class Case(runs.Case[Outcome]):
     """Share of gradients that GO-MemFerry may keep on the GPU."""
     gpus: int = 1
     samples: float = 1.0
-    """Share of the trace's samples that a step has."""
+    """Share of the trace's samples in a step."""
 
     def __post_init__(self) -> None:
         check_fields(self, "reserve")
@@ -60,14 +62,14 @@ class Case(runs.Case[Outcome]):
 
 
 def profile_for(case: Case) -> ModelProfile:
-    """Return what its layers take on one of its GPUs."""
+    """Return the profile of a case on one of its GPUs."""
     profile = _profile(case.network, MACHINES[case.machine].override(case.changes))
     share = Fraction(str(case.samples)) / case.gpus
-    return replace(profile, layers=tuple(part_of(each, share) for each in profile.layers))
+    return replace(profile, layers=tuple(part_of(layer, share) for layer in profile.layers))
 
 
 def system_of(case: Case) -> System:
-    """How it goes."""
+    """Return the system of a case."""
     profile = profile_for(case)
     if case.system == DEEPSPEED:
         return deepspeed(profile, BUFFER_PS_PER_BYTE, case.gpus)
@@ -90,7 +92,7 @@ def _plan(profile: ModelProfile, system: str, reserve: float) -> Plan:
 
 
 def part_of(layer: LayerProfile, share: Fraction | int) -> LayerProfile:
-    """Return the layer with a share of the samples, which does not change what DHA adds."""
+    """Return the layer with a share of the samples; the time that DHA adds stays the same."""
     names = ("forward_ns", "backward_ns", "gap_forward_ns", "gap_backward_ns")
     part = {
         n: int(getattr(layer, n) * share) for n in (*names, "activation_bytes", "workspace_bytes")

@@ -1,13 +1,14 @@
 """A training step of the paper's systems on a profile, as events on a machine's links and memory.
 
-MemFerry follows a plan, as :mod:`~sw_driver.system.memferry.link` says, which finds the same times
-in another way. GO-MemFerry's plan has no gradient in the GPU's memory. Native ZeRO-Offload copies
-all parameters, and the host updates them when all gradients are there (II-B). DeepSpeed's does so,
-too, but builds and destroys a buffer for each gradient, on which the GPU waits, and has a bucket.
+MemFerry follows a plan, by the rules of :mod:`~sw_driver.system.memferry.link`. That module
+computes the same times in another way. GO-MemFerry's plan has no gradient in the GPU's memory.
+Native ZeRO-Offload copies all parameters, and the host updates them once all gradients have arrived
+(II-B). DeepSpeed's does so, too. It also creates and destroys a buffer for each gradient while the
+GPU waits, and has a bucket.
 
-On several GPUs it is as in PyTorch's DataParallel: the first has the copies to and from the host,
-passes parameters on to the others in a ring and gets their gradients reduced in it, layer by layer,
-at the rate of the link. What is read by DHA each reads for itself, over a link of its own.
+Several GPUs work as in PyTorch's DataParallel. The first copies to and from the host. It sends
+parameters to the others in a ring, and gradients are reduced in the ring, layer by layer, at the
+rate of the link. Each GPU reads for itself by DHA, over a link of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ from .profile import LayerProfile, ModelProfile
 __all__ = ["BUCKET_BYTES", "System", "deepspeed", "draw", "native", "run"]
 
 BUCKET_BYTES = 4 * 5 * 10**8
-"""DeepSpeed's documentation: reduce_bucket_size is 5e8 elements by default; of FP32."""
+"""Bytes of DeepSpeed's bucket: reduce_bucket_size is 5e8 elements by default, of FP32.
+
+The source is DeepSpeed's documentation.
+"""
 
 _NO_BOUND = 10**19
 _GIGA = 10**9
@@ -43,15 +47,15 @@ _GIGA = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """How a step goes."""
+    """A system that runs a step, with its plan."""
 
     plan: Plan
     updates_last: bool = False
-    """Whether updates begin when all gradients are there."""
+    """True if updates begin once all gradients have arrived."""
     buffer_ps_per_byte: int = 0
-    """What the GPU waits for each gradient's buffer."""
+    """Time that the GPU waits for each gradient's buffer, in ps a byte."""
     bucket_bytes: int = 0
-    """Of the GPU's memory, besides."""
+    """Further bytes of the GPU's memory."""
     gpus: int = 1
 
     def __post_init__(self) -> None:
@@ -64,12 +68,12 @@ class System:
 
 
 def native(profile: ModelProfile, gpus: int = 1) -> System:
-    """ZeRO-Offload as its paper has it."""
+    """Return ZeRO-Offload as in its paper."""
     return System(plan=every(profile, "GFGB", True), updates_last=True, gpus=gpus)
 
 
 def deepspeed(profile: ModelProfile, buffer_ps_per_byte: int, gpus: int = 1) -> System:
-    """ZeRO-Offload as DeepSpeed has it."""
+    """Return ZeRO-Offload as in DeepSpeed."""
     buffers = {"buffer_ps_per_byte": buffer_ps_per_byte, "bucket_bytes": BUCKET_BYTES}
     return replace(native(profile, gpus), **buffers)
 
@@ -81,8 +85,11 @@ def run(
     *,
     check: bool = False,
 ) -> Outcome:
-    """Simulates a step; with ``check`` as :meth:`~sw_driver.system.engine.Engine.check` has it.
-    Marked are the end of the forward pass, and when the last gradient is in the host's memory."""
+    """Simulate a step; ``check`` is for :meth:`~sw_driver.system.engine.Engine.check`.
+
+    ``marks_ns`` has the end of the forward pass, and the arrival of the last gradient in the host's
+    memory.
+    """
     layers = len(profile.layers)
     check_integer("the number of layers in the plan", len(system.plan.modes), layers, layers)
     step = _Step(profile, system, Engine(_machine(profile), timeline, record=check))
@@ -94,14 +101,14 @@ def run(
 
 
 def draw(profile: ModelProfile, system: System, path: Path) -> list[Path]:
-    """Writes a step's timeline as trace and pictures, to ``path`` with their endings."""
+    """Write a step's timeline as trace and pictures, and return the files."""
     timeline = Timeline(backend=profile.device, fabric_mhz=1000)
     run(profile, system, timeline)
     return timeline.write_all(path)
 
 
 def _machine(profile: ModelProfile) -> Machine:
-    none, far = assumed(0, "in the profile's times"), assumed(_NO_BOUND, "not what is asked for")
+    none, far = assumed(0, "in the profile's times"), assumed(_NO_BOUND, "not under test")
     rate = given(profile.link_bytes_per_s / _GIGA, "the profile")
     return Machine(
         name=profile.device,
@@ -112,7 +119,7 @@ def _machine(profile: ModelProfile) -> Machine:
 
 
 class _Step:
-    """Two processes, the copies to the GPU and what it computes, and one for each gradient."""
+    """A step: processes for the copies to the GPU, for its passes, and for each gradient."""
 
     def __init__(self, profile: ModelProfile, system: System, engine: Engine) -> None:
         self.profile, self.system, self.engine = profile, system, engine
@@ -120,10 +127,10 @@ class _Step:
         self.forward_ns = self.gradients_ns = 0
         self._updates = updates_ns(profile)
         self._missing = len(profile.layers)
-        """Gradients that are not in the host's memory."""
+        """Gradients that have not arrived in the host's memory."""
         self._waiting: list[int] = []
-        """DFGB layers, the last first, without its sign."""
-        self._asked = Semaphore(engine.clock, 0)
+        """DFGB layers that wait for a copy, as a heap of negative numbers, the last layer first."""
+        self._requests = Semaphore(engine.clock, 0)
         plan = system.plan
         self._ways = list(zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True))
         self._loaded = [engine.clock.event() for _ in self._ways]
@@ -140,16 +147,16 @@ class _Step:
             yield self._copy(i, "host", "gpu")
             self.engine.process(self._arrive(i))
         for _ in range(modes.count("DFGB")):
-            yield self._asked.acquire()
-            asked = self.engine.clock.event()
-            self.engine.clock.at_end(asked.happen)
-            yield asked  # all that ask now
+            yield self._requests.acquire()
+            settled = self.engine.clock.event()
+            self.engine.clock.at_end(settled.happen)
+            yield settled  # all requests of this moment
             i = -heappop(self._waiting)
             yield self._copy(i, "host", "gpu")
             self.engine.process(self._arrive(i))
 
     def _arrive(self, i: int) -> Steps:
-        """At all GPUs."""
+        """Send a layer's parameters to the other GPUs, then mark them as loaded."""
         yield from self._ring(i)
         self._loaded[i].happen()
 
@@ -162,7 +169,7 @@ class _Step:
             yield from self._compute(layer, mode, "forward", forward_way(layer, mode))
             if mode == "DFGB":
                 heappush(self._waiting, -i)
-                self._asked.release()
+                self._requests.release()
             if gap_ns := layer.gap_forward_ns:
                 yield gpu.execute(gap_ns, f"behind {layer.name}", category="forward")
         self.forward_ns = self.engine.now_ns
@@ -194,7 +201,7 @@ class _Step:
         self.memory.give("workspace")
 
     def _gradient(self, i: int) -> Steps:
-        """To the host, from all GPUs, and then its update, or all of them at the end."""
+        """Send a gradient from every GPU to the host and schedule its update."""
         yield from self._ring(i)
         yield self._copy(i, "gpu", "host")
         self._came(i)
@@ -202,11 +209,11 @@ class _Step:
     def _came(self, i: int) -> None:
         self._missing -= 1
         self.gradients_ns = self.engine.now_ns
-        every = range(len(self._updates)) if not self._missing else ()
-        for each in every if self.system.updates_last else (i,):
-            name = self.profile.layers[each].name
+        layers = range(len(self._updates)) if not self._missing else ()
+        for number in layers if self.system.updates_last else (i,):
+            name = self.profile.layers[number].name
             queue = self.engine.queue("updates")
-            queue.execute(self._updates[each], name, category="update")
+            queue.execute(self._updates[number], name, category="update")
 
     def _copy(self, i: int, source: str, target: str) -> Event:
         layer = self.profile.layers[i]
@@ -214,7 +221,7 @@ class _Step:
         return queue.transfer(self._bytes(layer.transfer_ns), source, target, layer.name)
 
     def _ring(self, i: int) -> Steps:
-        """Parameters to the other GPUs, or gradients from them, which takes as long."""
+        """Send parameters to the other GPUs, or reduce their gradients, which takes as long."""
         layer, gpus = self.profile.layers[i], self.system.gpus
         if gpus > 1:
             rate = self.profile.link_bytes_per_s / _GIGA
@@ -223,5 +230,5 @@ class _Step:
             yield self.engine.queue("ring").execute(ns, layer.name)
 
     def _bytes(self, ns: int) -> int:
-        """What the link moves in so long: a copy's latency counts as such."""
+        """Return the bytes that the link moves in ``ns``; a copy's latency counts as bytes, too."""
         return ns * round(self.profile.link_bytes_per_s) // _GIGA

@@ -1,2 +1,5 @@
-"""Training steps in a fast and a slow memory, after Ren et al., *Sentinel: Runtime Data Management
-on Heterogeneous Main Memory Systems for Deep Learning*."""
+"""Training steps in a fast and a slow memory, with the Sentinel runtime.
+
+After Ren et al., *Sentinel: Runtime Data Management on Heterogeneous Main Memory Systems for Deep
+Learning*.
+"""

@@ -1,5 +1,8 @@
-"""Who migrates by the kernel's lists of active and inactive pages: IAL, after Yan et al., *Nimble
-Page Management for Tiered Memory Systems* (ASPLOS 2019), with which the paper compares itself."""
+"""IAL: migration by the kernel's lists of active and inactive pages.
+
+After Yan et al., *Nimble Page Management for Tiered Memory Systems* (ASPLOS 2019), which the paper
+compares itself with.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +22,28 @@ from .profiling import PAGE_BYTES, original
 __all__ = ["AT_ONCE", "BLOCK_BYTES", "PERIOD_NS", "ActiveLists", "active_lists", "in_blocks"]
 
 BLOCK_BYTES = 2 << 20
-"""A huge page, as Yan et al. migrate them."""
+"""Bytes of a huge page, the unit of migration of Yan et al."""
 PERIOD_NS = 5_000_000_000
-"""After so long they optimize where pages are, and so does the paper."""
+"""Time between two migrations of Yan et al., and of the paper, in ns."""
 AT_ONCE = 8
-"""So many migrations (section 6.1). The four threads that copy are taken to be as fast as the link
-and the memories."""
+"""Concurrent migrations (section 6.1).
+
+The four copying threads are assumed to be as fast as the link and the memories.
+"""
 _PERIODS = 6
 
 
 class ActiveLists(Placing):
-    """Migrates each period. The units are the tensors of the trace, which may be blocks of memory
-    (:func:`in_blocks`); new ones go to the fast memory while there is room, and are active.
+    """Policy that migrates once in each period.
 
-    Each memory has two lists, first in, first out. A period looks at the older half of each: of the
-    inactive, who was accessed since it was looked at before, and the time before that, too, is
-    active; of the active, all become inactive. Then all the active of the slow memory are to come
-    to the fast one, the oldest first, as far as there is room or the inactive there make it.
+    The units are the tensors of the trace, which may be blocks of memory (:func:`in_blocks`). New
+    ones go to the fast memory while there is room, and are active.
+
+    Each memory has two lists, first in, first out. A period looks at the older half of each list.
+    An inactive unit becomes active if it was accessed since the last look at it, and also in the
+    interval before that. All active units in the older half become inactive. Then all active units
+    of the slow memory move to the fast one, the oldest first. They move while there is room, or
+    inactive units there make room.
     """
 
     def __init__(
@@ -48,16 +56,20 @@ class ActiveLists(Placing):
         every_steps: int = 0,
         at_once: int = AT_ONCE,
     ) -> None:
-        """With ``every_steps`` a period is so many steps instead. So many migrate ``at_once``."""
+        """Create the policy of a trace.
+
+        With ``every_steps``, a period is that many steps. ``at_once`` is the number of concurrent
+        migrations.
+        """
         self.period_ns, self.every_steps = period_ns, every_steps
         self.due_ns = period_ns
         self.active: dict[int, None] = {}
         self.inactive: dict[int, None] = {}
-        """Those of both memories, the oldest first."""
+        """Units of both memories, the oldest first."""
         self.accessed: set[int] = set()
-        """Since they were looked at."""
+        """Units accessed since the last look at them."""
         self.referenced: set[int] = set()
-        """Who was accessed when they were."""
+        """Units that were accessed before the last look at them."""
         super().__init__(engine, trace, step)
         self.up, self.down = Lane(self, FAST, at_once), Lane(self, SLOW, at_once)
 
@@ -88,51 +100,51 @@ class ActiveLists(Placing):
         self.accessed.update(op.reads, op.writes)
         return ()
 
-    def of(self, tensors: Iterable[int], memory: str) -> list[int]:
-        """Those that are in a memory."""
-        return [each for each in tensors if self.where(each) == memory]
+    def placed(self, tensors: Iterable[int], memory: str) -> list[int]:
+        """Return the tensors that are in a memory."""
+        return [tensor for tensor in tensors if self.where(tensor) == memory]
 
     def _age(self, memory: str) -> None:
-        inactive = self.of(self.inactive, memory)
-        for each in inactive[: len(inactive) // 2]:
-            del self.inactive[each]
-            hot = each in self.accessed and each in self.referenced
-            (self.active if hot else self.inactive)[each] = None
-            (self.referenced.add if each in self.accessed else self.referenced.discard)(each)
-            self.accessed.discard(each)
-        active = self.of(self.active, memory)
-        for each in active[: len(active) // 2]:
-            del self.active[each]
-            self.inactive[each] = None
-            self.accessed.discard(each)
+        inactive = self.placed(self.inactive, memory)
+        for tensor in inactive[: len(inactive) // 2]:
+            del self.inactive[tensor]
+            hot = tensor in self.accessed and tensor in self.referenced
+            (self.active if hot else self.inactive)[tensor] = None
+            (self.referenced.add if tensor in self.accessed else self.referenced.discard)(tensor)
+            self.accessed.discard(tensor)
+        active = self.placed(self.active, memory)
+        for tensor in active[: len(active) // 2]:
+            del self.active[tensor]
+            self.inactive[tensor] = None
+            self.accessed.discard(tensor)
 
     def _migrate(self) -> None:
-        hot, room = self.of(self.active, SLOW), self.fast.free_bytes
+        hot, room = self.placed(self.active, SLOW), self.fast.free_bytes
         wanted = min(sum(map(self.nbytes, hot)), self.fast.capacity_bytes)
-        for each in self.of(self.inactive, FAST):
+        for tensor in self.placed(self.inactive, FAST):
             if room >= wanted:
                 break
-            room += self.nbytes(each)
-            self._move(each, self.inactive, self.down)
-        for each in hot:
-            room -= self.nbytes(each)
+            room += self.nbytes(tensor)
+            self._move(tensor, self.inactive, self.down)
+        for tensor in hot:
+            room -= self.nbytes(tensor)
             if room < 0:
                 break
-            self._move(each, self.active, self.up)
+            self._move(tensor, self.active, self.up)
 
     def _move(self, tensor: int, own: dict[int, None], lane: Lane) -> None:
-        own[tensor] = own.pop(tensor)  # the newest
+        own[tensor] = own.pop(tensor)  # now the newest
         lane.ask(tensor)
 
 
 def active_lists(
     step: Trace, machine: Machine, period_ns: int, slow_ns: int, at_once: int = AT_ONCE
 ) -> float:
-    """Return what a step takes in ns, on average over the last of several periods. ``slow_ns`` is
-    what a step takes without fast memory.
+    """Return the ns of a step, on average over the last of several periods.
 
-    Of a period of several steps two are simulated, that in which it migrates and the next: the rest
-    are as that, as nothing moves any more, and what a step leaves is what it found.
+    ``slow_ns`` is the time of a step without fast memory. Of a period of several steps, two are
+    simulated: the step that migrates and the next. The other steps are like the latter, as nothing
+    moves any more and each step leaves the memories as it found them.
     """
     alike = max(period_ns // slow_ns - 1, 0)
     every_steps = 2 if alike else 0
@@ -150,16 +162,19 @@ def active_lists(
 
 
 def in_blocks(step: Trace, block_bytes: int = BLOCK_BYTES) -> Trace:
-    """The step, whose tensors are blocks of memory that are there all the time. What it accesses of
-    a tensor it accesses of the blocks that this is in, by its pages (:func:`~.pages.original`)."""
+    """Return the step with memory blocks in place of tensors.
+
+    The blocks exist all the time. An access of a tensor becomes accesses of the blocks that its
+    pages are in (:func:`~.profiling.original`).
+    """
     layout, length = original(step), block_bytes // PAGE_BYTES
     parts: list[list[tuple[int, float]]] = []
-    """For each tensor its blocks, and what of it is in these and those before."""
+    """Blocks of each tensor, with the share of the tensor up to the end of each."""
     for pages in layout:
         numbers = range(pages.start // length, -(-pages.stop // length))
-        ends = [min((each + 1) * length, pages.stop) - pages.start for each in numbers]
+        ends = [min((block + 1) * length, pages.stop) - pages.start for block in numbers]
         parts.append([(n, end / len(pages)) for n, end in zip(numbers, ends, strict=True)])
-    blocks = range(-(-max(each.stop for each in layout) // length))
+    blocks = range(-(-max(pages.stop for pages in layout) // length))
     return replace(
         step,
         tensors=tuple(Tensor(id=n, nbytes=block_bytes, kind="input") for n in blocks),
@@ -170,13 +185,13 @@ def in_blocks(step: Trace, block_bytes: int = BLOCK_BYTES) -> Trace:
 def _of_blocks(op: Op, parts: list[list[tuple[int, float]]]) -> dict[str, tuple[int, ...]]:
     changed = {}
     for name in ("read", "write"):
-        found: dict[int, int] = {}
+        accessed: dict[int, int] = {}
         accesses = zip(getattr(op, f"{name}s"), getattr(op, f"{name}_bytes"), strict=True)
         for tensor, nbytes in accesses:
             before = 0
             for block, share in parts[tensor]:
                 until = round(nbytes * share)
-                found[block] = found.get(block, 0) + until - before
+                accessed[block] = accessed.get(block, 0) + until - before
                 before = until
-        changed[f"{name}s"], changed[f"{name}_bytes"] = tuple(found), tuple(found.values())
+        changed[f"{name}s"], changed[f"{name}_bytes"] = tuple(accessed), tuple(accessed.values())
     return changed

@@ -1,7 +1,7 @@
-"""The paper's API, for a step of a training loop; it takes PyTorch.
+"""The paper's API for a step of a training loop; it needs PyTorch.
 
-``start_profile`` goes before the step and ``end_profile`` after it. Layers are found from modules;
-where they shall be others, ``add_layer`` goes to the end of each, in the model.
+``start_profile`` goes before the step and ``end_profile`` after it. Layers are found from modules.
+To set other layers, call ``add_layer`` at the end of each in the model.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _running: list[tuple[ExitStack, Recorder]] = []
 
 
 def start_profile(model: nn.Module, *batch: Any, rule: str = PAPER_RULES[0]) -> None:
-    """Begins to profile a step, of forward and backward pass; ``rule`` is how it updates.
+    """Start to profile a forward and backward pass; ``rule`` is the update rule.
 
-    Raises ``ValueError`` for a rule that is none, and if a profile has been started.
+    Raises ``ValueError`` for an unknown rule, and if a profile has been started.
     """
     with ExitStack() as entered:
         recorder = entered.enter_context(recording(model, batch, rule))
@@ -32,11 +32,11 @@ def start_profile(model: nn.Module, *batch: Any, rule: str = PAPER_RULES[0]) -> 
 
 
 def end_profile(cache_bytes: int = 30 << 20) -> StepProfile:
-    """What the step was, behind a last level of cache of that size, by default that of the paper's
-    processor.
+    """Return the profile of the step, behind a last-level cache of ``cache_bytes``.
 
-    Raises ``ValueError`` if no profile has been started or the step has left no gradient, and
-    :class:`~sw_driver.workload.trace.TraceError` for a step without layers.
+    The default is the cache of the paper's processor. Raises ``ValueError`` if no profile has been
+    started or the step has left no gradient, and :class:`~sw_driver.workload.trace.TraceError` for
+    a step without layers.
     """
     if not _running:
         raise ValueError("no profile has been started: call start_profile() before the step")

@@ -1,4 +1,4 @@
-"""The experiments of Sentinel by name, and the words before them on their page."""
+"""The experiments of Sentinel by name, and the introduction of their page."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ __all__ = ["figure7", "figure8", "figure10", "figure11", "figure12", "figure13"]
 
 NETWORKS = RN32, RN152, *_ = "resnet32", "resnet152", "lstm-ptb", "dcgan", "mobilenet"
 VARIANTS = (RN32, "resnet-34", RN152, "resnet-50")
-"""ResNets, by their peaks."""
+"""ResNets, in the order of their peaks."""
 LENGTHS = range(5, 12)
 FIFTH = 20
 SAME = 1
-"""% of throughput that count as no loss."""
+"""Loss of throughput in % that counts as none."""
 BOTH = APART, SHARED = "apart", "shared"
 SLOW_ONLY, IAL = "slow-only", "ial"
 WIDE = 0.25
@@ -44,10 +44,10 @@ _beside = partial(of_paper, digits=1)
 
 def _count(holds: Iterable[bool], section: str, least: int | None = None) -> Claim:
     """Count the cases in which something holds; the paper says it of all, or of ``least``."""
-    found = [*holds]
-    least = len(found) if least is None else least
-    how = {"section": section, "unit": f"of {len(found)}", "digits": 0}
-    return predicted(sum(found), least, band=(least, inf), **how)
+    cases = [*holds]
+    least = len(cases) if least is None else least
+    fields = {"section": section, "unit": f"of {len(cases)}", "digits": 0}
+    return predicted(sum(cases), least, band=(least, inf), **fields)
 
 
 SLOWER = {"cross.read_gb_per_s": "3", "cross.write_gb_per_s": "3"}
@@ -57,7 +57,11 @@ BY_LENGTH: Mapping[str, tuple[int, Changes]] = {
     "64 %": (64, {}),
     _SLOWER: (32, SLOWER),
 }
-"""The paper's 1 GB, of Table 5's peak and of Table 1's; and where there are cases 2 and 3."""
+"""Shares of fast memory, and changes of the machine.
+
+The first two are the paper's 1 GB, by the peak of Table 5 and by that of Table 1. The third has
+cases 2 and 3.
+"""
 _NOTE = (
     f"The paper's 1 GB is 16 % by Table 5 and 64 % by Table 1. *{_SLOWER}* is calibrated: a search "
     "for cases 2 and 3 found it."
@@ -66,12 +70,14 @@ _NOTE = (
 
 def _by_length(steps: Steps) -> dict[str, dict[int, Planned]]:
     """Return ResNet-32's steps by fast memory and by the layers in an interval."""
-    how = {"transfers": APART, "settings": Settings(trial=False)}
-    found = {}
+    fields = {"transfers": APART, "settings": Settings(trial=False)}
+    steps_of = {}
     for name, (percent, changes) in BY_LENGTH.items():
-        on = replace(steps, changes={**changes, **steps.changes})
-        found[name] = {n: on.ours(RN32, percent=percent, lengths=(n,), **how) for n in LENGTHS}
-    return found
+        changed = replace(steps, changes={**changes, **steps.changes})
+        steps_of[name] = {
+            n: changed.ours(RN32, percent=percent, lengths=(n,), **fields) for n in LENGTHS
+        }
+    return steps_of
 
 
 def figure7(steps: Steps) -> Experiment:
@@ -79,16 +85,16 @@ def figure7(steps: Steps) -> Experiment:
     where = "4.4, Figure 7"
     rows: list[Row] = []
     best, spread = {}, {}
-    for name, of in _by_length(steps).items():
-        took = {n: made.step_ns / 1e6 for n, made in of.items()}
+    for name, made_by in _by_length(steps).items():
+        took = {n: made.step_ns / 1e6 for n, made in made_by.items()}
         best[name] = min(took, key=lambda n, took=took: took[n])
         spread[name] = 100 * (max(took.values()) / min(took.values()) - 1)
-        row = {f"{n}": _number(each) for n, each in took.items()}
+        row = {f"{n}": _number(ms) for n, ms in took.items()}
         row |= {"best": _number(best[name], 0), "spread, %": _number(spread[name])}
         rows.append({"fast memory": name, **row})
     inside = LENGTHS[1], LENGTHS[-2]
     best_slower = {"best, 3 GB/s": (8, best[_SLOWER])}
-    spreads = {f"spread, %, {each}": (21, spread[each]) for each in BY_LENGTH if each != _SLOWER}
+    spreads = {f"spread, %, {name}": (21, spread[name]) for name in BY_LENGTH if name != _SLOWER}
     return Experiment(
         title="Figure 7: ms of a step of ResNet-32 by layers in an interval",
         rows=rows,
@@ -99,15 +105,15 @@ def figure7(steps: Steps) -> Experiment:
 
 
 def figure8(steps: Steps) -> Experiment:
-    """Return how many intervals end in each case, by their length."""
+    """Return the number of intervals that end in each case, by their length."""
     where = "4.4, Figure 8"
     first, last = LENGTHS[0], LENGTHS[-1]
     rows: list[Row] = []
     quoted: dict[str, Claim] = {}
-    for name, of in _by_length(steps).items():
-        cases = {n: made.cases for n, made in of.items()}
+    for name, made_by in _by_length(steps).items():
+        cases = {n: made.cases for n, made in made_by.items()}
         for case in (2, 3):
-            row = {f"{n}": _number(each[case - 1], 0) for n, each in cases.items()}
+            row = {f"{n}": _number(counts[case - 1], 0) for n, counts in cases.items()}
             rows.append({"fast memory": name, "case": str(case), **row})
         more = {
             f"case 2 with {last} layers than with {first}, {name}": (
@@ -128,39 +134,42 @@ def figure8(steps: Steps) -> Experiment:
 
 
 def figure10(steps: Steps) -> Experiment:
-    """Return what is lost with a fifth of the peak as fast memory."""
+    """Return the losses with a fifth of the peak as fast memory."""
     where = "6.2, Figure 10"
     least = {name: least_percent(steps.case(name)) for name in NETWORKS}
     rows: list[Row] = []
     quoted: dict[str, Claim] = {}
     lost: dict[str, dict[str, float]] = {}
     for transfers in BOTH:
-        how = {"transfers": transfers}
+        fields = {"transfers": transfers}
         for name in NETWORKS:
-            made: dict[str, Planned | Rival] = {SENTINEL: steps.ours(name, **how)}
+            made: dict[str, Planned | Rival] = {SENTINEL: steps.ours(name, **fields)}
             if transfers == APART:
-                best = steps.rival(name, IAL, **how)
+                best = steps.rival(name, IAL, **fields)
                 first = next(iter(best.tried.values()))  # the settings of the paper
                 made |= {IAL: best, f"{IAL} of the paper": first}
-            made[SLOW_ONLY] = steps.rival(name, SLOW_ONLY, **how)
-            lost[name] = {system: steps.loss(name, each) for system, each in made.items()}
+            made[SLOW_ONLY] = steps.rival(name, SLOW_ONLY, **fields)
+            lost[name] = {system: steps.loss(name, result) for system, result in made.items()}
             row = {f"{system}, %": _number(loss) for system, loss in lost[name].items()}
             row = {"lower bound, %": _number(least[name], 0), **row}
-            rows.append({"network": name, **how, **row})
-        ours = {name: of[SENTINEL] for name, of in lost.items()}
+            rows.append({"network": name, **fields, **row})
+        ours = {name: losses[SENTINEL] for name, losses in lost.items()}
         most = max(loss for name, loss in ours.items() if least[name] <= FIFTH)
         claims = {
-            "loses 8 % at most": _count((each <= 8 for each in ours.values()), where),
+            "loses 8 % at most": _count((loss <= 8 for loss in ours.values()), where),
             "loses more than 10 % below the bound": _count(
                 (loss > 10 for name, loss in ours.items() if least[name] > FIFTH), "4.5"
             ),
-            "loses nothing": _count((each <= SAME for each in ours.values()), where, 2),
+            "loses nothing": _count((loss <= SAME for loss in ours.values()), where, 2),
         }
         claims |= _beside(where, "%", (-inf, 8), {"most loss, bound of 20 % or less": (8, most)})
         if transfers == APART:
-            order = (0 <= of[SENTINEL] <= of[IAL] <= of[SLOW_ONLY] for of in lost.values())
+            order = (
+                0 <= losses[SENTINEL] <= losses[IAL] <= losses[SLOW_ONLY]
+                for losses in lost.values()
+            )
             claims["fast-only >= Sentinel >= IAL >= slow-only"] = _count(order, where)
-            ial, over = [of[IAL] for of in lost.values()], _ahead(lost, IAL)
+            ial, over = [losses[IAL] for losses in lost.values()], _ahead(lost, IAL)
             figures = {"IAL's loss, mean": (17, fmean(ial)), "IAL's loss, most": (32, max(ial))}
             figures |= {"Sentinel over IAL, mean": (18, fmean(over))}
             figures |= {"Sentinel over IAL, most": (37, max(over))}
@@ -168,7 +177,7 @@ def figure10(steps: Steps) -> Experiment:
             papers = f"{IAL} of the paper"
             note = (
                 "*ial* has the best of 16 settings. With the paper's it loses "
-                f"{fmean(of[papers] for of in lost.values()):.0f} % on average, and Sentinel is "
+                f"{fmean(own[papers] for own in lost.values()):.0f} % on average, and Sentinel is "
                 f"{fmean(_ahead(lost, papers)):.0f} % ahead of it."
             )
         quoted |= {f"{name}, {transfers}": claim for name, claim in claims.items()}
@@ -181,29 +190,31 @@ def figure10(steps: Steps) -> Experiment:
             f"Sentinel has no pool. {note}"
         ],
         draw=partial(
-            draw_bars, rows, {"loss, %": [f"{each}, %" for each in (SENTINEL, IAL, SLOW_ONLY)]}
+            draw_bars, rows, {"loss, %": [f"{system}, %" for system in (SENTINEL, IAL, SLOW_ONLY)]}
         ),
     )
 
 
 def _ahead(lost: Mapping[str, Mapping[str, float]], system: str) -> list[float]:
-    """Return by how many % Sentinel's throughput is above that of a system."""
-    return [100 * ((100 - of[SENTINEL]) / (100 - of[system]) - 1) for of in lost.values()]
+    """Return the % by which Sentinel's throughput is above that of a system."""
+    return [
+        100 * ((100 - losses[SENTINEL]) / (100 - losses[system]) - 1) for losses in lost.values()
+    ]
 
 
 def figure11(steps: Steps) -> Experiment:
-    """Return what Sentinel loses without a part."""
+    """Return Sentinel's losses without one of its parts."""
     where = "6.2, Figure 11"
     reserve, pack, trial = "no space reservation", "having false sharing", "no t&t"
     lost: dict[str, list[float]] = {reserve: [], pack: [], trial: []}
     rows: list[Row] = []
     for network in NETWORKS:
         percent = max(FIFTH, least_percent(steps.case(network)))
-        how: dict[str, Any] = {"percent": percent, "transfers": APART}
-        whole = steps.ours(network, **how)
+        fields: dict[str, Any] = {"percent": percent, "transfers": APART}
+        whole = steps.ours(network, **fields)
         without = {
-            reserve: steps.ours(network, settings=Settings(reserve=False), **how).step_ns,
-            pack: steps.ours(network, settings=Settings(pack=False), **how).step_ns,
+            reserve: steps.ours(network, settings=Settings(reserve=False), **fields).step_ns,
+            pack: steps.ours(network, settings=Settings(pack=False), **fields).step_ns,
             trial: min(whole.tried.values()),
         }
         row = {"fast memory, %": _number(percent, 0)}
@@ -218,33 +229,35 @@ def figure11(steps: Steps) -> Experiment:
         title="Figure 11: Sentinel without a part",
         rows=rows,
         quoted=_beside(where, "%", WIDE, figures)
-        | {f"slower: {trial}": _count((each > 0.05 for each in lost[trial]), where, 1)},
+        | {f"slower: {trial}": _count((loss > 0.05 for loss in lost[trial]), where, 1)},
         notes=["Fast memory is 20 % of the peak, or the lower bound if that is more."],
     )
 
 
 def figure12(steps: Steps) -> Experiment:
-    """Return what Sentinel loses by the size of fast memory."""
+    """Return Sentinel's losses by the size of fast memory."""
     where = "6.2, Figure 12"
     rows: list[Row] = []
     quoted: dict[str, Claim] = {}
     for transfers in BOTH:
         lost: list[list[float]] = []
         for name in NETWORKS:
-            how = {"transfers": transfers}
+            fields = {"transfers": transfers}
             shares = {
-                each: steps.loss(name, steps.ours(name, percent=each, **how))
-                for each in (FIFTH, 40, 60)
+                share: steps.loss(name, steps.ours(name, percent=share, **fields))
+                for share in (FIFTH, 40, 60)
             }
             lost.append([*shares.values()])
             row = {f"at {share} %": _number(loss) for share, loss in shares.items()}
-            rows.append({"network": name, **how, **row})
+            rows.append({"network": name, **fields, **row})
         claims = {
-            "nothing is lost at 60 %": (of[-1] <= SAME for of in lost),
-            "20 and 40 % differ by 8 % at most": (abs(of[0] - of[1]) <= 8 for of in lost),
-            "more is no slower": (a >= b - 0.05 for of in lost for a, b in pairwise(of)),
+            "nothing is lost at 60 %": (losses[-1] <= SAME for losses in lost),
+            "20 and 40 % differ by 8 % at most": (
+                abs(losses[0] - losses[1]) <= 8 for losses in lost
+            ),
+            "more is no slower": (a >= b - 0.05 for losses in lost for a, b in pairwise(losses)),
         }
-        quoted |= {f"{name}, {transfers}": _count(of, where) for name, of in claims.items()}
+        quoted |= {f"{name}, {transfers}": _count(holds, where) for name, holds in claims.items()}
     title = "Figure 12: what Sentinel loses by the size of fast memory, %"
     return Experiment(title=title, rows=rows, quoted=quoted)
 

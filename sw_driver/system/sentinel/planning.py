@@ -1,12 +1,16 @@
-"""How Sentinel finds its schedule: which lengths of interval are left, tried, and tested.
+"""Search of Sentinel's schedule: candidate interval lengths, and tests of case 3.
 
-What the paper leaves open is read as follows. Layers are visits of the profile. A tensor is needed
-where it is accessed in memory, past the cache. In equation 1, data is all that an interval needs
-and that does not live short, and in equation 2, an interval's time is its share of a step in fast
-memory. The whole step is tried, too, and all lengths if they leave none. In case 2 what has no room
-stays in slow memory. What is new goes to fast memory under the same condition as what comes there:
-that there is room beside what the pool takes in all intervals in which it is to stay. So the pool
-has its room without that anything leaves which is still needed.
+The paper leaves some points open. They are read as follows:
+
+- Layers are visits of the profile.
+- A tensor is needed where it is accessed in memory, past the cache.
+- Data in equation 1 is all that an interval needs, without short-lived tensors.
+- An interval's time in equation 2 is its share of a step in fast memory.
+- The whole step is tried, too, and all lengths if the equations leave none.
+- In case 2, tensors without room stay in slow memory.
+- A new tensor goes to fast memory under the same condition as a moved one: there is room beside the
+  peak of the pool in all intervals in which it will stay. So the pool has room, and no tensor
+  leaves that is still needed.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from .profiling import PAGE_BYTES, StepProfile, original
 __all__ = ["BelowBoundError", "Planned", "Planner", "Settings", "lower_bound_bytes", "planned"]
 
 TRIALS = 10
-"""So many cases 3 are tested at most, the first of a step."""
+"""Cases 3 that are tested, at most; the first of a step."""
 
 
 class BelowBoundError(NoRoomError):
@@ -38,48 +42,50 @@ class BelowBoundError(NoRoomError):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What of Sentinel is there: all of it, if nothing is said."""
+    """Parts of Sentinel that are enabled; all by default."""
 
     reserve: bool = True
-    """A pool for tensors that live short; without, they are in fast memory if there is room."""
+    """Use a pool for short-lived tensors; without it, they are in fast memory if there is room."""
     pack: bool = True
-    """Tensors move that share pages with none that others need; without, all of the pages that an
-    allocator puts them in."""
+    """Move tensors without others on their pages; else whole pages of an allocator move."""
     trial: bool = True
-    """Cases 3 are tested; without, the next interval always waits."""
+    """Test cases 3; without tests, the next interval always waits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """A schedule, and the step that it makes."""
+    """A schedule, and the step that results."""
 
     schedule: Schedule
     outcome: Placed
     lower_bound_bytes: int
     tried: Mapping[int, int]
-    """What a step takes, in ns, by layers in an interval."""
+    """Time of a step in ns, by layers in an interval."""
 
     @property
     def interval_layers(self) -> int:
+        """Layers in an interval."""
         return self.schedule.interval_layers
 
     @property
     def pool_bytes(self) -> int:
-        """The most that the pool takes."""
+        """Peak of the pool, in bytes."""
         return max(self.schedule.pool_bytes)
 
     @property
     def cases(self) -> tuple[int, int, int]:
-        """How many intervals of the last step end in each case."""
+        """Number of intervals of the last step that end in case 1, 2 and 3."""
         first, second, third = _policy(self.outcome).cases[-1]
         return len(first), len(second), len(third)
 
     @property
     def moved_bytes(self) -> int:
+        """Bytes moved in the last step."""
         return sum(self.outcome.moved_bytes.values())
 
     @property
     def step_ns(self) -> int:
+        """Time of the last step, in ns."""
         return self.outcome.step_ns
 
 
@@ -89,43 +95,49 @@ def _policy(outcome: Placed) -> Sentinel:
 
 
 class Planner:
-    """What schedules of all lengths are made of."""
+    """Builds schedules of all interval lengths for a profile."""
 
     def __init__(self, profile: StepProfile, settings: Settings) -> None:
         self.profile, self.step = profile, profile.step
-        self.nbytes = tuple(each.nbytes for each in self.step.tensors)
+        self.nbytes = tuple(tensor.nbytes for tensor in self.step.tensors)
         if not settings.pack:
-            self.nbytes = tuple(len(each) * PAGE_BYTES for each in original(self.step))
+            self.nbytes = tuple(len(pages) * PAGE_BYTES for pages in original(self.step))
         self.pooled = profile.short_lived if settings.reserve else frozenset[int]()
         self.uses: list[list[int]] = [[] for _ in self.step.tensors]
-        """For each tensor the operations that access it in memory, in their order."""
+        """Operations that access each tensor in memory, in order."""
         for op in self.step.ops:
             moved = zip(op.reads + op.writes, op.read_bytes + op.write_bytes, strict=True)
             for tensor in dict.fromkeys(tensor for tensor, nbytes in moved if nbytes):
                 self.uses[tensor].append(op.id)
         self.long = [
-            each for each in self.step.tensors if self.uses[each.id] and each.id not in self.pooled
+            tensor
+            for tensor in self.step.tensors
+            if self.uses[tensor.id] and tensor.id not in self.pooled
         ]
         changes = [0] * (len(self.step.ops) + 1)
-        for tensor in self.pooled:
-            each = self.step.tensors[tensor]
-            changes[each.allocated] += each.nbytes
-            changes[len(self.step.ops) if each.freed is None else each.freed] -= each.nbytes
+        for number in self.pooled:
+            tensor = self.step.tensors[number]
+            changes[tensor.allocated] += tensor.nbytes
+            freed = len(self.step.ops) if tensor.freed is None else tensor.freed
+            changes[freed] -= tensor.nbytes
         self.pool_bytes = list(accumulate(changes))[:-1]
-        """What is in the pool, by operation."""
+        """Bytes in the pool, by operation."""
 
     def lower_bound_bytes(self) -> int:
-        return max(self.pool_bytes) + max((each.nbytes for each in self.long), default=0)
+        """Return the least fast memory that a schedule with a pool needs."""
+        return max(self.pool_bytes) + max((tensor.nbytes for tensor in self.long), default=0)
 
     def data_bytes(self, layers: int) -> int:
-        """The most that an interval accesses of what does not live short."""
+        """Return the most bytes that an interval accesses, without short-lived tensors."""
         needed: dict[int, int] = {}
-        for each in self.long:
-            for interval in dict.fromkeys(visit // layers for visit in self.profile.lines[each.id]):
-                needed[interval] = needed.get(interval, 0) + each.nbytes
+        for tensor in self.long:
+            lines = self.profile.lines[tensor.id]
+            for interval in dict.fromkeys(visit // layers for visit in lines):
+                needed[interval] = needed.get(interval, 0) + tensor.nbytes
         return max(needed.values(), default=0)
 
     def schedule(self, layers: int, waits: frozenset[int]) -> Schedule:
+        """Return the schedule for intervals of ``layers``; those in ``waits`` wait in case 3."""
         visits, visit_of = self.profile.visits, self.profile.visit_of
         count = -(-len(visits) // layers)
         begins = [visits[number * layers].start for number in range(count)]
@@ -136,34 +148,34 @@ class Planner:
         needed: list[list[tuple[int, int]]] = [[] for _ in begins]
         leaving: dict[int, list[int]] = {}
         stays: dict[tuple[int, int], int] = {}
-        for each in self.long:
-            uses = [(visit_of[op] // layers, op) for op in self.uses[each.id]]
-            lasts = each.kind in LASTING
+        for tensor in self.long:
+            uses = [(visit_of[op] // layers, op) for op in self.uses[tensor.id]]
+            lasts = tensor.kind in LASTING
             first = dict(reversed(uses))
             for interval, op in first.items():
-                # What is new in the interval before is not there when that begins.
-                if lasts or (interval and each.allocated < begins[interval - 1]):
-                    needed[interval].append((op, each.id))
+                # A tensor allocated in the interval before does not exist when that begins.
+                if lasts or (interval and tensor.allocated < begins[interval - 1]):
+                    needed[interval].append((op, tensor.id))
             after = [(uses[0][0] + count, -1)] if lasts else []
             for (interval, op), (following, _) in pairwise([*uses, *after]):
                 if following > interval + 1:
-                    leaving.setdefault(op, []).append(each.id)
+                    leaving.setdefault(op, []).append(tensor.id)
             there = sorted(first)
             if not lasts:
-                freed = len(visit_of) if each.freed is None else each.freed
+                freed = len(visit_of) if tensor.freed is None else tensor.freed
                 there += range(there[-1] + 1, visit_of[freed - 1] // layers + 1)
             most: dict[int, int] = {}
             for interval in reversed([*there, *(number + count for number in there if lasts)]):
                 most[interval] = max(pool[interval % count], most.get(interval + 1, 0))
             for interval in there:
                 for here in (interval - 1, interval)[not (lasts or interval) :]:
-                    stays[each.id, here % count] = most.get(here % count + 1, 0)
+                    stays[tensor.id, here % count] = most.get(here % count + 1, 0)
         return Schedule(
             interval_layers=layers,
             begins={op: number for number, op in enumerate(begins)},
-            asked=tuple(
-                tuple(tensor for _, tensor in sorted(needed[(number + 1) % count]))
-                for number in range(count)
+            prefetched=tuple(
+                tuple(number for _, number in sorted(needed[(interval + 1) % count]))
+                for interval in range(count)
             ),
             leaving={op: tuple(tensors) for op, tensors in leaving.items()},
             pooled=self.pooled,
@@ -174,15 +186,18 @@ class Planner:
         )
 
     def lengths(self, machine: Machine) -> list[int]:
-        """Those of :meth:`lengths_left` on a machine."""
+        """Return the lengths of :meth:`lengths_left` on a machine."""
         step_ns = sum(map(machine.devices[0].cost, self.step.ops))
         rate = min(link.rate(writing=writing) for link, writing in machine.route(SLOW, FAST))
         return self.lengths_left(int(machine.memory(FAST).capacity_bytes.value), step_ns, rate)
 
     def lengths_left(self, fast_bytes: int, step_ns: int, bytes_per_s: float) -> list[int]:
-        """The whole step, in which nothing moves; and of half of it, a quarter, to 1, those that
-        equations 1 and 2 leave, or all if they leave none. A step takes ``step_ns`` in fast
-        memory."""
+        """Return the interval lengths to try, in layers.
+
+        Lengths are the whole step, in which nothing moves, half of it, a quarter, down to 1. Those
+        that equations 1 and 2 leave remain, with the whole step; or all if they leave none. A step
+        takes ``step_ns`` in fast memory.
+        """
         visits = len(self.profile.visits)
         known = sorted({-(-visits >> halved) for halved in range((visits - 1).bit_length() + 1)})
         free_bytes = fast_bytes - max(self.pool_bytes)
@@ -196,8 +211,10 @@ class Planner:
 
 
 def lower_bound_bytes(profile: StepProfile) -> int:
-    """The least fast memory: what the short-lived take at most, and the largest of the others that
-    are accessed."""
+    """Return the least fast memory, in bytes.
+
+    It holds the peak of short-lived tensors and the largest of the others that are accessed.
+    """
     return Planner(profile, Settings()).lower_bound_bytes()
 
 
@@ -209,23 +226,23 @@ def planned(
     lengths: Iterable[int] | None = None,
     timeline: Timeline | None = None,
 ) -> Planned:
-    """The best schedule for a step on a machine with memories ``fast`` and ``slow``.
+    """Return the best schedule for a step on a machine with memories ``fast`` and ``slow``.
 
     Raises :class:`BelowBoundError` for a pool in less fast memory than the lower bound.
 
     Parameters
     ----------
     lengths: layers in an interval to try, instead of those that the equations leave.
-    timeline: of the steps under the schedule that is found.
+    timeline: records the steps under the best schedule.
     """
     capacity = int(machine.memory(FAST).capacity_bytes.value)
     full = Planner(profile, Settings())
     least = full.lower_bound_bytes()
     if settings.reserve and capacity < least:
         raise BelowBoundError(
-            f"fast memory of {capacity} bytes is too small for {profile.step.name}: what lives "
-            f"short, and the largest of what does not, take {least}; give it at least as many, or "
-            "plan without a pool"
+            f"fast memory of {capacity} bytes is too small for {profile.step.name}: its "
+            f"short-lived tensors and the largest other one take {least}; give it at least that "
+            "many, or plan without a pool"
         )
     planner, visits = Planner(profile, settings), len(profile.visits)
     lengths = full.lengths(machine) if lengths is None else [*lengths]
@@ -239,8 +256,8 @@ def planned(
 
     tried: dict[int, int] = {}
     best: tuple[Schedule, Placed] | None = None
-    for each in lengths:
-        layers = check_integer("layers in an interval", each, 1, visits)
+    for length in lengths:
+        layers = check_integer("layers in an interval", length, 1, visits)
         schedule = planner.schedule(layers, frozenset(range(visits)))
         outcome = attempt(schedule)
         tried[layers] = outcome.step_ns
@@ -250,7 +267,7 @@ def planned(
     schedule, outcome = best
     tested: list[int] = []
     while settings.trial and len(tested) < TRIALS:
-        late = [each for each in _policy(outcome).cases[-1][2] if each not in tested]
+        late = [interval for interval in _policy(outcome).cases[-1][2] if interval not in tested]
         if not late:
             break
         tested.append(late[0])

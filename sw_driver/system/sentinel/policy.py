@@ -1,4 +1,4 @@
-"""Sentinel's policy: a pool for what lives short, and moves by intervals for what lives long."""
+"""Sentinel's policy: a pool for short-lived tensors, and moves by intervals for the others."""
 
 from __future__ import annotations
 
@@ -16,32 +16,38 @@ __all__ = ["Schedule", "Sentinel"]
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What happens when in a step that is cut into intervals. Tensors and operations are by id."""
+    """Moves of a step that is cut into intervals; tensors and operations are by id."""
 
     interval_layers: int
     begins: Mapping[int, int]
-    """The intervals, by their first operations."""
-    asked: tuple[tuple[int, ...], ...]
-    """By interval what is to come to fast memory at its begin, for the next; by first use."""
+    """Number of each interval, by its first operation."""
+    prefetched: tuple[tuple[int, ...], ...]
+    """Tensors to move to fast memory at the begin of each interval, for the next; by first use."""
     leaving: Mapping[int, tuple[int, ...]]
-    """By operation what is to leave fast memory after it."""
+    """Tensors that leave fast memory after an operation, by operation."""
     pooled: frozenset[int]
     """Tensors that are in the pool."""
     pool_bytes: tuple[int, ...]
-    """By operation the most that they take from then to the end of the interval."""
+    """Peak of the pool from each operation to the end of its interval."""
     nbytes: tuple[int, ...]
-    """What each tensor takes, and moves."""
+    """Bytes that each tensor takes, and moves."""
     stays: Mapping[tuple[int, int], int]
-    """The most that the pool takes in later intervals in which a tensor stays in fast memory that
-    comes there in an interval. It is to come there in no other."""
+    """Peak of the pool in later intervals while a tensor stays, by tensor and interval of its move.
+
+    The tensor may move to fast memory in no other interval.
+    """
     waits: frozenset[int]
-    """Intervals whose begin waits for what is on its way when there was no time for it (case 3);
-    before others it stays where it is."""
+    """Intervals that wait at their begin for moves that had too little time (case 3).
+
+    At other intervals, a late tensor is used where it is.
+    """
 
 
 class Sentinel(Placing):
-    """Runs a schedule. In the last step, ``trial`` is an interval that does the opposite in case
-    3."""
+    """Runs a schedule.
+
+    In the last step, interval ``trial`` does the opposite in case 3.
+    """
 
     def __init__(
         self,
@@ -55,10 +61,10 @@ class Sentinel(Placing):
         super().__init__(engine, trace, step)
         self.interval = 0
         self.pool_bytes = 0
-        """What the pool has now."""
+        """Bytes that the pool has now."""
         self.coming, self.leaving = Lane(self, FAST), Lane(self, SLOW)
         self.cases: list[tuple[list[int], list[int], list[int]]] = []
-        """By step, for each case the intervals at whose begin it was the case."""
+        """Intervals that began in case 1, 2 and 3, for each step."""
 
     def begin(self, op: Op) -> Iterable[Event]:
         first = op.id % len(self.step.ops)
@@ -69,8 +75,8 @@ class Sentinel(Placing):
 
     def after(self, op: Op) -> None:
         super().after(op)
-        for each in self.schedule.leaving.get(op.id % len(self.step.ops), ()):
-            self.leaving.ask(self.now(each))
+        for tensor in self.schedule.leaving.get(op.id % len(self.step.ops), ()):
+            self.leaving.ask(self.now(tensor))
 
     def allocate(self, tensor: Tensor) -> str:
         if self.base(tensor.id) in self.schedule.pooled:
@@ -88,7 +94,7 @@ class Sentinel(Placing):
         return self.schedule.nbytes[self.base(tensor)]
 
     def room(self, tensor: int) -> int:
-        """What is free beside what the pool will take while the tensor is there."""
+        """Return the bytes free beside all that the pool will take while the tensor stays."""
         stays = self.schedule.stays.get((self.base(tensor), self.interval))
         if stays is None:
             return -1
@@ -110,15 +116,15 @@ class Sentinel(Placing):
             yield self.fast.change(lacks, "pool")
         self._resize(first)
         self.interval = interval
-        for each in schedule.asked[interval]:
-            if self.room(self.now(each)) >= 0:
-                self.leaving.forget(self.now(each))
-            coming.ask(self.now(each))
+        for tensor in schedule.prefetched[interval]:
+            if self.room(self.now(tensor)) >= 0:
+                self.leaving.forget(self.now(tensor))
+            coming.ask(self.now(tensor))
 
     def _unfinished(self, interval: int) -> bool:
-        """Whether not all has come that was asked for at the begin of the one before."""
-        asked, coming = self.schedule.asked[interval - 1], self.coming
-        return bool(coming.waiting) or any(self.base(each) in asked for each in coming.moving)
+        """Return whether tensors requested at the begin of the interval before have not arrived."""
+        due, coming = self.schedule.prefetched[interval - 1], self.coming
+        return bool(coming.waiting) or any(self.base(tensor) in due for tensor in coming.moving)
 
     def _resize(self, op: int) -> None:
         nbytes = self.schedule.pool_bytes[op]

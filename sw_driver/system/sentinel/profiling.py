@@ -1,4 +1,4 @@
-"""What Sentinel finds of a training step: when each tensor lives, and when memory is accessed."""
+"""Profile of a training step for Sentinel: lifetimes of tensors, and accesses of memory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ __all__ = ["LINE_BYTES", "PAGE_BYTES", "StepProfile", "original", "profile_of"]
 
 
 LINE_BYTES = 64
-"""Of main memory, for an access."""
+"""Bytes of an access to main memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """A step, and for each of its tensors by id where it lives and how often it is accessed. Raises
-    :class:`~sw_driver.workload.trace.TraceError` for a step without operations or layers."""
+    """A step, with the lifetime and the accesses of each of its tensors by id.
+
+    Raises :class:`~sw_driver.workload.trace.TraceError` for a step without operations or layers.
+    """
 
     step: Trace
-    """Its accesses have the bytes that go past the cache, and updates run with what is before."""
+    """Step whose accesses have the bytes past the cache, and whose updates run early."""
 
     def __post_init__(self) -> None:
         if not self.step.ops:
             raise TraceError(f"{self.step.name} has no operation: capture it again")
-        if all(each.name == OUTSIDE for each in self.step.stages):
+        if all(stage.name == OUTSIDE for stage in self.step.stages):
             raise TraceError(
                 f"{self.step.name} has no layer: let its modules have the weights of its products, "
                 "or call add_layer() at the end of each layer"
@@ -38,19 +40,21 @@ class StepProfile:
 
     @cached_property
     def visits(self) -> tuple[range, ...]:
-        """Operations of one stage on end, in their order: the paper's layers, of which a network
-        of n has 2 n in a step."""
+        """Consecutive operations of one stage, in order: the paper's layers.
+
+        A network of n layers has 2 n visits in a step.
+        """
         runs = [[*run] for _, run in groupby(self.step.ops, key=lambda op: op.stage)]
         return tuple(range(run[0].id, run[-1].id + 1) for run in runs)
 
     @cached_property
     def visit_of(self) -> tuple[int, ...]:
-        """The visit of each operation."""
+        """Visit of each operation."""
         return tuple(number for number, ops in enumerate(self.visits) for _ in ops)
 
     @cached_property
     def lifetime(self) -> tuple[range, ...]:
-        """The visits in which each tensor has memory."""
+        """Visits in which each tensor has memory."""
         return tuple(map(self._lifetime, self.step.tensors))
 
     def _lifetime(self, tensor: Tensor) -> range:
@@ -62,51 +66,55 @@ class StepProfile:
 
     @cached_property
     def lines(self) -> tuple[Mapping[int, int], ...]:
-        """Lines of :data:`LINE_BYTES` of main memory that are accessed, by visit, if any."""
-        found: list[dict[int, int]] = [{} for _ in self.step.tensors]
+        """Lines of :data:`LINE_BYTES` of main memory that each tensor accesses, by visit."""
+        lines_of: list[dict[int, int]] = [{} for _ in self.step.tensors]
         for op in self.step.ops:
             visit = self.visit_of[op.id]
             accesses = zip(op.reads + op.writes, op.read_bytes + op.write_bytes, strict=True)
             for tensor, nbytes in accesses:
                 if nbytes:
-                    lines = found[tensor].get(visit, 0) + -(-nbytes // LINE_BYTES)
-                    found[tensor][visit] = lines
-        return tuple(found)
+                    lines = lines_of[tensor].get(visit, 0) + -(-nbytes // LINE_BYTES)
+                    lines_of[tensor][visit] = lines
+        return tuple(lines_of)
 
     @cached_property
     def short_lived(self) -> frozenset[int]:
-        """Those that get their memory and give it back in one visit."""
+        """Tensors that are allocated and freed in one visit."""
         return frozenset(
-            each.id
-            for each in self.step.tensors
-            if each.kind not in LASTING and len(self.lifetime[each.id]) == 1
+            tensor.id
+            for tensor in self.step.tensors
+            if tensor.kind not in LASTING and len(self.lifetime[tensor.id]) == 1
         )
 
 
 def profile_of(trace: Trace, cache_bytes: int) -> StepProfile:
-    """What one step shows behind a cache of that size (:mod:`~sw_driver.workload.cache`), which is
-    empty at first. An update runs at the end of its stage, as frameworks do that apply a gradient
-    when it is there, and the gradient is freed behind it.
+    """Return the profile of one step behind a cache of ``cache_bytes``, empty at first.
+
+    See :mod:`~sw_driver.workload.cache`. An update runs at the end of its stage, as in frameworks
+    that apply each gradient once it is ready. The gradient is freed after it.
 
     Raises :class:`~sw_driver.workload.trace.TraceError` for a trace without operations or layers,
-    and for a size that is none.
+    and for an invalid size.
     """
     return StepProfile(step=past_cache(_updated_early(trace), cache_bytes))
 
 
 def _updated_early(trace: Trace) -> Trace:
-    """With each update behind the visit in which its stage, and the other uses of its tensors, end.
-    It has the stage of that visit."""
-    behind: dict[int, int] = {}  # the operation that each goes behind; by default itself
-    end_of: dict[int, int] = {}  # of a stage: the last operation of its visit
-    used: dict[int, int] = {}  # the same of a tensor
+    """Return the trace with each update moved forward.
+
+    An update goes behind the visit in which its stage, and the other uses of its tensors, end. It
+    gets the stage of that visit.
+    """
+    behind: dict[int, int] = {}  # operation that each update goes behind
+    end_of: dict[int, int] = {}  # last operation of the visit, by stage
+    used: dict[int, int] = {}  # last operation of the visit, by tensor
     for (stage, updates), run in groupby(trace.ops, key=lambda op: (op.stage, _updates(op))):
         ops = [*run]
         for op in ops:
             accessed = set(op.reads + op.writes)
             end = ops[-1].id
             if updates:
-                ends = [used[each] for each in accessed if each in used]
+                ends = [used[tensor] for tensor in accessed if tensor in used]
                 behind[op.id] = end = max([end_of.get(stage, 0), *ends])
             else:
                 end_of[stage] = end
@@ -118,16 +126,19 @@ def _updated_early(trace: Trace) -> Trace:
         for number, op in enumerate(order)
     )
     return replace(
-        trace, ops=ops, tensors=tuple(_moved(trace, each, new) for each in trace.tensors)
+        trace, ops=ops, tensors=tuple(_moved(trace, tensor, new) for tensor in trace.tensors)
     )
 
 
 def _moved(trace: Trace, tensor: Tensor, new: Mapping[int, int]) -> Tensor:
-    """With its memory at least for its accesses, and no longer if an update is the last of them."""
+    """Return a tensor with its lifetime in the new order.
+
+    It covers all accesses, and ends after the last one if that is an update.
+    """
     accesses = trace.accesses[tensor.id]
     if not accesses or tensor.kind in LASTING:
         return tensor
-    places = [new[each] for each in accesses]
+    places = [new[op] for op in accesses]
     freed = tensor.freed
     if freed is not None and (freed < len(trace.ops) or _updates(trace.ops[accesses[-1]])):
         before = places if _updates(trace.ops[freed - 1]) else [*places, new[freed - 1]]
@@ -143,19 +154,21 @@ PAGE_BYTES = 4096
 
 
 def original(step: Trace) -> tuple[range, ...]:
-    """Return the pages of each tensor, from an allocator that takes the first gap, at a multiple of
-    a line, in which the tensor has room."""
+    """Return the pages of each tensor, from a first-fit allocator.
+
+    A tensor gets the first gap with room, at a multiple of a line.
+    """
     born: list[list[Tensor]] = [[] for _ in range(len(step.ops) + 1)]
     dies: list[list[int]] = [[] for _ in range(len(step.ops) + 1)]
-    for each in step.tensors:
-        born[each.allocated].append(each)
-        if each.freed is not None and each.freed > each.allocated:
-            dies[each.freed].append(each.id)
-    taken: list[tuple[int, int, int]] = []  # beginnings, ends, and whose they are, by address
+    for tensor in step.tensors:
+        born[tensor.allocated].append(tensor)
+        if tensor.freed is not None and tensor.freed > tensor.allocated:
+            dies[tensor.freed].append(tensor.id)
+    taken: list[tuple[int, int, int]] = []  # begin, end and tensor, by address
     places: dict[int, tuple[int, int, int]] = {}
     for new, old in zip(born, dies, strict=True):
-        for each in old:
-            taken.remove(places[each])
+        for tensor in old:
+            taken.remove(places[tensor])
         for tensor in new:
             begin, nbytes = 0, -(-max(tensor.nbytes, 1) // LINE_BYTES) * LINE_BYTES
             for low, high, _ in taken:
@@ -164,5 +177,5 @@ def original(step: Trace) -> tuple[range, ...]:
                 begin = high
             places[tensor.id] = begin, begin + nbytes, tensor.id
             insort(taken, places[tensor.id])
-    ends = (places[each.id] for each in step.tensors)
+    ends = (places[tensor.id] for tensor in step.tensors)
     return tuple(range(begin // PAGE_BYTES, -(-end // PAGE_BYTES)) for begin, end, _ in ends)

@@ -1,4 +1,4 @@
-"""Report of a plan: which of a step's tensors are in a small fast memory, and what that costs."""
+"""Report of a plan for a small fast memory: time, moves, and other sizes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .rivals import RIVALS
 __all__ = ["report"]
 
 _PERCENT = (10, 20, 40, 60, 80)
-"""Of the step's peak: fast memories on the curve, beside that which was asked for."""
+"""Fast memories on the curve in % of the step's peak, beside the requested one."""
 _MOST = 10
-"""Tensors that are shown."""
+"""Number of tensors that are shown."""
 
 
 def report(
-    what: str,
+    workload: str,
     *,
     fast: str = "20%",
     slow: str = "xeon",
@@ -37,26 +37,26 @@ def report(
     folder: Path | None = None,
     watch: Watch = SILENT,
 ) -> Report:
-    """Return a plan, beside other ways and other sizes of the fast memory.
+    """Return a plan, beside other systems and other sizes of the fast memory.
 
     Parameters
     ----------
-    what: as :func:`~sw_driver.workload.what.load_workload` takes it.
-    fast: fast memory in bytes, or of the most that the step needs at a time, as ``20%``.
-    slow: one of :data:`~sw_driver.machine.sentinel.TIERS`, both memories by the slow one.
+    workload: see :func:`~sw_driver.workload.what.load_workload`.
+    fast: fast memory in bytes, or as a share of the step's peak, such as ``20%``.
+    slow: one of :data:`~sw_driver.machine.sentinel.TIERS`; it names both memories by the slow one.
     rule: update rule of a function's model.
-    folder: for a timeline of steps, as trace and pictures, and for the curve.
+    folder: folder for a timeline of steps, as trace and pictures, and for the curve.
 
     Raises
     ------
-    InvalidArgumentError: for a memory that there is not, or of which the step needs more.
-    TraceError: for a workload that there is not.
+    InvalidArgumentError: for an unknown memory, or one that is too small for the step.
+    TraceError: for an unknown workload.
     """
     check_name("--slow", slow, TIERS)
-    watch.say(f"planning {what}")
+    watch.say(f"planning {workload}")
     machine = TIERS[slow]
     cache = machine.devices[0].cache_bytes
-    profile = profile_of(load_workload(what, rule), int(cache.value) if cache else 0)
+    profile = profile_of(load_workload(workload, rule), int(cache.value) if cache else 0)
     peak = peak_bytes(profile.step)
     fast_bytes = _fast_bytes(fast, profile, peak)
     timeline = None if folder is None else Timeline(backend=machine.name, fabric_mhz=1000)
@@ -71,7 +71,7 @@ def report(
     plans: dict[int, Planned | None] = {fast_bytes: plan}
     for nbytes in (peak * percent // 100 for percent in _PERCENT):
         if nbytes not in plans:
-            watch.say(f"trying {_size(nbytes)} for {what}")
+            watch.say(f"trying {_size(nbytes)} for {workload}")
             enough = nbytes >= plan.lower_bound_bytes
             plans[nbytes] = planned(profile, _with(machine, nbytes)) if enough else None
     curve = [
@@ -88,7 +88,7 @@ def report(
         files = timeline.write_all(folder / "timeline")
         files.append(_draw(curve, figures, folder / "curve.svg"))
     return Report(
-        title=f"{what} on {machine.name}, of whose fast memory it has {_size(fast_bytes)}",
+        title=f"{workload} on {machine.name}, of whose fast memory it has {_size(fast_bytes)}",
         results=figures | {"curve": curve},
         parts=[*_parts(figures), _curve(curve, figures)],
         machine=small.describe(),
@@ -102,7 +102,7 @@ def _with(machine: Machine, fast_bytes: int) -> Machine:
 
 
 def _fast_bytes(text: str, profile: StepProfile, peak: int) -> int:
-    """Return the bytes that ``--fast`` says, for a step that needs ``peak`` at most."""
+    """Return the bytes that ``--fast`` gives, for a step with a peak of ``peak`` bytes."""
     if text.endswith("%"):
         percent = parse_number(text[:-1])
         valid = percent is not None and 0 < percent <= 100
@@ -118,14 +118,14 @@ def _fast_bytes(text: str, profile: StepProfile, peak: int) -> int:
     if nbytes < least:
         raise InvalidArgumentError(
             f"--fast is {text!r}, {nbytes} bytes: {profile.step.name} takes at least {least}, for "
-            "what lives within a layer and the largest of all else; give "
+            "tensors that live within a layer and the largest other one; give "
             f"{-(-1000 * least // peak) / 10}% or more"
         )
     return nbytes
 
 
 def _moving(profile: StepProfile, plan: Planned) -> list[dict[str, Any]]:
-    """Return the tensors of which most bytes move in a step."""
+    """Return the tensors that move the most bytes in a step."""
     step = profile.step
     rows = []
     moves = sorted(plan.outcome.moved_bytes.items(), key=lambda move: -move[1])
@@ -211,5 +211,5 @@ def _size(nbytes: int) -> str:
 
 
 def _loss(ns: int, figures: Mapping[str, Any]) -> str:
-    """Return how much longer a step is than in fast memory alone."""
+    """Return the % by which a step is longer than in fast memory alone."""
     return f"{ns / max(figures['fast_only_ns'], 1) - 1:+.1%}"

@@ -1,4 +1,4 @@
-"""Whom Sentinel is compared with, each at its best: what can be set is tried."""
+"""Systems that Sentinel is compared with, each with its best settings."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["RIVALS", "Rival"]
 
 @dataclass(frozen=True, kw_only=True)
 class Rival(Outcome):
-    """A step in the steady state."""
+    """Result of a step in the steady state."""
 
     settings: str = ""
-    """Those of ``tried`` that are the best."""
+    """The best settings of ``tried``."""
     tried: Mapping[str, Rival] = field(default_factory=dict)
-    """By settings; the paper's come first, where it has some."""
+    """Results by settings; the paper's settings come first, if it has some."""
 
 
 class _FastFirst(Placing):
@@ -63,16 +63,16 @@ def _ial(profile: StepProfile, machine: Machine) -> Rival:
     tried = {}
 
     def add(units: str, period: str, at_once: int = AT_ONCE) -> None:
-        found_ns = active_lists(steps[units], machine, periods[period], slow_ns, at_once)
-        tried[units, period, at_once] = Rival(step_ns=round(found_ns))
+        mean_ns = active_lists(steps[units], machine, periods[period], slow_ns, at_once)
+        tried[units, period, at_once] = Rival(step_ns=round(mean_ns))
 
     for units in steps:
         for period in periods:
             add(units, period)
-    units, period, _ = min(tried, key=lambda each: tried[each].step_ns)
+    units, period, _ = min(tried, key=lambda setting: tried[setting].step_ns)
     for at_once in (1, 4 * AT_ONCE):
         add(units, period, at_once)
-    return _best({f"{a}, every {b}, {c} at once": each for (a, b, c), each in tried.items()})
+    return _best({f"{a}, every {b}, {c} at once": rival for (a, b, c), rival in tried.items()})
 
 
 def _ran(profile: StepProfile, machine: Machine, make: Make) -> Rival:
@@ -80,7 +80,7 @@ def _ran(profile: StepProfile, machine: Machine, make: Make) -> Rival:
 
 
 def _best(tried: Mapping[str, Rival]) -> Rival:
-    settings = min(tried, key=lambda each: tried[each].step_ns)
+    settings = min(tried, key=lambda setting: tried[setting].step_ns)
     return replace(tried[settings], settings=settings, tried=tried)
 
 
@@ -90,5 +90,7 @@ RIVALS: Mapping[str, Callable[[StepProfile, Machine], Rival]] = {
     "first-touch": _first_touch,
     "ial": _ial,
 }
-"""By name: what each makes of a step on a machine whose memories are ``fast``, as large as the
-machine says, and ``slow``."""
+"""Functions that run a step on a machine, by the rival's name.
+
+The machine has memories ``fast``, with the capacity under test, and ``slow``.
+"""

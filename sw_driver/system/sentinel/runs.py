@@ -35,17 +35,17 @@ CAPACITY = f"{FAST}.capacity_bytes"
 
 @dataclass(frozen=True, kw_only=True)
 class Case(runs.Case[Planned | Rival]):
-    """A network's step, and who places its tensors."""
+    """A network's step, and the system that places its tensors."""
 
     percent: int = 20
-    """Of the step's peak: the fast memory."""
+    """Fast memory in % of the step's peak."""
     system: str = SENTINEL
-    """This, or one of ``RIVALS``."""
+    """Sentinel or one of ``RIVALS``."""
     transfers: str = "shared"
-    """Of both memories: whether what is moved takes from their rates."""
+    """Setting of both memories: whether moves take from their rates."""
     settings: Settings = field(default_factory=Settings)
     lengths: tuple[int, ...] | None = None
-    """Of intervals, in layers, in the place of those that the equations leave."""
+    """Layers in an interval to try, instead of those that the equations leave."""
 
     def __post_init__(self) -> None:
         check_fields(self, "percent")
@@ -59,8 +59,10 @@ class Case(runs.Case[Planned | Rival]):
         return f"{self.system}, {self.network}, {self.percent} %"
 
     def simulate(self) -> Planned | Rival:
-        """What Sentinel makes of it, below the lower bound without a pool, or the best that another
-        system does."""
+        """Return the result of Sentinel, or the best of another system.
+
+        Below the lower bound, Sentinel has no pool.
+        """
         profile, machine = profile_for(self), machine_of(self)
         if self.system != SENTINEL:
             return RIVALS[self.system](profile, machine)
@@ -70,7 +72,7 @@ class Case(runs.Case[Planned | Rival]):
 
 
 def profile_for(case: Case) -> StepProfile:
-    """Return its step, behind the cache of its machine's processor."""
+    """Return the profile of a case's step, behind the cache of its machine's processor."""
     cache_bytes = SENTINEL_MACHINE.override(case.changes).devices[0].cache_bytes
     return _profile(case.network, int(cache_bytes.value) if cache_bytes else 0)
 
@@ -78,8 +80,8 @@ def profile_for(case: Case) -> StepProfile:
 def machine_of(case: Case) -> Machine:
     """Return the paper's machine with its changes and share of fast memory."""
     nbytes = peak_bytes(profile_for(case).step) * case.percent // 100
-    how = {f"{each}.transfers": case.transfers for each in (FAST, SLOW)}
-    return SENTINEL_MACHINE.override({**how, **case.changes, CAPACITY: str(nbytes)})
+    transfers = {f"{memory}.transfers": case.transfers for memory in (FAST, SLOW)}
+    return SENTINEL_MACHINE.override({**transfers, **case.changes, CAPACITY: str(nbytes)})
 
 
 def least_percent(case: Case) -> int:
@@ -95,16 +97,19 @@ def _profile(network: str, cache_bytes: int) -> StepProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Steps(runs.Runs):
-    """Steps on machines, with changes of the paper's."""
+    """Steps on the paper's machine, with changes."""
 
-    def case(self, network: str, **how: Any) -> Case:
-        return Case(network=network, changes=self.changes, **how)
+    def case(self, network: str, **fields: Any) -> Case:
+        """Return a case with the changes."""
+        return Case(network=network, changes=self.changes, **fields)
 
-    def ours(self, network: str, **how: Any) -> Planned:
-        return cast(Planned, self.simulated(Case, network=network, **how))
+    def ours(self, network: str, **fields: Any) -> Planned:
+        """Return Sentinel's result."""
+        return cast(Planned, self.simulated(Case, network=network, **fields))
 
-    def rival(self, network: str, system: str, **how: Any) -> Rival:
-        return cast(Rival, self.simulated(Case, network=network, system=system, **how))
+    def rival(self, network: str, system: str, **fields: Any) -> Rival:
+        """Return the result of another system."""
+        return cast(Rival, self.simulated(Case, network=network, system=system, **fields))
 
     def loss(self, network: str, made: Planned | Rival) -> float:
         """Return the % of the throughput with fast memory alone that a step loses."""

@@ -1,7 +1,7 @@
-"""A step that a program did, and what to do in the next that is like it: plans to be tried.
+"""Record of a program's step, and plans to try in later steps like it.
 
-A plan says after which operations what leaves, and before which ones what comes. Nothing computes
-in slow memory here: what has not come when it is used comes then.
+A plan names the storages that leave after an operation, and those that come before one. Nothing
+computes in slow memory here: a storage that is late comes at its use.
 """
 
 from __future__ import annotations
@@ -24,47 +24,48 @@ __all__ = ["Ask", "Plan", "Step"]
 
 
 class Ask(NamedTuple):
-    """What is to come."""
+    """A storage to fetch."""
 
     use: int
-    """The operation that it is for; of the next step, counted on."""
+    """Operation that it is fetched for; numbers go on into the next step."""
     slot: int
     beside_bytes: int = 0
-    """That are to be free beside it."""
+    """Bytes that must be free beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is done in a step. Storages are by their numbers in the step."""
+    """Moves in a step; storages are by their numbers in the step."""
 
     name: str
     leaving: Mapping[int, Sequence[int]]
-    """By operation what leaves after it."""
+    """Storages that leave after an operation, by operation."""
     asks: Mapping[int, Sequence[Ask]]
-    """By operation what is to come from when that begins, in this order."""
+    """Storages to fetch from the begin of an operation on, in this order, by operation."""
 
 
 @dataclass(eq=False)
 class Step:
-    """What a step did. Storages are numbered as they come up."""
+    """Record of a step; storages are numbered as they appear."""
 
     functions: list[Any] = field(default_factory=list)
+    """Function of each operation."""
     slots: list[tuple[int, ...]] = field(default_factory=list)
-    """By operation the storages it had."""
+    """Storages that each operation used."""
     made: list[tuple[int, ...]] = field(default_factory=list)
-    """By operation the storages it made."""
+    """Storages that each operation created."""
     nbytes: list[int] = field(default_factory=list)
-    """By storage."""
+    """Bytes of each storage."""
     born: dict[int, int] = field(default_factory=dict)
-    """Operation that made a storage, of those made in the step."""
+    """Operation that created a storage, if it was in this step."""
     freed: dict[int, int] = field(default_factory=dict)
-    """First operation without a storage, of those that were freed in the step."""
+    """First operation without a storage that was freed in the step."""
     visits: list[int] = field(default_factory=list)
-    """Operations that a layer begins with, in a pass."""
+    """First operation of each layer, in each pass."""
 
     @cached_property
     def uses(self) -> list[list[int]]:
-        """By storage the operations that had or made it."""
+        """Operations that used or created each storage."""
         uses: list[list[int]] = [[] for _ in self.nbytes]
         for number, slots in enumerate(zip(self.slots, self.made, strict=True)):
             for slot in dict.fromkeys(slots[0] + slots[1]):
@@ -73,28 +74,31 @@ class Step:
 
     @cached_property
     def made_bytes(self) -> list[int]:
+        """Bytes that each operation created."""
         return [sum(self.nbytes[slot] for slot in made) for made in self.made]
 
     def is_like(self, other: Step, number: int) -> bool:
-        """Whether an operation of another step is that of this one, in what it has."""
+        """Return whether operation ``number`` of another step is the same as here."""
         return (
             number < len(self.functions)
             and self.functions[number] is other.functions[number]
             and self.slots[number] == other.slots[number]
-            and all(self.nbytes[each] == other.nbytes[each] for each in self.slots[number])
+            and all(self.nbytes[slot] == other.nbytes[slot] for slot in self.slots[number])
         )
 
     def begins_like(self, other: Step) -> bool:
-        """Whether another step is the same as far as it has come."""
+        """Return whether another step is the same up to its last operation."""
         return all(self.is_like(other, number) for number in range(len(other.functions)))
 
     def lasts(self, slot: int) -> bool:
-        """Whether a storage is there before the step and after it."""
+        """Return whether a storage exists before the step and after it."""
         return slot not in self.born and slot not in self.freed
 
     def next_use(self, slot: int, number: int) -> float:
-        """The first operation from ``number`` on that has a storage; of the next step, if it
-        lasts."""
+        """Return the first operation from ``number`` on that uses a storage, infinity for none.
+
+        For a lasting storage, it may be in the next step.
+        """
         uses = self.uses[slot]
         at = bisect_left(uses, number)
         if at < len(uses):
@@ -102,8 +106,10 @@ class Step:
         return uses[0] + len(self.functions) if uses and self.lasts(slot) else inf
 
     def last_use(self, slot: int, number: int) -> float:
-        """The last operation before ``number`` that has a storage, of the step before, if it lasts;
-        infinity for none."""
+        """Return the last operation before ``number`` that uses a storage, infinity for none.
+
+        For a lasting storage, it may be in the step before.
+        """
         count, uses = len(self.functions), self.uses[slot]
         begin = number // count * count
         at = bisect_left(uses, number - begin)
@@ -113,7 +119,7 @@ class Step:
 
     @cached_property
     def planner(self) -> Planner:
-        """Of the step's profile, in which all that an operation has goes past the cache."""
+        """Planner of the step's profile, in which all accesses go past the cache."""
         begins = {0, *self.visits}
         stages, ops = -1, []
         for number, (slots, made) in enumerate(zip(self.slots, self.made, strict=True)):
@@ -143,12 +149,14 @@ class Step:
             )
             for slot, nbytes in enumerate(self.nbytes)
         )
-        names = tuple(Stage(name=f"visit {each}", phase="forward") for each in range(stages + 1))
+        names = tuple(
+            Stage(name=f"visit {number}", phase="forward") for number in range(stages + 1)
+        )
         step = Trace(name="step", tensors=tensors, ops=tuple(ops), layers=("",), stages=names)
         return Planner(StepProfile(step=step), Settings())
 
     def plans(self, fast_bytes: int, step_ns: int, bytes_per_s: float) -> list[Plan]:
-        """Those to be tried, for a step that takes ``step_ns`` when nothing is waited for."""
+        """Return the plans to try, for a step that takes ``step_ns`` without waiting."""
         lengths = self.planner.lengths_left(fast_bytes, step_ns, bytes_per_s)
         plans = [self._in_intervals(layers) for layers in lengths]
         return [self._as_there_is_room(fast_bytes), *plans]
@@ -157,12 +165,12 @@ class Step:
         schedule = self.planner.schedule(layers, frozenset())
         asks: dict[int, list[Ask]] = {}
         begins = list(schedule.begins)
-        for (begin, end), asked in zip(
-            pairwise([*begins, len(self.functions)]), schedule.asked, strict=True
+        for (begin, end), prefetched in zip(
+            pairwise([*begins, len(self.functions)]), schedule.prefetched, strict=True
         ):
-            for slot in asked:
+            for slot in prefetched:
                 if self.next_use(slot, begin) < end:
-                    continue  # it comes for this one
+                    continue  # it is fetched for this interval
                 stays = schedule.stays.get((slot, schedule.begins[begin]), 0)
                 beside = max(stays - self.planner.pool_bytes[begin], 0)
                 use = int(self.next_use(slot, end))
@@ -171,8 +179,10 @@ class Step:
         return Plan(name=name, leaving=schedule.leaving, asks=asks)
 
     def _as_there_is_room(self, fast_bytes: int) -> Plan:
-        """What is used last leaves for what has no room, and what comes next comes as soon as all
-        until then has room beside what lives short."""
+        """Return a plan that evicts the storage used last, and fetches as early as possible.
+
+        A storage comes as soon as everything used until then has room beside short-lived storages.
+        """
         asks: dict[int, list[Ask]] = {}
         count, ahead = len(self.functions), 0
         for number, end in enumerate(self._windows(fast_bytes)):
@@ -189,7 +199,7 @@ class Step:
         ends: dict[int, list[int]] = {}
         for slot, number in self.freed.items():
             ends.setdefault(number, []).append(slot)
-        for again in range(2):  # the second begins with what the first ends with
+        for again in range(2):  # the second round starts from the end state of the first
             for number, slots in enumerate(self.slots):
                 for slot in there.intersection(ends.get(number, ())):
                     there.remove(slot)
@@ -210,7 +220,10 @@ class Step:
         return after
 
     def _windows(self, fast_bytes: int) -> list[int]:
-        """By operation how far what comes next has room, all of it, beside what lives short."""
+        """Return the operation up to which all storages have room at once, by operation.
+
+        Short-lived storages have room beside them.
+        """
         count, short = len(self.functions), self.planner.pooled
         touched = [
             [slot for slot in {*slots, *made} if slot not in short]

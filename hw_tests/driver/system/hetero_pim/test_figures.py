@@ -39,7 +39,9 @@ def test_the_calibrated_rate_is_the_least() -> None:
 
 
 def test_a_gpu_that_no_rate_reaches_is_refused() -> None:
-    with pytest.raises(EngineError, match="with 1024 operations a cycle of each unit vgg-19 takes"):
+    with pytest.raises(
+        EngineError, match="with 1024 operations a cycle of each unit, vgg-19 takes"
+    ):
         calibrated_rate({"gpu.tflop_per_s": "1000", "gpu.gb_per_s": "100000"}, quiet)
 
 

@@ -29,7 +29,14 @@ from sw_driver.system.memferry.budget import (
     parameter_bytes,
 )
 from sw_driver.system.memferry.link import MODES, Link, Mode, Plan, backward_way
-from sw_driver.system.memferry.planners import PLANNERS, exact, exact_step, ours, planned, told
+from sw_driver.system.memferry.planners import (
+    PLANNERS,
+    exact,
+    exact_step,
+    figures_of,
+    ours,
+    planned,
+)
 from sw_driver.system.memferry.profile import ModelProfile
 
 ANY_ROOM = 10**15
@@ -223,7 +230,7 @@ def test_many_layers() -> None:
 
 def test_a_plan_is_told_by_the_layers_names() -> None:
     plan = Plan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=(False, True, True))
-    assert told(FIGURE_6, "mine", plan) == {
+    assert figures_of(FIGURE_6, "mine", plan) == {
         "planner": "mine",
         "modes": {"1": "DHA", "2": "DFGB", "3": "GFGB"},
         "gradients_on_gpu": ["2", "3"],

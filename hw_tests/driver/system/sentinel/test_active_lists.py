@@ -33,7 +33,7 @@ def scan(lists: ActiveLists, *accessed: int) -> None:
 
 def listed(lists: ActiveLists, memory: str) -> tuple[list[int], list[int]]:
     """The active and the inactive."""
-    return lists.of(lists.active, memory), lists.of(lists.inactive, memory)
+    return lists.placed(lists.active, memory), lists.placed(lists.inactive, memory)
 
 
 def test_new_pages_are_active_and_go_to_fast_memory_first() -> None:

@@ -92,7 +92,7 @@ def test_what_comes_takes_the_room_of_what_is_freed_in_the_interval() -> None:
     ops = [replace(op, flops=(0, 300, 0, 200)[op.id]) for op in step.ops]
     profile = StepProfile(step=replace(step, ops=tuple(ops)))
     plan = planned(profile, a_machine(301), lengths=[1])
-    assert plan.schedule.asked == ((0, 2, 1), (0, 3))
+    assert plan.schedule.prefetched == ((0, 2, 1), (0, 3))
     assert plan.cases == (1, 1, 0)
     assert plan.step_ns == 100 + 301 + 125 + 200
 
