@@ -206,7 +206,7 @@ def _read_file(path: str, presets: Iterable[str]) -> dict[str, list[str]]:
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        check_name("the configuration, which is not a file,", path, presets)
+        check_name("the configuration, which is not a TOML file,", path, presets)
         raise
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidArgumentError(f"the configuration {path!r} cannot be read: {error}") from error

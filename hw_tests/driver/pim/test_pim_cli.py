@@ -79,9 +79,9 @@ SMALL = ["--most-products", "100000"]
         ([*OWN, "--dilation", "6"], ["dilation of 6", "10 x 10"]),
         ([*OWN, "--padding", "1,2"], ["'1,2'", "an integer, or 4 integers TOP,BOTTOM,LEFT,RIGHT"]),
         ([*OWN, "--padding", "1,2,3,65536"], ["padding is 65536"]),
-        ([*OWN, "--layer", "conv1"], ["--convolution", "--layer", "either"]),
-        ([*OWN, "--images", "2"], ["--images", "either"]),
-        ([*OWN, "--fully-connected", "1,2,3"], ["--fully-connected", "no other"]),
+        ([*OWN, "--layer", "conv1"], ["--convolution", "--layer", "one kind"]),
+        ([*OWN, "--images", "2"], ["--images", "one kind"]),
+        ([*OWN, "--fully-connected", "1,2,3"], ["--fully-connected excludes", "leave these out"]),
         (["--fully-connected", "1,2"], ["SAMPLES,INPUTS,OUTPUTS"]),
         (["--fully-connected", "0,2,2"], ["samples is 0"]),
         ([*OWN, "--groups", "2"], ["groups is 2", "channels, 3"]),
@@ -247,7 +247,7 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     printed = " ".join(capsys.readouterr().out.split())
     assert figures["utilisation_together"] != figures["utilisation"]
     assert (
-        f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first of the "
+        f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first "
         f"layer ended, {figures['utilisation']:.1%} in the whole run."
     ) in printed
 

@@ -45,7 +45,7 @@ def report(
     """Run a pass of layers side by side; report its cost by layer and by bank.
 
     The report is not good if a result differs from the golden model's. ``options``: ``backend``,
-    ``dram_trace``, ``watch``, and those of
+    ``dram_trace`` and ``watch``. Errors are those of
     :func:`~sw_driver.experiments.pim.measure.place_jobs`.
     """
     stack, figures = _measured(layers, pass_name, config, seed=seed, **options)
@@ -112,13 +112,12 @@ def _measured(
     seed: int,
     dram_trace: Path | None = None,
     watch: Watch = Watch(),
-    **lowering: Any,
 ) -> tuple[PimConfig, dict[str, Any]]:
     """Return the stack and the figures of a pass of layers, on its own device.
 
     Results are compared with the golden model if the backend computes and has a clock.
     """
-    stack, jobs = measure.place_jobs(layers, pass_name, config, **lowering)
+    stack, jobs = measure.place_jobs(layers, pass_name, config)
     with Pim(open_pim(backend, stack, announce=watch.log, dram_trace=dram_trace)) as device:
         is_long = worth_shortening(device.transport, jobs)
         works = sum(len(job.program.works) for job in jobs) << is_long
