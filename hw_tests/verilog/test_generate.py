@@ -428,7 +428,10 @@ def test_clocking_and_cell_are_those_asked_for(
         (["--set", "clocking=latched"], "clocking is 'latched': did you mean gated"),
         (["--cell", "bufg"], '--cell. Choose from: "model", "bufgce", "dcca"'),
         (["--cell", "dcca", "--clocking", "enable"], "there are no clock gates"),
-        (["--clocking", "gated", "--set", "clocking=enable"], "say the same thing: leave one out"),
+        (
+            ["--clocking", "gated", "--set", "clocking=enable"],
+            "change the same setting: leave one out",
+        ),
     ],
 )
 def test_wrong_clocking_is_refused(

@@ -1,12 +1,12 @@
 """Subcommands of ``nearmem``, one module each.
 
-A module has ``Options``, a dataclass with what can be given and its help, and ``run``, which does
-the work and returns the exit status. What several have of ``Options`` is here.
+A module has ``Options``, a dataclass of options with their help texts, and ``run``, which does the
+work and returns the exit status. The docstring of ``run`` is the help text of the command; it ends
+with an example. This module has the options and checks that several commands share.
 """
 
-# No postponed annotations: those of options are read where the options are inherited, too.
+# No postponed annotations: modules that inherit options read the annotations as well.
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +18,6 @@ from cyclopts import Group, Parameter, Token
 from cyclopts.validators import mutually_exclusive
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from hw.axdimm.config import ModuleConfig
     from hw.pim.config import PimConfig
     from sw_driver.axdimm import Axdimm
@@ -45,8 +43,6 @@ __all__ = [
     "new_folder",
     "open_device",
     "output_folder",
-    "print_files",
-    "progress_console",
     "refuse_both",
     "turning",
 ]
@@ -74,15 +70,14 @@ COMMANDS = (
 )
 """Subcommands, in the order of the help text: modules of this package, with _ for a space.
 
-Their docstrings and options are shown without anything being done, so they import what is slow to
-load in ``run``.
+The help text loads these modules, so they import slow libraries inside ``run`` only.
 """
 
 GROUPS = {"plan": "Plan a training step for a system."}
-"""What the first words of subcommands of two words mean."""
+"""Help texts of the first words of two-word subcommands."""
 
 FLAT = Parameter(name="*")
-"""Marks the parameter of ``run`` whose fields are the options."""
+"""Mark of the parameter of ``run`` with the options as its fields."""
 
 OPTIONS = Group("Options", sort_key=1)
 OUTPUT = Group("Output", sort_key=2)
@@ -92,20 +87,20 @@ OutputFolder: TypeAlias = Annotated[Path | None, Parameter(metavar="DIR")]
 
 
 class Refusal(Exception):
-    """Bad input. The message says the value, what was expected and what to do."""
+    """Error for bad input; its message has the value, the expected values and a remedy."""
 
 
 class Failure(Exception):
-    """The job failed, though what was asked for was fine."""
+    """Error of a job that fails although its input is good."""
 
 
 def exclusive() -> Parameter:
-    """Marks options of which one may be given."""
+    """Return the mark of options that exclude each other."""
     return Parameter(group=(OPTIONS, Group(validator=mutually_exclusive, show=False)))
 
 
 def integer(minimum: int, maximum: int | None = None, metavar: str = "N") -> Parameter:
-    """Marks an option that is an integer of at least ``minimum`` and at most ``maximum``."""
+    """Return the mark of an integer option from ``minimum`` to ``maximum``."""
     expected = f"an integer of at least {minimum}"
     if metavar == "BYTES":
         expected += ", such as 16GiB"
@@ -128,13 +123,13 @@ def _output_file(_: Any, tokens: Sequence[Token]) -> Path:
     text = tokens[0].value
     path = Path(text)
     if path.is_dir():
-        raise ValueError(f"{text!r} is a folder, expected a file: add a name")
+        raise ValueError(f"{text!r} is a folder, expected a file: add a file name")
     if not path.parent.is_dir():
         raise ValueError(
-            f"{text!r} is to be written in {str(path.parent)!r}, which is not a folder: create it"
+            f"cannot write {text!r}: {str(path.parent)!r} is not a folder, so create it first"
         )
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ValueError(f"{text!r} cannot be written: choose another")
+        raise ValueError(f"cannot write {text!r}: choose a file that you may write")
     return path
 
 
@@ -143,39 +138,42 @@ OutputFile: TypeAlias = Annotated[Path | None, Parameter(converter=_output_file,
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What is printed."""
+    """Options for the output of a command."""
 
     quiet: Annotated[bool, Parameter(group=OUTPUT)] = False
-    """print nothing but errors"""
+    """print errors only"""
     json: Annotated[bool, Parameter(group=OUTPUT)] = False
-    """print the results as JSON, and only that"""
+    """print the results as one JSON object and nothing else"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions(OutputOptions):
-    """The configuration of the module, or of the PIM, and what is printed."""
+    """Options for the configuration of the module or the PIM, and for the output."""
 
     config: Annotated[str | None, Parameter(metavar="PRESET|FILE")] = None
-    """configuration that 'nearmem config' lists, or a TOML file (default: the paper's)"""
+    """preset from the list of 'nearmem config', or a TOML file (default: the paper's)"""
     set: Settings = ()
-    """a setting of the configuration; may be given several times ('nearmem config PRESET' lists
-    them)"""
+    """change one setting of the configuration; may be given several times ('nearmem config PRESET'
+    lists the settings)"""
 
     def settings(self, *, pim: bool = False) -> dict[str, Any]:
-        """The settings of ``--config`` and ``--set``."""
+        """Return the settings of ``--config`` and ``--set``."""
         from sw_driver.experiments.settings import MODULE_KEYS, PIM_KEYS, read_settings
 
         return dict(read_settings(self.config, self.set, PIM_KEYS if pim else MODULE_KEYS))
 
     def module(self, **own: Any) -> "ModuleConfig":
-        """Return the module, with ``own`` settings; raise :class:`Refusal` if there is none."""
+        """Return the module's configuration, with ``own`` settings.
+
+        Raise :class:`Refusal` if the settings do not fit together.
+        """
         from hw.axdimm.config import configure
 
         with turning(ValueError, into=Refusal):
             return configure(**self.settings() | own)
 
     def pim(self) -> "PimConfig":
-        """Return the PIM; raise :class:`Refusal` if there is none."""
+        """Return the PIM's configuration; raise :class:`Refusal` for settings that do not fit."""
         from hw.pim.config import configure
 
         with turning(ValueError, into=Refusal):
@@ -184,14 +182,14 @@ class MachineOptions(OutputOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class DepthOptions:
-    """Depths of operators."""
+    """Option for the pipeline depths of operators."""
 
     depth: Annotated[tuple[str, ...], Parameter(metavar="OPERATION=STAGES")] = ()
-    """stages of operators (fp32_add, ...) and of those in functional units (adam_unit, ...) where
-    they are not the default, for example add=8; may be given several times"""
+    """pipeline stages of an operation, such as add=8, in operators (fp32_add, ...) and functional
+    units (adam_unit, ...); may be given several times (default: the depths of the designs)"""
 
     def depths(self, names: Iterable[str]) -> dict[str, int]:
-        """The depths, for designs of these names."""
+        """Return the stages by operation; raise :class:`Refusal` if ``names`` take no depth."""
         from hw.float.format import FP32
         from hw.verilog.generate import WITH_DEPTHS
         from sw_driver.fpga.cost import OPERATORS
@@ -201,8 +199,8 @@ class DepthOptions:
         for setting in self.depth:
             if others := [name for name in names if name not in WITH_DEPTHS]:
                 raise Refusal(
-                    f"--depth is for operators and functional units, got {others[0]!r}; name one, "
-                    "as adam_unit"
+                    f"--depth is for operators and functional units, got {others[0]!r}: name one, "
+                    "such as adam_unit"
                 )
             operation, _, text = setting.partition("=")
             stages = parse_integer(text)
@@ -220,20 +218,20 @@ class DepthOptions:
 
 
 def refuse_both(entries: Iterable[str], options: Mapping[str, str]) -> None:
-    """Raise :class:`Refusal` if ``--set`` has a setting that an option has, too.
+    """Raise :class:`Refusal` if ``--set`` and another option change the same setting.
 
-    ``options`` are those that were given, by the settings that they mean.
+    ``options`` holds the options on the command line, by the names of their settings.
     """
     from sw_driver.numbers import split_entry
 
     for name in [name for name, _ in map(split_entry, entries) if name in options]:
-        raise Refusal(f"{options[name]} and --set {name}= say the same thing: leave one out")
+        raise Refusal(f"{options[name]} and --set {name}= change the same setting: leave one out")
 
 
 def backend_options(options: MachineOptions, **own: Any) -> "BackendOptions":
-    """Return the module that ``options`` describe, with ``own`` settings.
+    """Return a backend's options: the settings of ``options`` and ``own``.
 
-    Its builds are shown unless nothing is.
+    Builds of simulators are announced unless ``--json`` or ``--quiet`` is given.
     """
     from sw_driver.axdimm.backends import BackendOptions
 
@@ -244,7 +242,7 @@ def backend_options(options: MachineOptions, **own: Any) -> "BackendOptions":
 
 
 def output_folder(given: Path | None, name: str) -> Path:
-    """The folder that was given, by default ``name`` among the builds; made if it is not there."""
+    """Return the folder ``given``, by default ``name`` in the build folder, and create it."""
     from sw_driver.simulator.buildcache import build_root
 
     folder = given or build_root() / name
@@ -255,19 +253,22 @@ def output_folder(given: Path | None, name: str) -> Path:
             f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
         ) from error
     if not os.access(folder, os.W_OK):
-        raise Refusal(f"the folder {str(folder)!r} cannot be written: give another with --out")
+        raise Refusal(f"cannot write to the folder {str(folder)!r}: give another with --out")
     return folder
 
 
 def new_folder(given: Path | None) -> Path | None:
-    """Return the folder that was given, which can be made and written to when there is a result."""
+    """Return the folder ``given`` without creating it.
+
+    Raise :class:`Refusal` if it cannot be created and written later.
+    """
     if given is None:
         return None
-    there = next(path for path in (given.absolute(), *given.absolute().parents) if path.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
+    parent = next(path for path in (given.absolute(), *given.absolute().parents) if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise Refusal(
-            f"the folder {str(given)!r} cannot be written, as {str(there)!r} is none that can: "
-            "give another with --out"
+            f"cannot write to the folder {str(given)!r}: {str(parent)!r} is not a folder that you "
+            "may write to; give another with --out"
         )
     return given
 
@@ -275,9 +276,9 @@ def new_folder(given: Path | None) -> Path | None:
 def open_device(
     backend: str, options: "BackendOptions", *, timeline: Path | None = None
 ) -> "Axdimm":
-    """Opens a device; see :class:`~sw_driver.axdimm.device.Axdimm`.
+    """Open a device; see :class:`~sw_driver.axdimm.device.Axdimm`.
 
-    Raises :class:`Refusal` for bad options, else :class:`Failure`.
+    Raise :class:`Refusal` for bad options, else :class:`Failure`.
     """
     from sw_driver.axdimm import Axdimm
     from sw_driver.device.errors import AxdimmError
@@ -294,7 +295,7 @@ def open_device(
 
 @contextmanager
 def turning(*errors: type[Exception], into: type[Refusal] | type[Failure]) -> Iterator[None]:
-    """Raises ``errors`` as :class:`Refusal` or :class:`Failure`."""
+    """Turn ``errors`` into :class:`Refusal` or :class:`Failure`."""
     try:
         yield
     except errors as error:
@@ -303,10 +304,10 @@ def turning(*errors: type[Exception], into: type[Refusal] | type[Failure]) -> It
 
 @contextmanager
 def driving(*, out_of_memory: str) -> Iterator[None]:
-    """Raise what the driver and its device raise as :class:`Refusal` and :class:`Failure`.
+    """Turn errors of the driver and its device into :class:`Refusal` and :class:`Failure`.
 
-    An ``InvalidArgumentError`` stays one. ``out_of_memory`` says what to do when the channels are
-    too small for what was asked for.
+    An ``InvalidArgumentError`` passes unchanged. ``out_of_memory`` is the remedy that the message
+    names when the channels are too small for the job.
     """
     from sw_driver.device.errors import AxdimmError, InvalidArgumentError, OutOfMemoryError
     from sw_driver.device.transport import DeviceFault, DeviceTimeout
@@ -319,20 +320,3 @@ def driving(*, out_of_memory: str) -> Iterator[None]:
         raise Refusal(f"{error}: {out_of_memory}") from error
     except (AxdimmError, DeviceFault, DeviceTimeout) as error:
         raise Failure(f"the device failed: {error}") from error
-
-
-def progress_console(options: OutputOptions) -> "Console":
-    """Shows what is no result, on stderr, so that ``--json`` leaves stdout to the figures; nothing
-    with ``--json`` or ``--quiet``."""
-    from rich.console import Console
-
-    return Console(stderr=True, quiet=options.json or options.quiet, highlight=False)
-
-
-def print_files(options: OutputOptions, files: Iterable[Path]) -> None:
-    """Says which files were written."""
-    paths = [str(file) for file in files]
-    if options.json:
-        print(json.dumps({"files": paths}, indent=2))
-    elif not options.quiet:
-        print("\n".join(["Written:", *(f"  {path}" for path in paths)]))

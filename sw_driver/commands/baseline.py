@@ -1,4 +1,4 @@
-"""``nearmem baseline``: Adam on this machine's CPU, beside the simulated module."""
+"""``nearmem baseline``: speed of Adam on this machine's CPU and on the simulated module."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ class Options(MachineOptions):
     """Options of the command."""
 
     parameters: Annotated[int, integer(1, 1 << 36)] = 1 << 26
-    """on the CPU"""
+    """parameters on the CPU"""
     repetitions: Annotated[int, integer(1, 10_000)] = 9
-    """of a step on the CPU"""
+    """timed steps on the CPU"""
     threads: Annotated[int | None, integer(1, 4096)] = None
-    """of torch, measured beside one thread (default: one for each core)"""
+    """threads of PyTorch, measured in addition to one thread (default: one for each core)"""
     backend: Annotated[str, Parameter(metavar="NAME")] = "rtl"
-    """what simulates the module"""
+    """simulator of the module, one that has a clock: rtl or cycles"""
     module_parameters: Annotated[int, integer(1)] = 4_000_000
-    """in each of its channels"""
+    """parameters in each channel of the module"""
     no_module: bool = False
-    """measure the CPU alone"""
+    """measure the CPU only"""
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
-    """Measure Adam on this machine's CPU, beside the simulated module.
+    """Compare the speed of Adam on this machine's CPU with the simulated module.
 
-    Runs a step of Adam on the CPU by numpy, by torch's fused Adam if torch is installed, and on the
-    simulated module. The paper's figures (Table 5) stand beside them. The CPU's are medians, after
-    a step that does not count.
+    Runs Adam steps on the CPU with numpy and, if PyTorch is installed, with its fused Adam; then on
+    the simulated module. Prints millions of parameters per second beside the paper's figures
+    (Table 5). CPU figures are medians after one warm-up step.
+
+    Example: nearmem baseline --parameters 1000000 --no-module
     """
     from sw_driver.axdimm.backends import module_config
     from sw_driver.experiments.baseline import check_memory, measure_module, report
 
     check_memory(options.parameters)
-    # First, so that bad options of the module are refused before anything takes time.
+    # The module first, so that its bad options are refused before the CPU's measurement.
     module, config = None, None
     if not options.no_module:
         given = backend_options(options)

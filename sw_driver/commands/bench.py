@@ -16,17 +16,19 @@ class Options(MachineOptions):
     """Options of the command."""
 
     parameters: Annotated[int, integer(1)] = 400_000
-    """of each channel"""
+    """parameters of each channel"""
     repetitions: Annotated[int, integer(1)] = 5
-    """of the measurement"""
+    """number of measurements; the medians are printed"""
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
-    """Measure the speed of the simulation.
+    """Measure how many fabric cycles per second this machine simulates.
 
-    Runs Adam on both channels at once through the driver and, in the same run, the same Verilated
-    channel in a bare loop that does nothing but clock it. Prints the simulated throughput, fabric
-    cycles of all channels per host second and their ratio, medians over the repetitions.
+    Runs Adam on both channels at once through the driver. In the same run, a bare loop clocks the
+    same Verilated channel. Prints the simulated throughput, fabric cycles of all channels per host
+    second for both, and their ratio.
+
+    Example: nearmem bench --parameters 100000 --repetitions 3
     """
     from sw_driver.axdimm.backends import module_config
     from sw_driver.experiments.speed import report

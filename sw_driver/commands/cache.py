@@ -1,4 +1,4 @@
-"""``nearmem cache``: the simulators that were built."""
+"""``nearmem cache``: builds of simulators on this machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ class Options(OutputOptions):
     """Options of the command."""
 
     clear: bool = False
-    """remove all of them"""
+    """remove all builds"""
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
-    """List the simulators that were built, or remove them.
+    """List the simulators that are already built on this machine, or remove them.
 
-    Lists what was built and is kept, so that it need not be built again: in the user's cache, or in
-    $NEARMEM_CACHE_DIR. Beyond 2 GiB, builds that were not used for longest are removed.
+    Commands reuse the builds in the user's cache, or in $NEARMEM_CACHE_DIR. Above 2 GiB, the least
+    recently used builds are removed.
+
+    Example: nearmem cache
     """
     from sw_driver.simulator.buildcache import report
 

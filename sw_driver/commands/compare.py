@@ -1,4 +1,4 @@
-"""``nearmem compare``: which system would train a model, in what time and memory."""
+"""``nearmem compare``: systems that could train a model, with time, memory and energy."""
 
 from __future__ import annotations
 
@@ -29,36 +29,37 @@ class Options(OutputOptions):
     """Options of the command."""
 
     machine: Annotated[str, Parameter(metavar="NAME")] = "v100"
-    """a GPU at its host, with what the systems add: v100, a100, h100 or rtx4090"""
+    """GPU of the machine: v100, a100, h100 or rtx4090"""
     memory: Annotated[int | None, integer(1, metavar="BYTES")] = None
-    """of the GPU, such as 16GiB (default: the card's)"""
+    """memory of the GPU, such as 16GiB (default: the memory of that GPU)"""
     set: Settings = ()
-    """changes the machine, such as pcie.read_gb_per_s=25; may be given several times"""
+    """change a setting of the machine, such as pcie.read_gb_per_s=25; may be given several times"""
     recompute: bool = False
-    """compute activations again in the backward pass, whatever the system"""
+    """recompute activations in the backward pass on every system"""
     rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule of a function's model (default: adam)"""
+    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
-    """folder for compare.md, a page with all tables, and compare/, pictures of the first network:
-    time against memory, where the time goes, and what changes with memory, links and batch
-    (default: none)"""
+    """folder for compare.md with all tables, and for compare/ with pictures of the first workload:
+    time against memory, parts of the time, effects of memory, links and batch (default: none)"""
 
 
-def run(what: str, /, *others: str, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Compare systems that would train a model.
+def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Options()) -> int:
+    """Show which systems can train a model, and how fast.
 
-    Simulates a training step by each: all on the GPU, recomputation, ZeRO-Offload, the AXDIMM
-    platform, MemFerry, Sentinel, MC-DLA's memory-nodes, a heterogeneous PIM. Prints its time, the
-    memory that it takes, the largest model that would fit, and energy; why a system cannot run it;
-    and what is assumed. Times are by models, and nothing is measured.
+    Simulates a training step on each system: GPU only, recomputation, ZeRO-Offload, the AXDIMM
+    platform, MemFerry, Sentinel, MC-DLA's memory-nodes, a heterogeneous PIM. Prints step time,
+    memory, energy, the largest model that fits, and why a system cannot run the step. All times
+    come from models; the assumptions are printed. Nothing is measured.
+
+    Example: nearmem compare gpt3-13b --memory 24GiB
 
     Parameters
     ----------
-    what
-        a network that is shipped, such as gpt3-13b; the file of a trace; or FILE.py:FUNCTION, as
-        'nearmem workload' takes it
+    workload
+        a shipped network, such as gpt3-13b; a trace file; or FILE.py:FUNCTION (see 'nearmem
+        workload --help')
     others
-        more of these
+        more workloads
     """
     from sw_driver.machine import MachineError
     from sw_driver.numbers import split_entries
@@ -72,7 +73,7 @@ def run(what: str, /, *others: str, options: Annotated[Options, FLAT] = Options(
         changes[_MEMORY] = str(options.memory)
     with turning(TraceError, MachineError, into=Refusal), Screen(options) as watch:
         made = report(
-            (what, *others),
+            (workload, *others),
             machine=options.machine,
             changes=changes,
             recompute=options.recompute,

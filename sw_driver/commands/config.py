@@ -1,4 +1,4 @@
-"""``nearmem config``: the configurations there are, and one as a file."""
+"""``nearmem config``: list of presets, and a configuration as a TOML file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Options(OutputOptions):
     """Options of the command."""
 
     set: Settings = ()
-    """a change to it; may be given several times"""
+    """change one setting, such as lanes=4; may be given several times"""
 
 
 def run(
@@ -26,19 +26,21 @@ def run(
     /,
     options: Annotated[Options, FLAT] = Options(),
 ) -> int:
-    """List the configurations, or print one as a file.
+    """List the hardware presets, or print one configuration with all its settings.
 
-    Lists the presets of the module, of the PIM and of the memory-node, or prints one of the first
-    two, with changes, as a TOML file that --config of other commands takes.
+    Without PRESET it lists the presets of the module, the PIM and the memory-node. With a preset of
+    the module or the PIM it prints a TOML file, which other commands read with --config.
+
+    Example: nearmem config axdimm --set lanes=4
 
     Parameters
     ----------
     preset
-        what to print, a preset or a file
+        preset or TOML file to print
     """
     from sw_driver.experiments.settings import report
 
     if preset is None and options.set:
-        raise Refusal("--set changes a configuration: name one")
+        raise Refusal("--set changes a configuration: name a preset or a file")
     with turning(ValueError, into=Refusal):
         return show(report(preset, options.set), options)

@@ -1,4 +1,4 @@
-"""``nearmem cost``: what designs take on an FPGA, and how fast they are."""
+"""``nearmem cost``: FPGA resources and clock of designs."""
 
 from __future__ import annotations
 
@@ -16,31 +16,33 @@ class Options(DepthOptions, MachineOptions):
     """Options of the command."""
 
     place: bool = False
-    """also place and route"""
+    """also place and route the designs"""
     seeds: Annotated[int, integer(1, 100)] = 3
-    """times that each is placed and routed, each from another random start"""
+    """placements of each design, each from another random start"""
     mhz: Annotated[int | None, integer(1, 1000, metavar="F")] = None
-    """clock that placing and routing aim at (default: 200)"""
+    """target clock of placing and routing, in MHz (default: 200)"""
     explore: bool = False
-    """instead of designs, every depth of the operators add, mul, div and sqrt"""
+    """measure every depth of the operators add, mul, div and sqrt instead of designs"""
     out: OutputFolder = None
-    """folder for cost.json with every figure and path, and with --explore --place a plot of clock
-    against area (default: no files)"""
+    """folder for cost.json with all figures and paths; with --explore --place also for a plot of
+    clock against area (default: no files)"""
 
 
 def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Count what designs take on an FPGA, and place and route them.
+    """Show how much of an FPGA designs take, and their clock with --place.
 
-    Maps designs for UltraScale+ with Yosys: lookup tables, flip-flops, DSP blocks, block RAMs
-    (18 Kbit) and the levels of logic of the longest path, beside the paper's unit and a part's
-    capacity. With --place it also places and routes them on an ECP5 (LFE5U-85F, speed grade 8) with
-    nextpnr: an operator takes half a minute, the Adam unit some minutes. What was found is kept.
+    Maps designs to UltraScale+ with Yosys. Prints lookup tables, flip-flops, DSP blocks, block RAMs
+    (18 Kbit) and logic levels of the longest path, beside the paper's unit and an FPGA's capacity.
+    With --place, nextpnr also places and routes them on an ECP5 (LFE5U-85F, speed grade 8): half a
+    minute for an operator, some minutes for the Adam unit. Results are cached.
+
+    Example: nearmem cost fp32_add
 
     Parameters
     ----------
     names
-        designs, as of 'nearmem verilog' (default: fp32_add fp32_mul fp32_div fp32_sqrt adam_unit);
-        with --explore operations (default: all)
+        designs of 'nearmem verilog' (default: fp32_add fp32_mul fp32_div fp32_sqrt adam_unit); with
+        --explore operations (default: all)
     """
     from hw.pim.config import configure
     from hw.verilog.generate import Machines

@@ -1,4 +1,4 @@
-"""``nearmem pim``: a layer on the fixed-function PIMs, or steps of training, and what it costs."""
+"""``nearmem pim``: cycles of a network's layer, or of training steps, on the PIM."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _OWN_SIZES = (
 
 
 def _sizes(*names: str, one: str = "") -> Parameter:
-    """Marks an option that is as many integers, with commas between them, or ``one``."""
+    """Return the mark of an option with an integer for each name, or a single integer ``one``."""
     metavar = f"{one and one + '|'}{','.join(name[0] for name in names)}"
     expected = f"{one and 'an integer, or '}{len(names)} integers {','.join(names)}"
 
@@ -66,88 +66,91 @@ class Options(MachineOptions):
     """Options of the command."""
 
     backend: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """what executes (default: golden; with --train rtl, which alone has cores)"""
+    """simulator of the PIM: golden, cycles or rtl (default: golden; with --train rtl, the only one
+    with cores)"""
     network: Annotated[str | None, _NAMED, Parameter(metavar="NAME")] = None
-    """alexnet or vgg-19 (default: alexnet)"""
+    """network: alexnet or vgg-19 (default: alexnet)"""
     layer: Annotated[tuple[str, ...] | None, _NAMED, Parameter(metavar="NAME")] = None
-    """such as conv1, conv3_1 or fc6 (default: conv1); several run side by side"""
+    """layer, such as conv1, conv3_1 or fc6 (default: conv1); several layers run side by side"""
     images: Annotated[int | None, _NAMED, integer(1, 65535)] = None
-    """batch (default: 32)"""
+    """images of a batch (default: 32)"""
     most_products: Annotated[int | None, _NAMED, integer(0)] = None
-    """scale the layer down until its forward pass has at most so many multiplications; 0 leaves it
-    as published (default: 25000000)"""
+    """multiplications of a forward pass, at most: larger layers are scaled down; 0 keeps the
+    published size (default: 25000000)"""
     convolution: Annotated[
         tuple[int, ...] | None, _OWN, _sizes("IMAGES", "CHANNELS", "HEIGHT", "WIDTH")
     ] = None
-    """images, channels, height, width; with --filters"""
+    """images, channels, height and width of a convolution's input; needs --filters"""
     filters: Annotated[tuple[int, ...] | None, _OWN, _sizes("FILTERS", "HEIGHT", "WIDTH")] = None
     """number, height and width of the filters"""
     stride: Annotated[int | None, _OWN, integer(1, 65535)] = None
-    """default: 1"""
+    """stride of the convolution (default: 1)"""
     dilation: Annotated[int | None, _OWN, integer(1, 65535)] = None
-    """default: 1"""
+    """dilation of the filters (default: 1)"""
     padding: Annotated[
         int | tuple[int, ...] | None,
         _OWN,
         _sizes("TOP", "BOTTOM", "LEFT", "RIGHT", one="P"),
     ] = None
-    """of all sides, or of each (default: 0)"""
+    """zeros around the input: one number for all sides, or one for each side (default: 0)"""
     groups: Annotated[int | None, _OWN, integer(1, 65535)] = None
-    """default: 1"""
+    """groups of channels (default: 1)"""
     fully_connected: Annotated[
         tuple[int, ...] | None, _OWN, _sizes("SAMPLES", "INPUTS", "OUTPUTS")
     ] = None
-    """samples, inputs, outputs"""
+    """samples, inputs and outputs of a fully connected layer"""
     pass_name: Annotated[Pass | None, Parameter(name="--pass")] = None
-    """default: forward; of a fully connected layer backward-filter is the weights'"""
+    """pass to run (default: forward); for a fully connected layer, backward-filter computes the
+    gradient of the weights"""
     seed: Annotated[int, integer(0, 2**63 - 1)] = 1
-    """of all that is random"""
+    """seed of all random values"""
     validate: Annotated[int | None, integer(1, 10_000)] = None
-    """instead compare N runs in RTL and in the cycle model: passes of layers, scaled by
-    --most-products, then random works; --seed changes in which cycles the passes begin, and the
-    works; the exit status is 1 if the model's cycles are off by more than 5 %, or by more than 2 %
-    in the median"""
+    """compare the cycle model with RTL over N runs instead: passes of layers, scaled by
+    --most-products, then random works; --seed changes the passes' start cycles, and the works; the
+    exit status is 1 if cycles are off by more than 5 %, or by more than 2 % in the median"""
     sequences: bool = False
-    """with --validate, compare N sequences of six small random works that overlap and wait for each
-    other; of these only the median decides"""
+    """with --validate: compare N sequences of six small random works that overlap and wait for each
+    other; only the median decides the exit status"""
     pairs: bool = False
-    """instead run pairs of layers of AlexNet and VGG-19 side by side, forward and backward, on a
-    backend with a clock, and print how many units were held, and their utilisation, until the first
-    layer of each pair was done and in the whole run"""
+    """run pairs of layers of AlexNet and VGG-19 side by side instead, forward and backward, on a
+    backend with a clock; print the share of units held and their utilisation, until the first layer
+    of a pair ends and over the whole run"""
     train: Annotated[bool, _TRAINING] = False
-    """instead train a small CNN on handwritten digits with programmable PIMs, in RTL: the host only
-    gives the images and rings the cores; prints losses, and where the cores' cycles went"""
+    """train a small CNN on handwritten digits instead, with cores, in RTL: the host only writes the
+    images and rings the cores' doorbells; prints losses and how the cores spent their cycles"""
     cores: Annotated[int | None, _TRAINING, integer(1, 4)] = None
-    """programmable PIMs (default: 1)"""
+    """programmable cores (default: 1)"""
     steps: Annotated[int | None, _TRAINING, integer(1, 1000)] = None
-    """steps of training, of 4 images each, 8 in turn (default: 10)"""
+    """training steps, 4 images each, alternating between two batches (default: 10)"""
     runtime: Annotated[Literal["literal", "earliest"] | None, _TRAINING] = None
-    """with --train, have the paper's runtime send each operation to the pools, a core or the CPU,
-    behind a step that it profiles there: a candidate that finds all PIMs busy goes to the CPU, or
-    goes where it ends first; prints ranking and places"""
+    """with --train: let the paper's runtime place each operation on pools, a core or the CPU, after
+    a step that it profiles on the CPU; a candidate that finds all PIMs busy goes to the CPU
+    (literal), or where it ends first (earliest); prints the ranking and the placement"""
     launch_ns: Annotated[int | None, _TRAINING, integer(0, 10**9)] = None
-    """with --runtime, what an operation takes on the CPU beside its computing (default: 0)"""
+    """with --runtime: ns of overhead of an operation on the CPU (default: 0)"""
     out: Annotated[OutputFolder, _TRAINING] = None
-    """folder for a picture of where the cores' cycles went or, with --runtime, of what ran where,
-    and a trace of that (default: none)"""
+    """folder for a picture of the cores' cycles or, with --runtime, for a timeline of operations as
+    picture and trace (default: none)"""
     dram_trace: OutputFile = None
-    """write every command to a vault's DRAM (CSV; backend rtl)"""
+    """write every DRAM command of the vaults to this file (CSV; backend rtl only)"""
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
-    """Run a layer of a network on the fixed-function PIMs.
+    """Measure how fast a network's layer runs on the PIM's fixed-function units.
 
-    Runs a pass of a layer, by name or of your own sizes, as works on the banks of the stack. Prints
-    cycles, utilisation of the units, bytes, GFLOP/s, the shares of what units and memory could do
-    at best, and which banks were busy. Results of a backend with a clock are compared with the
-    golden model, bit for bit; the exit status is 1 if one differs. So are those of --train, which
-    has a small pool unless --config or --set say otherwise.
+    Runs a pass of a layer, by name or with your own sizes, as works on the banks of the stack.
+    Prints cycles, utilisation of units, bytes, GFLOP/s, the shares of the compute and memory
+    bounds, and how busy the banks were. A backend with a clock compares its results with the golden
+    model, bit for bit; the exit status is 1 if one differs. --train does so, too; it has a small
+    pool unless --config or --set change that.
+
+    Example: nearmem pim --layer conv3 --backend cycles
     """
     from sw_driver.numbers import check_name
     from sw_driver.pim.backends import PIM_BACKENDS
 
     if options.sequences and options.validate is None:
-        raise Refusal("--sequences says what to compare: give --validate N, too")
+        raise Refusal("--sequences is for a comparison: add --validate N")
     if options.runtime is None and options.launch_ns is not None:
         raise Refusal("--launch-ns is for the runtime: add --runtime")
     if options.backend is not None:
@@ -167,20 +170,21 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
 def _running(
     options: Options, out_of_memory: str = "take a smaller layer or batch, or --most-products"
 ) -> Iterator[Screen]:
-    """Show progress, and raise what fails as :class:`Refusal` or :class:`Failure`."""
+    """Show progress; turn errors into :class:`Refusal` or :class:`Failure`."""
     try:
         with Screen(options) as watch, driving(out_of_memory=out_of_memory):
             yield watch
     except MemoryError as error:
         raise Failure(
-            "this machine's memory does not hold the layer: take a smaller one, or --most-products"
+            "this machine's memory is too small for the layer: take a smaller one, or "
+            "--most-products"
         ) from error
     except ValueError as error:
         raise Refusal(str(error)) from error
 
 
 def _refuse_others(options: Options, why: str, *names: str) -> None:
-    """Raise :class:`Refusal`, which says ``why``, for the options of other jobs."""
+    """Raise :class:`Refusal` with the reason ``why`` if options of another job are given."""
     for name in (*_OWN_SIZES, "network", "layer", "pass_name", *names):
         if getattr(options, name) != getattr(Options, name):
             option = name.removesuffix("_name").replace("_", "-")
@@ -208,15 +212,15 @@ def _train(options: Options) -> Report:
     from sw_driver.pim.device import Pim
 
     others = "images", "most_products", "pairs", "validate", "seed"
-    _refuse_others(options, "--train has a network of its own, and nothing random", *others)
+    _refuse_others(options, "--train has its own network and no random values", *others)
     if options.backend not in (None, "rtl"):
         raise Refusal(
-            f"--train is in RTL, since {options.backend} has no cores: leave --backend "
+            f"--train runs in RTL, as {options.backend} has no cores: leave --backend "
             f"{options.backend} out"
         )
     settings = options.settings(pim=True)
     if settings.keys() & {"cores", "rings"}:
-        raise Refusal("--train sets cores and rings itself: say --cores N, not --set")
+        raise Refusal("--train sets cores and rings itself: give --cores N, not --set")
     folder = options.out and output_folder(options.out, "pim")
     steps = options.steps or 10
     with _running(options, "take fewer --steps, or larger banks: --set bank_bytes=262144") as watch:
@@ -239,9 +243,9 @@ def _run_pairs(options: Options) -> Report:
     from sw_driver.experiments.pim.networks import BATCH, MOST_PRODUCTS
     from sw_driver.experiments.pim.report import pairs
 
-    _refuse_others(options, "--pairs has layers and passes of its own and no trace", "dram_trace")
+    _refuse_others(options, "--pairs has its own layers and passes, and no trace", "dram_trace")
     if options.backend in (None, "golden"):
-        raise Refusal("--pairs needs a clock, which golden has not: add --backend cycles or rtl")
+        raise Refusal("--pairs needs a clock, and golden has none: add --backend cycles or rtl")
     most = MOST_PRODUCTS if options.most_products is None else options.most_products
     with _running(options) as watch:
         return pairs(
@@ -265,12 +269,12 @@ def _layers(options: Options) -> list[Scaled]:
         by_name = ("network", "layer", "images", "most_products")
         if any(getattr(options, name) is not None for name in by_name):
             raise Refusal(
-                f"--{next(iter(own))} is for a layer of your own sizes, --network, --layer, "
-                "--images and --most-products are for one by name: give either"
+                f"--{next(iter(own))} is for a layer of your own sizes, but --network, --layer, "
+                "--images and --most-products are for a layer by name: give one kind of these"
             )
         if "fully-connected" in own:
             if len(own) > 1:
-                raise Refusal("--fully-connected goes with no other size: leave these out")
+                raise Refusal("--fully-connected excludes other sizes: leave these out")
             samples, inputs, outputs = own["fully-connected"]
             layer = FullyConnected(samples=samples, inputs=inputs, outputs=outputs)
             return [("fully connected", layer, layer)]
@@ -291,7 +295,7 @@ def _validate(options: Options, runs: int) -> Report:
     from sw_driver.experiments.pim.validation import report
 
     others = "images", "backend", "pairs", "dram_trace"
-    _refuse_others(options, "--validate has runs of its own, of all units", *others)
+    _refuse_others(options, "--validate has its own runs, on all units", *others)
     with _running(options) as watch:
         return report(
             options.pim(),

@@ -1,5 +1,4 @@
-"""``nearmem plan hetero-pim``: which of a step's operations run on which part of a stack of memory
-with units and cores."""
+"""``nearmem plan hetero-pim``: choice of the operations that run inside a memory stack."""
 
 from __future__ import annotations
 
@@ -19,45 +18,46 @@ class Options(OutputOptions):
     """Options of the command."""
 
     share: Annotated[str, Parameter(metavar="PERCENT")] = "90%"
-    """of the step's time on the CPU, that is offered to the PIMs"""
+    """share of the step's CPU time to offer to the stack"""
     by: Literal["operation", "type"] | None = None
-    """whether operations are ranked one by one (default for a profile) or all of a type together
-    (default for a network)"""
+    """rank single operations (default for a profile) or types of operations (default for others)"""
     profile: Literal["model", "measured"] | None = None
-    """times of a network's operations: by the rates of the paper's CPU (default), or measured here
-    by PyTorch's profiler; accesses are past that CPU's cache, and steps have its rates, in both"""
+    """source of the operations' times: rates of the paper's CPU (default), or PyTorch's profiler
+    on this machine; accesses past the cache, and step times, use the paper's CPU in both"""
     units: Annotated[int | None, integer(1)] = None
-    """multipliers and adders, half of each, over 32 banks (default: 444)"""
+    """multipliers plus adders in the stack, half of each, over 32 banks (default: 444)"""
     cores: Annotated[int | None, integer(1)] = None
     """programmable cores (default: 1)"""
     rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule of a function's model (default: adam)"""
+    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
     """folder for the profile and a timeline of steps, as trace and pictures (default: none)"""
 
 
-def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Choose what a memory with units and cores does of a step.
+def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
+    """Choose the operations of a training step that run inside a memory stack.
 
-    As Liu et al. do: operations are profiled on the CPU, and ranked by time and accesses to main
-    memory. The first, that make most of the time, are offered to the stack's fixed-function units
-    (the pools) and to its cores, which may have pools work for them; the CPU has the rest. Prints
-    the ranking and, for a network, where operations run, and a step's time on CPU, GPU, cores only,
-    pools only, and all together. What units and cores take is predicted from the RTL.
+    The stack has pools of fixed-function units and programmable cores (Liu et al.). Operations are
+    profiled on the CPU and ranked by time and main-memory accesses. The top ones are offered to the
+    stack; the CPU runs the rest. Prints the ranking and, except for a profile, where operations run
+    and the step time on CPU, GPU, cores only, pools only, and all together. Times of units and
+    cores are predicted from the RTL.
+
+    Example: nearmem plan hetero-pim alexnet-32
 
     Parameters
     ----------
-    what
-        a file of a profile, PROFILE.csv, with columns operation, time, accesses and, if known,
-        kind, which is ranked only; a network that is shipped, such as vgg-19; the file of a trace;
-        or FILE.py:FUNCTION, as 'nearmem workload' takes it
+    workload
+        a shipped network, such as vgg-19; a trace file; FILE.py:FUNCTION (see 'nearmem workload
+        --help'); or PROFILE.csv, which is only ranked, with the columns operation, time, accesses
+        and, optionally, kind
     """
     from sw_driver.system.hetero_pim.report import report
     from sw_driver.workload.trace import TraceError
 
     with turning(TraceError, into=Refusal), Screen(options) as watch:
         made = report(
-            what,
+            workload,
             share=options.share,
             by=options.by,
             profile=options.profile,

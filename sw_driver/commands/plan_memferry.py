@@ -1,4 +1,4 @@
-"""``nearmem plan memferry``: how a GPU gets at each layer's parameters in the host's memory."""
+"""``nearmem plan memferry``: choice between copying and reading each layer's parameters."""
 
 from __future__ import annotations
 
@@ -18,42 +18,44 @@ class Options(OutputOptions):
     """Options of the command."""
 
     planner: Annotated[str, Parameter(metavar="NAME")] = "ours"
-    """printed or repaired (the paper's algorithm), exact (the forward pass on the paper's link),
-    exact-step (the step of 8 layers or fewer), or ours"""
+    """ours; printed or repaired (the paper's algorithm); exact (best forward pass on the paper's
+    link); or exact-step (best step, for 8 layers or fewer)"""
     gpu_memory: Annotated[int | None, integer(1, metavar="BYTES")] = None
-    """that the plan may take, such as 16GiB (default: any amount)"""
+    """GPU memory that the plan may use, such as 16GiB (default: unlimited)"""
     reserve: Annotated[float, Parameter(metavar="SHARE")] = 1.0
-    """of all gradients that may stay in the GPU's memory, from 0 to 1"""
+    """share of all gradients that may stay in GPU memory, from 0 to 1"""
     device: Literal["v100", "a100"] | None = None
-    """whose times a cost model finds for a network (default: v100)"""
+    """GPU of the cost model, which gives times where no profile does (default: v100)"""
     rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule of a function's model (default: adam)"""
+    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
     """folder for the profile and the step's timeline, as trace and pictures (default: none)"""
 
 
-def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Choose for each layer whether a GPU copies or reads its parameters.
+def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
+    """Choose the fastest way for a GPU to get each layer's parameters from host memory.
 
-    Parameters and optimizer are in the host's memory, as in ZeRO-Offload. Each layer's parameters
-    are copied to the GPU (GFGB), read by it where they are (DHA), or read in the forward pass and
-    copied for the backward pass (DFGB); gradients stay or are written to the host's memory at once.
-    Prints the plan, its time and memory beside other ways, and what would help most. Times are of
-    the profile, or of a cost model.
+    Parameters and optimizer are in host memory, as in ZeRO-Offload. The GPU copies a layer's
+    parameters (GFGB), reads them in host memory (DHA), or reads them in the forward pass and copies
+    them for the backward pass (DFGB). Gradients stay in GPU memory or go to host memory at once.
+    Prints the plan with its time and memory, other ways beside it, and the best next improvement.
+    Times come from a profile or a cost model.
+
+    Example: nearmem plan memferry bert-base --gpu-memory 16GiB
 
     Parameters
     ----------
-    what
-        a file of a profile, PROFILE.json; bert-base-h100 or gpt2-medium-h100, whose times are
-        measured; a network that is shipped, such as bert-base; the file of a trace; or
-        FILE.py:FUNCTION, as 'nearmem workload' takes it
+    workload
+        a shipped network, such as bert-base; bert-base-h100 or gpt2-medium-h100, which have
+        measured times; PROFILE.json, a profile; a trace file; or FILE.py:FUNCTION (see 'nearmem
+        workload --help')
     """
     from sw_driver.system.memferry.report import report
     from sw_driver.workload.trace import TraceError
 
     with turning(TraceError, into=Refusal), Screen(options) as watch:
         made = report(
-            what,
+            workload,
             planner=options.planner,
             gpu_bytes=options.gpu_memory,
             reserve=options.reserve,

@@ -1,4 +1,4 @@
-"""``nearmem plan sentinel``: which of a step's tensors are in a small fast memory, and when."""
+"""``nearmem plan sentinel``: choice of the tensors in a small fast memory, over a step."""
 
 from __future__ import annotations
 
@@ -18,36 +18,38 @@ class Options(OutputOptions):
     """Options of the command."""
 
     fast: Annotated[str, Parameter(metavar="PERCENT|BYTES")] = "20%"
-    """fast memory, of the most that the step needs at a time, or in bytes, such as 1.5GiB"""
+    """size of the fast memory: a share of the step's peak memory, or bytes, such as 1.5GiB"""
     slow: Annotated[str, Parameter(metavar="NAME")] = "xeon"
-    """both memories, by the slow one: xeon (the paper's, across sockets), cxl, nvme or ddr4-800;
-    the host's, for a GPU, over pcie3, pcie4 or pcie5"""
+    """slow memory, with the fast memory that belongs to it: xeon (the paper's, across sockets),
+    cxl, nvme or ddr4-800; for a GPU the host's memory over pcie3, pcie4 or pcie5"""
     rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule of a function's model (default: adam)"""
+    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
     """folder for a timeline of steps, as trace and pictures, and for the curve (default: none)"""
 
 
-def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Choose which tensors are in a small fast memory, and when.
+def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
+    """Choose the tensors to keep in a small fast memory during a training step.
 
-    As Sentinel does: tensors that live within a layer have a pool in fast memory; others are moved
-    there for the next interval of layers, and away when neither needs them. The best length of
-    intervals is found by trying. Prints the step beside that in fast memory alone, what moves most,
-    and a curve of what other sizes of fast memory give. Times are by a model.
+    Works like Sentinel. Tensors that live within one layer have a pool in fast memory. Others move
+    in for the next interval of layers, and out when neither interval needs them. The best interval
+    length is searched. Prints the step time beside fast memory alone, the tensors that move most,
+    and a curve over fast-memory sizes. Times come from a model.
+
+    Example: nearmem plan sentinel resnet32 --fast 20%
 
     Parameters
     ----------
-    what
-        a network that is shipped, such as resnet32; the file of a trace; or FILE.py:FUNCTION, as
-        'nearmem workload' takes it
+    workload
+        a shipped network, such as resnet32; a trace file; or FILE.py:FUNCTION (see 'nearmem
+        workload --help')
     """
     from sw_driver.system.sentinel.report import report
     from sw_driver.workload.trace import TraceError
 
     with turning(TraceError, into=Refusal), Screen(options) as watch:
         made = report(
-            what,
+            workload,
             fast=options.fast,
             slow=options.slow,
             rule=options.rule,

@@ -1,4 +1,4 @@
-"""``nearmem registers``: documentation and C headers from the register map."""
+"""``nearmem registers``: documentation and C headers of the register map."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ class Options(OutputOptions):
     """Options of the command."""
 
     out: OutputFolder = None
-    """folder (default: build/registers)"""
+    """folder for the files (default: build/registers)"""
     name: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """what the headers and all that is in them begin with (default: nearmem, with the rules if they
-    are not the paper's, and narrow)"""
+    """prefix of the headers and of all names in them (default: nearmem, plus the rules if they are
+    not the paper's, plus narrow)"""
     rules: Annotated[str | None, Parameter(metavar="NAME,NAME")] = None
-    """update rules of the kernel (default: the paper's)"""
+    """update rules of the kernel, with commas between them (default: the paper's)"""
     narrow: bool = False
-    """of a kernel with narrow formats"""
+    """write the map of a kernel with narrow formats"""
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
-    """Write the register map as documentation and as C headers.
+    """Write the register map: which registers the hardware has, and their fields.
 
-    Writes registers.md and C headers, made from the SystemRDL description.
+    Writes registers.md and C headers, generated from the SystemRDL description.
+
+    Example: nearmem registers --rules adam,adamw
     """
     from sw_driver.fpga.register_pages import report
 

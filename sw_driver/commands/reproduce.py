@@ -1,4 +1,4 @@
-"""``nearmem reproduce``: papers' claims, and the tables and figures of their systems."""
+"""``nearmem reproduce``: tables, figures and claims of the papers, simulated again."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ class Options(OutputOptions):
     """Options of the command."""
 
     set: Settings = ()
-    """changes the machine, such as gpu.capacity_bytes=16GiB; may be given several times"""
+    """change a setting of the machine, such as gpu.capacity_bytes=16GiB; may be given several
+    times"""
     out: OutputFolder = None
-    """folder for all figures, pictures and timelines, each paper's in a folder of its name, and,
-    with all experiments, a page; with all papers, a page of all claims, too (default: none)"""
+    """folder for figures, pictures and timelines, in a folder per paper; a complete paper also gets
+    a page, all papers together a page of all claims (default: none)"""
 
 
 def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Make the tables and figures of a paper's system again.
+    """Check whether simulation gives the tables and figures that a paper prints.
 
-    Simulates the system experiments of a paper and prints each figure with the paper's and the
-    deviation from it, marked g for given, c for calibrated, unmarked if it is predicted. Exit
-    status 1 if a claim of the paper's is missed. With --json all claims are printed. Of all papers,
-    only how many claims each has of which verdict is printed, or, with --json, the claims, each
-    experiment as PAPER/EXPERIMENT; the status is 0.
+    Simulates experiments of a paper and prints each result beside the paper's, with the deviation.
+    Marks: g for given, c for calibrated, none for predicted. The exit status is 1 if a claim of the
+    paper is missed. With --json it prints all claims. For all papers together it prints the number
+    of claims met and missed by paper, or with --json the claims, with PAPER/EXPERIMENT as the
+    experiment; the exit status is then 0.
+
+    Example: nearmem reproduce axdimm table6
 
     Parameters
     ----------
     paper
-        axdimm, hetero-pim, mc-dla, memferry or sentinel, or all
+        axdimm, hetero-pim, mc-dla, memferry, sentinel, or all
     experiments
-        such as table6 (default: all of the paper)
+        experiments of the paper, such as table6 (default: all)
     """
     from sw_driver.device.errors import DeadlockError
     from sw_driver.system.errors import EngineError
     from sw_driver.system.reproduce import report
 
-    # Of names, settings, a machine that is too small.
+    # Wrong names and settings, or a machine that is too small.
     errors = ValueError, EngineError, DeadlockError
     with turning(*errors, into=Refusal), Screen(options) as watch:
         folder = new_folder(options.out)

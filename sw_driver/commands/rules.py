@@ -1,4 +1,4 @@
-"""``nearmem rules``: the update rules there are, and what the module makes of each."""
+"""``nearmem rules``: update rules, with traffic and predicted throughput."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ class Options(MachineOptions):
     count: Annotated[int, integer(1)] = 4194304
     """parameters of each channel"""
     resources: bool = False
-    """also synthesize the functional unit of each rule and the kernel of the configuration with
-    Yosys (UltraScale+), up to some minutes each"""
+    """also synthesize each rule's functional unit and the configuration's kernel with Yosys
+    (UltraScale+); up to some minutes each"""
 
 
 def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
-    """List the update rules, with traffic and predicted throughput.
+    """List the update rules (optimizers) of the hardware, and how fast each runs.
 
-    Lists the update rules: tensors, hyper-parameters, bytes a parameter, latency of the functional
-    unit in fabric cycles, the ceiling that the DRAM of the configuration sets, and the throughput
-    that the cycle model predicts, tensors placed by the driver. With names, those only, and their
-    constants.
+    Prints tensors, hyper-parameters, bytes per parameter, latency of the functional unit in fabric
+    cycles, the throughput ceiling of the DRAM, and the throughput that the cycle model predicts.
+    The driver places the tensors. With names, it prints these rules and their constants.
+
+    Example: nearmem rules adam lion
 
     Parameters
     ----------

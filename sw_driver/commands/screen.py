@@ -1,4 +1,4 @@
-"""What a terminal shows: reports and progress, numbers and names whole, prose between words."""
+"""Output on a terminal: reports and progress; lines break between words only."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["Screen", "in_lines", "print_prose", "print_table", "show"]
 _T = TypeVar("_T")
 
 _WIDE = 10_000
-"""Columns of a screen on which everything fits."""
+"""Columns of an imaginary screen that is wide enough for every table."""
 
 
 def show(report: Report, options: OutputOptions) -> int:
-    """Print a report as the options say, its complaints on stderr, and return the exit status."""
+    """Print a report, with its complaints on stderr, and return the exit status."""
     if options.json:
         print(json.dumps(report.describe(), indent=2))
     elif not options.quiet:
@@ -45,7 +45,7 @@ def show(report: Report, options: OutputOptions) -> int:
 
 
 class Screen(Watch):
-    """Progress on stderr, which is gone at the end of the ``with`` block."""
+    """Progress bar on stderr; it disappears at the end of the ``with`` block."""
 
     def __init__(self, options: OutputOptions) -> None:
         self.quiet = options.json or options.quiet
@@ -106,7 +106,7 @@ class Screen(Watch):
 
 
 def in_lines(text: str, stream: TextIO) -> str:
-    """A sentence as ``stream`` shows it: on a terminal in lines, no word of which is broken."""
+    """Return ``text``, wrapped between words if ``stream`` is a terminal."""
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -114,16 +114,15 @@ def in_lines(text: str, stream: TextIO) -> str:
 
 
 def print_prose(text: str) -> None:
-    """Prints a sentence on stdout."""
+    """Print a sentence on stdout."""
     print(in_lines(text, sys.stdout))
 
 
 def print_table(table: Table) -> None:
-    """Prints a table on stdout.
+    """Print a table on stdout.
 
-    On a screen that is too narrow, columns move together and cells are broken between words. If
-    that is not enough, the table becomes lists of names and values. What goes into a file is not
-    squeezed.
+    On a narrow terminal, columns move together and cells break between words. If the table is still
+    too wide, it becomes lists of names and values. Tables in files keep their width.
     """
     _print(_shown(table))
 
@@ -174,7 +173,7 @@ def _print(table: Shown) -> None:
 
 
 def _widths(console: Console, column: Column) -> tuple[int, int]:
-    """The least and the most that a column takes. A number is not parted from its unit."""
+    """Return the minimum and maximum width of a column; a number stays with its unit."""
     from rich.measure import Measurement
 
     cells = [Measurement.get(console, console.options, cell) for cell in column.cells]
@@ -187,7 +186,7 @@ def _widths(console: Console, column: Column) -> tuple[int, int]:
 
 
 def _print_list(console: Console, table: Shown) -> None:
-    """A list for each row, or, where the first column names the rows, for each other column."""
+    """Print a list for each row, or for each column if the first one names the rows."""
     from rich.console import Console
     from rich.table import Table as Shown
 

@@ -1,4 +1,4 @@
-"""``nearmem sim``: a real training job on the simulated module."""
+"""``nearmem sim``: a training job with its optimizer on the simulated module."""
 
 from __future__ import annotations
 
@@ -43,51 +43,51 @@ class Options(MachineOptions):
     """Options of the command."""
 
     model: Literal["digits", "gpt"] = "digits"
-    """what is trained; gpt needs PyTorch, pip install -e '.[torch]'"""
+    """network to train; gpt needs PyTorch: pip install -e '.[torch]'"""
     optimizer: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule that trains, such as adamw; the same as --set rules=NAME (default: the
-    paper's)"""
+    """update rule, such as adamw; the same as --set rules=NAME (default: the paper's, adam)"""
     backend: Literal["rtl", "cycles", "golden"] | None = None
-    """what executes the steps: the Verilated RTL; the golden model with the time of the cycle
-    model; or the golden model alone, which has no clock (default: rtl for digits, cycles for
-    gpt)"""
+    """simulator of the module: the Verilated RTL; the golden model with times of the cycle model;
+    or the golden model without times (default: rtl for digits, cycles for gpt)"""
     lanes: Annotated[int | None, integer(1)] = None
-    """functional units a channel"""
+    """functional units of a channel"""
     block_bytes: Annotated[int | None, integer(1), _BLOCK] = None
     """bytes of a block"""
     block_kib: Annotated[int | None, integer(1), _BLOCK] = None
-    """the same in KiB"""
+    """KiB of a block"""
     capacity_mib: Annotated[int | None, integer(1)] = None
     """DRAM of each channel in MiB"""
     steps: Annotated[int | None, integer(1, 1_000_000)] = None
     """optimizer steps (default: 50 for digits, 200 for gpt)"""
     seed: Annotated[int, integer(0, 2**63 - 1)] = 1
-    """of the first parameters and the batches"""
+    """seed of the initial parameters and the batches"""
     wave: OutputFile = None
-    """write a waveform of each channel (FST); slow and large. Of the functional units it has the
-    inside of the first"""
+    """write a waveform (FST) of each channel, which is slow and large; it shows the inside of the
+    first functional unit only"""
     wave_from: Annotated[int | None, integer(0, 2**62, metavar="CYCLE")] = None
-    """fabric cycle of the simulated time with which the waveform begins (default: 0)"""
+    """first fabric cycle of the waveform (default: 0)"""
     wave_cycles: Annotated[int | None, integer(1, 2**62)] = None
-    """fabric cycles that the waveform is of, less those in which a channel is idle and its clock
-    stands still (default: all)"""
+    """fabric cycles of the waveform, without those in which an idle channel's clock stands still
+    (default: all)"""
     dram_trace: OutputFile = None
-    """write every DRAM command (CSV)"""
+    """write every DRAM command to this file (CSV)"""
     timeline: OutputFile = None
-    """write when every copy, mode switch and run was, in simulated time (JSON, which opens in
-    ui.perfetto.dev; or a picture if the name ends in .svg or .png)"""
+    """write the simulated times of all copies, mode switches and runs: JSON for ui.perfetto.dev, or
+    a picture if the name ends in .svg or .png"""
     out: OutputFolder = None
-    """where report and curve go (default: build/sim)"""
+    """folder for report.json and loss.png (default: build/sim)"""
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
-    """Train a network, every optimizer step on the simulated module.
+    """Train a network with every optimizer step on the simulated module, and check each bit.
 
-    Trains a perceptron of 102,090 parameters on scikit-learn's handwritten digits, or a GPT of
-    1,032,576 on the sources of Python's standard library, beside the same GPT trained by PyTorch
-    alone. Every step of the optimizer runs on both channels of the simulated module; all that it
-    updates is compared with the golden model after each, bit for bit. Writes report.json and
-    loss.png. The exit status is 1 if a bit differs or the device fails.
+    Trains a perceptron of 102,090 parameters on scikit-learn's handwritten digits; or a GPT of
+    1,032,576 parameters on the sources of Python's standard library, beside the same GPT in PyTorch
+    alone. Both channels of the module run every optimizer step. After each step all updated tensors
+    are compared with the golden model, bit for bit. Writes report.json and loss.png. The exit
+    status is 1 if a bit differs or the device fails.
+
+    Example: nearmem sim --steps 5 --backend cycles
     """
     from sw_driver.axdimm.backends import module_config
     from sw_driver.axdimm.backends.rtl import wave_files
@@ -117,7 +117,7 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
 
 
 def _module(options: Options) -> BackendOptions:
-    """Return the module with the options' own settings and files."""
+    """Return the backend's options, with the settings and files of ``options``."""
     from sw_driver.experiments.settings import check_rule
     from sw_driver.experiments.training.trainer import TRAINING_RULES
 
@@ -139,7 +139,7 @@ def _module(options: Options) -> BackendOptions:
     window = None
     if options.wave_from is not None or options.wave_cycles is not None:
         if options.wave is None:
-            raise Refusal("--wave-from and --wave-cycles are of a waveform: give --wave FILE, too")
+            raise Refusal("--wave-from and --wave-cycles need a waveform: add --wave FILE")
         begin = options.wave_from or 0
         window = (begin, begin + (options.wave_cycles or 2**62))
     module = backend_options(options, **own)

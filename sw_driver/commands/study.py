@@ -1,4 +1,4 @@
-"""``nearmem study``: experiments that the paper argues from, on the RTL."""
+"""``nearmem study``: experiments behind the paper's arguments, on the RTL."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ class Options(MachineOptions):
     """Options of the command."""
 
     parameters: Annotated[int, integer(1)] = 1_000_000
-    """of a kernel's run"""
+    """parameters of a kernel's run"""
     window: Annotated[int, integer(10_000, 100_000_000, metavar="CYCLES")] = 200_000
-    """fcfs: fabric cycles that the host reads for"""
+    """fcfs: fabric cycles in which the host reads"""
     copy_kib: Annotated[int, integer(64, 1 << 20)] = 2048
-    """parallel: of a copy"""
+    """parallel: KiB of a copy"""
 
 
 def run(name: Literal["fcfs", "parallel"], /, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Measure what the paper argues from: sharing a channel, working on two.
+    """Measure what host and kernel cost each other, on one channel or on two.
 
-    fcfs: host and kernel share a channel first come first served, in an arbiter for simulation
-    only, beside the two exclusive modes. parallel: the host copies to one channel while the kernel
-    runs on the other.
+    fcfs: host and kernel share a channel, first come first served, beside the two exclusive modes;
+    the arbiter for it exists in simulation only. parallel: the host copies to one channel while the
+    kernel runs on the other.
+
+    Example: nearmem study parallel --parameters 100000
 
     Parameters
     ----------
     name
-        experiment
+        experiment: fcfs or parallel
     """
     from sw_driver.axdimm.backends import module_config
     from sw_driver.experiments.study import report
@@ -52,7 +54,7 @@ def run(name: Literal["fcfs", "parallel"], /, options: Annotated[Options, FLAT] 
 
     with (
         Screen(options) as watch,
-        driving(out_of_memory="take fewer --parameters, or parallel a smaller --copy-kib"),
+        driving(out_of_memory="take fewer --parameters or, for parallel, a smaller --copy-kib"),
         turning(RuntimeError, into=Failure),
     ):
         made = report(

@@ -1,4 +1,4 @@
-"""``nearmem sweep``: a grid of configurations, measured one by one."""
+"""``nearmem sweep``: measurements of all combinations of settings."""
 
 from __future__ import annotations
 
@@ -21,37 +21,39 @@ class Options(MachineOptions):
     """Options of the command."""
 
     backend: Literal["rtl", "cycles"] = "rtl"
-    """what is measured: the Verilated RTL, or the model of its cycles"""
+    """simulator to measure: the Verilated RTL or the cycle model"""
     axis: Annotated[tuple[str, ...], Parameter(metavar="KEY=V1,V2,...")] = ()
     """a setting to vary; may be given several times"""
     count: Annotated[str | None, Parameter(metavar="N[,N...]")] = None
-    """parameters of each channel (default: 4194304, as many as show what a long run does)"""
+    """parameters of each channel (default: 4194304, enough to show the speed of long runs)"""
     jobs: Annotated[int | None, integer(1, 4096, metavar="J"), _PACE] = None
-    """points measured at a time (default: as many as the cores can work on)"""
+    """points to measure at a time (default: depends on the cores)"""
     out: OutputFolder = None
-    """where results go (default: build/sweep)"""
+    """folder for the results (default: build/sweep)"""
     dask: Annotated[str | None, Parameter(metavar="ADDRESS"), _PACE] = None
-    """measure on the cluster of this Dask scheduler, as many points at a time as it has workers"""
+    """measure on the workers of this Dask scheduler, one point on each at a time"""
     no_arithmetic: bool = False
-    """leave the arithmetic out of the RTL: the same cycles, much sooner, but nothing to compare
-    with the golden model"""
+    """leave the arithmetic out of the RTL: the same cycles in much less time, but no results to
+    compare with the golden model"""
     resources: bool = False
-    """synthesize each kernel with Yosys (UltraScale+), one or two minutes each"""
+    """also synthesize each kernel with Yosys (UltraScale+); one or two minutes each"""
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
-    """Measure all combinations of settings.
+    """Measure how the module's settings change its speed, for all combinations of values.
 
     Measures one step of the kernel's first update rule, on all channels at once, for every
-    combination of the axes' values. Results go to results.sqlite as they come; what is there is not
-    measured again, so an interrupted sweep goes on where it was. At the end results.csv and plots
-    are written. The exit status is 1 if a point failed or was not bit-exact.
+    combination of the axes' values. Each result goes to results.sqlite at once and is not measured
+    again, so an interrupted sweep continues where it stopped. At the end it writes results.csv and
+    plots. The exit status is 1 if a point failed or was not bit-exact.
 
-    Keys are all options of the configuration (rules, lanes, block_bytes, queue_depth, refresh,
-    t_rfc, bank_groups, ...; a wrong one is answered with a list), preset, count, stagger:
-    whether the driver spreads the tensors over the banks, and formats of the tensors, with the
-    preset axdimm_narrow: fp32, bf16_g, bf16_g_8bit, bf16_gp_8bit. Values are integers, such as
-    4096, 1e6 or 4KiB, true or false, and names. In a file given with --config a list is an axis.
+    Keys of axes: preset; count; all settings of the configuration, such as rules, lanes,
+    block_bytes, queue_depth, refresh, t_rfc or bank_groups (a wrong key gives the list); stagger,
+    true if the driver spreads tensors over banks; and formats of the tensors (fp32, bf16_g,
+    bf16_g_8bit, bf16_gp_8bit; for the preset axdimm_narrow). Values are integers, such as 4096, 1e6
+    or 4KiB, true or false, or names. A list in the file of --config is an axis.
+
+    Example: nearmem sweep --backend cycles --axis lanes=4,16 --count 1e6
     """
     from sw_driver.experiments.sweep.grid import Grid
     from sw_driver.experiments.sweep.report import report
@@ -78,9 +80,9 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
             )
     except BrokenExecutor as error:
         raise Failure(
-            "a process that measured a point died, or was killed for want of memory: what was done "
-            f"before is in {str(folder)!r}, and the same command goes on; with --jobs 1 the first "
-            "point that results.csv lacks is the one"
+            "a process that measured a point died, perhaps for lack of memory: finished points are "
+            f"in {str(folder)!r}, and the same command continues; with --jobs 1, the first point "
+            "missing in results.csv is the one that died"
         ) from error
     except OSError as error:
         raise Refusal(f"cannot write the results to {str(folder)!r}: {error}") from error

@@ -1,4 +1,4 @@
-"""``nearmem verilog``: the designs as Verilog, with a description of their ports."""
+"""``nearmem verilog``: designs as Verilog, with a description of their ports."""
 
 from __future__ import annotations
 
@@ -35,48 +35,51 @@ class Options(DepthOptions, MachineOptions):
     """Options of the command."""
 
     pim: Annotated[str, Parameter(metavar="PRESET")] = "paper"
-    """configuration of the PIM"""
+    """preset of the PIM"""
     cores: Annotated[int | None, integer(0, 4)] = None
-    """programmable PIMs of the PIM (default: none)"""
+    """programmable cores of the PIM (default: none)"""
     core_clock_ratio: Annotated[int | None, integer(1, 4)] = None
-    """how many times as fast as the PIM's clock theirs is (default: 1, it is the same)"""
+    """clock of the cores as a multiple of the PIM's clock (default: 1)"""
     node: Annotated[str, Parameter(metavar="PRESET")] = "paper"
-    """configuration of the memory-node"""
+    """preset of the memory-node"""
     lanes: Annotated[int | None, integer(1)] = None
-    """functional units a channel"""
+    """functional units of a channel"""
     block_bytes: Annotated[int | None, integer(1)] = None
     """bytes of a block"""
     clocking: Annotated[str | None, Parameter(choices=CLOCKINGS)] = None
-    """how functional units are clocked: as --set clocking=WAY and for the PIM (default: gated)"""
+    """clocking of functional units, in the module (as --set clocking=...) and the PIM (default:
+    gated)"""
     cell: Annotated[str | None, Parameter(choices=CLOCK_GATE_CELLS)] = None
-    """what clock gates are made of: bufgce (UltraScale+), dcca (ECP5) or model, a latch and an AND
-    gate for simulation (default: bufgce)"""
+    """cell of clock gates: bufgce (UltraScale+), dcca (ECP5), or model, a latch and an AND gate for
+    simulation (default: bufgce)"""
     name: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """name of one design: of its module, with which those of all others, files and what is in them
-    begin (default: the design's, with what is not the usual in its configuration)"""
+    """name for the top module of one design, and prefix of its other modules, files and names
+    (default: the design's name, plus settings that differ from the default)"""
     out: OutputFolder = None
-    """folder (default: build/verilog)"""
+    """folder for the files (default: build/verilog)"""
     package: OutputFolder = None
-    """write one design to a folder of its own, with what takes it to a board: FuseSoC, IP-XACT,
-    constraints, register map, self test, example tops; it must not be there, or be empty"""
+    """write one design to a new or empty folder, with all that a board needs: FuseSoC, IP-XACT,
+    constraints, register map, self test, example tops"""
     src: bool = False
-    """say of each wire, register and instance where in the source it comes from, as an attribute"""
+    """add the Python source line of each wire, register and instance as an attribute"""
     resources: bool = False
-    """also synthesize each design with Yosys (UltraScale+), some minutes for a large one: counts in
-    NAME.json and on the output"""
+    """also synthesize each design with Yosys (UltraScale+), print the counts and write them to
+    NAME.json; some minutes for a large design"""
 
 
 def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Write the designs as Verilog.
+    """Write the hardware designs as Verilog, to read or to use in a project.
 
-    Writes NAME.v, with every module that NAME needs, and NAME.json: ports with widths and
-    directions, latency, configuration. With --package, a folder for FPGA tools. Designs of
-    different names can share a project.
+    Writes NAME.v, with every module that the design NAME needs, and NAME.json with ports (widths,
+    directions), latency and configuration. With --package it writes a folder for FPGA tools.
+    Designs of different names can share a project.
+
+    Example: nearmem verilog adam_unit
 
     Parameters
     ----------
     designs
-        names of designs to write (default: all)
+        designs to write (default: all)
     """
     from hw.verilog.generate import DESIGNS, check_module_name
     from sw_driver.fpga.designs import report
@@ -93,12 +96,12 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
     machines = _machines(options, names)
     if "fp32_div_sqrt" in designs and machines.module.subnormals == "flushed":
         raise Refusal(
-            "subnormals is 'flushed', but fp32_div_sqrt is the PIM's, which keeps them: "
-            "leave one of the two out"
+            "subnormals is 'flushed', but fp32_div_sqrt belongs to the PIM, which keeps "
+            "subnormals: leave one of the two out"
         )
     if options.package is not None:
         if options.out or options.resources:
-            raise Refusal("--package goes with neither --out nor --resources: leave these out")
+            raise Refusal("--package excludes --out and --resources: leave these out")
         if len(designs) != 1:
             given = ", ".join(designs) or "none"
             raise Refusal(f"--package takes the name of one design, got {given}")
@@ -125,7 +128,7 @@ def run(*designs: str, options: Annotated[Options, FLAT] = Options()) -> int:
 
 
 def _machines(options: Options, names: Sequence[str]) -> Machines:
-    """What the designs of these names are made for."""
+    """Return the configurations of module, PIM and memory-node for the designs ``names``."""
     from hw.memory_node.config import MEMORY_NODE_PRESETS
     from hw.pim.config import configure
     from hw.verilog.generate import Machines

@@ -1,4 +1,4 @@
-"""``nearmem workload``: what a training step is made of."""
+"""``nearmem workload``: operations, bytes and lifetimes of a training step."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ class Options(OutputOptions):
     """Options of the command."""
 
     rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule of a function's model (default: adam)"""
+    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
-    """folder for a picture of the bytes that have memory in each operation, and for the trace of a
-    function (default: none)"""
+    """folder for a picture of the allocated bytes over the step's operations, and for the trace of
+    FILE.py:FUNCTION (default: none)"""
 
 
-def run(what: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Show a training step: operations, bytes, lifetimes.
+def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
+    """Show the operations, memory and tensor lifetimes of a network's training step.
 
-    Shows what a network's training step is made of: operations of each pass, bytes of each kind of
-    tensor and at the peak, in how many stages (a layer's forward or backward pass) tensors live,
-    and the ten most expensive operations. The step of a function is captured by PyTorch, without
-    memory for the model or a GPU.
+    Prints the operations of each pass, the bytes by kind of tensor and at the peak, the number of
+    stages (forward or backward passes of a layer) that tensors live, and the ten most expensive
+    operations. PyTorch captures the step of FILE.py:FUNCTION; that takes no GPU and no memory for
+    the model.
+
+    Example: nearmem workload gpt3-xl
 
     Parameters
     ----------
-    what
-        a network that is shipped, such as gpt3-xl; the file of a trace; or FILE.py:FUNCTION, which
-        takes nothing and returns (model, batch, step), so that step(model, *batch) is the loss
+    workload
+        a shipped network, such as gpt3-xl; a trace file; or FILE.py:FUNCTION: a function without
+        parameters that returns (model, batch, step), so that step(model, *batch) is the loss
     """
     from sw_driver.system.workload import report
     from sw_driver.workload.trace import TraceError
 
     with turning(TraceError, into=Refusal), Screen(options) as watch:
         folder = new_folder(options.out)
-        made = report(what, rule=options.rule, folder=folder, watch=watch)
+        made = report(workload, rule=options.rule, folder=folder, watch=watch)
     return show(made, options)

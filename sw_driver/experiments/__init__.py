@@ -1,0 +1,1 @@
+"""Experiments and reports behind the commands of ``nearmem``."""

@@ -1,6 +1,6 @@
-"""Adam on this machine's CPU, by numpy and by PyTorch, as the paper has it beside the AXDIMM.
+"""Speed of Adam on this machine's CPU, with numpy and PyTorch, beside the paper's figures.
 
-The paper's row is one core of a Xeon E5-2698 v4 on DDR4-800 (section 6.2, Table 5).
+The paper compares with one core of a Xeon E5-2698 v4 on DDR4-800 (section 6.2, Table 5).
 """
 
 from __future__ import annotations
@@ -36,15 +36,17 @@ Floats = NDArray[np.float32]
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def check_memory(parameters: int) -> None:
-    """Raise :class:`~sw_driver.device.errors.InvalidArgumentError` if this machine has no memory
-    for p, g, m and v, and two arrays of scratch."""
+    """Check that this machine has memory for p, g, m, v and two scratch arrays.
+
+    Raise :class:`~sw_driver.device.errors.InvalidArgumentError` if it has not.
+    """
     needed = 6 * 4 * parameters
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
@@ -63,8 +65,11 @@ def report(
     config: ModuleConfig | None = None,
     watch: Watch = Watch(),
 ) -> Report:
-    """Return Adam's speed on this machine's CPU, beside the paper's and that of ``module``, which
-    :func:`measure_module` returned, of ``config``; ``threads`` of PyTorch, None for the cores."""
+    """Measure Adam on this machine's CPU; report it beside the paper's figures and the module.
+
+    ``module`` is the result of :func:`measure_module` for ``config``. ``threads`` is for PyTorch;
+    None means one for each core.
+    """
     watch.say("measuring the CPU")
     cpu = measure_cpu(parameters, repetitions=repetitions, threads=threads or cores())
     paper = {"cpu": PAPER_CPU_MPARAMS_PER_S, "module": PAPER_MPARAMS_PER_S}
@@ -84,7 +89,7 @@ def report(
         headings=["", "threads", "MP/s", "GB/s"],
         rows=rows,
     )
-    without = "torch is not installed, so it was not measured: pip install -e '.[torch]'"
+    without = "PyTorch was not measured, as it is not installed: pip install -e '.[torch]'"
     is_good = module is None or module["bit_exact"]
     return Report(
         results={"cpu": cpu, "module": module, "paper": paper},
@@ -92,7 +97,7 @@ def report(
         notes=[] if any("torch" in row["library"] for row in cpu) else [without],
         machine=config.describe() if config else {},
         workload={"parameters": parameters, "repetitions": repetitions},
-        complaints=[] if is_good else ["the module's p, m and v are not the golden model's"],
+        complaints=[] if is_good else ["the module's p, m and v differ from the golden model's"],
         is_good=is_good,
     )
 
@@ -100,12 +105,14 @@ def report(
 def measure_module(
     device: Axdimm, config: ModuleConfig, parameters: int, watch: Watch = Watch()
 ) -> dict[str, Any]:
-    """Return figures of a step with ``parameters`` in each channel, as of
-    :func:`~sw_driver.axdimm.measure.measure_step`."""
+    """Return figures of a step with ``parameters`` in each channel.
+
+    See :func:`~sw_driver.axdimm.measure.measure_step` for the figures.
+    """
     backend = device.transport.name
     if not device.transport.timed:
         raise InvalidArgumentError(
-            f"the backend {backend!r} has no clock, so the module has no speed: choose another "
+            f"the backend {backend!r} has no clock to measure the module's speed: choose another "
             "--backend, or --no-module"
         )
     watch.say("simulating the module")
@@ -116,10 +123,10 @@ def measure_module(
 
 
 def numpy_adam(p: Floats, g: Floats, m: Floats, v: Floats) -> Callable[[int], None]:
-    """Adam in numpy, in place: called with t, which counts from 1.
+    """Return a function for an in-place Adam step in numpy; its argument t counts from 1.
 
-    The operations and their order are the normative ones, so all but the bits of NaNs are equal to
-    the golden model's. Each operation passes over the memory once, in one thread.
+    Operations and their order are the normative ones, so all bits except those of NaNs equal the
+    golden model's. Each operation passes over the memory once, in one thread.
     """
     adam = rule("adam")
     gradient, scratch = np.empty_like(p), np.empty_like(p)
@@ -147,10 +154,10 @@ def numpy_adam(p: Floats, g: Floats, m: Floats, v: Floats) -> Callable[[int], No
 
 
 def torch_adam(p: Floats, g: Floats, threads: int) -> Callable[[int], None]:
-    """``torch.optim.Adam(fused=True)`` on the CPU, in place, from moments of zero.
+    """Return a function for an in-place step of ``torch.optim.Adam(fused=True)`` on the CPU.
 
-    It counts its steps itself, and computes the same formula in another order. Raises
-    ``ImportError`` if PyTorch is not installed.
+    Moments start at zero. PyTorch counts the steps itself, and computes the same formula in another
+    order. Raise ``ImportError`` if PyTorch is not installed.
     """
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -176,11 +183,11 @@ def torch_adam(p: Floats, g: Floats, threads: int) -> Callable[[int], None]:
 
 
 def measure_cpu(parameters: int, *, repetitions: int, threads: int) -> list[dict[str, Any]]:
-    """Return the median speed of a step by each library, PyTorch's on 1 and more threads.
+    """Return the median speed of a step with numpy, and with PyTorch on 1 and ``threads`` threads.
 
-    ``library``: with its version; ``threads`` that work; ``seconds`` of each repetition, one more
-    of which comes first and does not count; ``mparams_per_s``: from their median, in 10^6
-    parameters a second; ``gb_per_s``: the 28 bytes of a parameter in 10^9 a second.
+    ``library``: name and version. ``threads``: threads in use. ``seconds``: time of each
+    repetition, after one warm-up step. ``mparams_per_s``: 10^6 parameters per second, from the
+    median time. ``gb_per_s``: 10^9 bytes per second, at 28 bytes per parameter.
     """
     rng = np.random.default_rng(1)
     p, g = (rng.random(parameters, dtype=np.float32) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Which program made a figure."""
+"""Version and commit of the program, for reports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def provenance() -> dict[str, str | None]:
-    """The package's ``version``, and the ``commit`` if it runs from a checkout, else None.
+    """Return the package's ``version``, and its ``commit`` in a checkout, else None.
 
-    ``+changes`` behind the commit: files of the checkout are not as they are there.
+    The commit ends in ``+changes`` if files of the checkout were changed since.
     """
     commit = None
     if (_ROOT / ".git").exists():

@@ -1,4 +1,4 @@
-"""The update rules there are, and what the module makes of them."""
+"""Report of the update rules: tensors, constants, traffic, predicted throughput."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def report(
     resources: bool = False,
     watch: Watch = Watch(),
 ) -> Report:
-    """Return the update rules with traffic and predicted throughput at ``count`` parameters.
+    """Report update rules with traffic and predicted throughput at ``count`` parameters.
 
-    Rules with ``names`` are shown with their constants; without, all that a kernel of the module
-    with these ``settings`` can have. ``resources``: units and kernel are synthesized. Raises
-    ``ValueError`` for an unknown rule or an impossible module, and ``RuntimeError`` if a rule
-    cannot be measured.
+    Rules in ``names`` come with their constants. Without names the report has all rules that a
+    kernel of the module with these ``settings`` can have. ``resources`` also synthesizes units and
+    kernel. Raise ``ValueError`` for an unknown rule or an impossible module, and ``RuntimeError``
+    if a rule cannot be measured.
     """
     for name in names:
         check_rule("the rule", name)
@@ -63,7 +63,7 @@ def report(
         notes.append(f"kernel of {', '.join(config.rules)}: {taken.replace('_', ' ')}")
     for row in rows if names else ():
         notes += ["", f"{row['name']}: {row['title']}"]
-        notes += [f"  {name}: {what}" for name, what in row["tensors"].items()]
+        notes += [f"  {name}: {meaning}" for name, meaning in row["tensors"].items()]
         notes += [f"  {name} = {expression}" for name, expression in row["constants"].items()]
     return Report(
         results=results,
@@ -78,7 +78,7 @@ def report(
 def _point(name: str, settings: Mapping[str, Value], count: int) -> Point:
     values = {"preset": "axdimm", **settings, "rules": name, "count": count, "stagger": True}
     point = Point(backend="cycles", settings=values, arithmetic=False)
-    point.config()  # refuses what is impossible
+    point.config()  # raises an error if the point is impossible
     return point
 
 
@@ -103,7 +103,7 @@ def _row(rule: UpdateRule, point: Point) -> dict[str, Any]:
 def _table(rows: Sequence[Row], config: ModuleConfig, count: int, *, resources: bool) -> Table:
     columns: dict[str, Callable[[Row], str]] = {
         "rule": lambda row: row["name"],
-        "is": lambda row: row["title"],
+        "title": lambda row: row["title"],
         "loads": lambda row: " ".join(row["inputs"]),
         "stores": lambda row: " ".join([*row["outputs"], *(f"sum:{n}" for n in row["sums"])]),
         "hyper-parameters": lambda row: " ".join(row["hyperparameters"]),
@@ -121,6 +121,6 @@ def _table(rows: Sequence[Row], config: ModuleConfig, count: int, *, resources: 
         rows,
         columns,
         words=range(5),
-        caption=f"{count:,} parameters a channel; bytes are of a parameter, the latency is in "
-        f"fabric cycles{', the last columns are of a functional unit' if resources else ''}",
+        caption=f"{count:,} parameters a channel; bytes per parameter; latency in fabric cycles; "
+        f"share of the ceiling{'; the last columns: one functional unit' if resources else ''}",
     )

@@ -1,4 +1,4 @@
-"""What can be set of a machine and of a sweep's points, and how it is written."""
+"""Settings of the module, the PIM and a sweep's points: keys, values, text forms."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ __all__ = [
 Value: TypeAlias = bool | int | float | str
 
 Keys: TypeAlias = Mapping[str, Any]
-"""What keys take, by their names: a ``bool``, ``int`` or ``float``, or one of some names."""
+"""Values that a key takes, by key: the type ``bool``, ``int`` or ``float``, or a set of names."""
 
 
 def _keys(options: Iterable[str], holders: Iterable[type], **names: Iterable[str]) -> Keys:
-    """``options`` take one of ``names``, or what they are in the configurations ``holders``."""
+    """Return the keys ``options``, with ``names`` or the types of the fields in ``holders``."""
     hints = {name: hint for holder in holders for name, hint in get_type_hints(holder).items()}
     numbers = {name: hints[name] if hints.get(name) in (bool, float) else int for name in options}
     return {"preset": names["preset"], **numbers, **names}
@@ -82,11 +82,14 @@ MODULE_KEYS = _keys(
     subnormals=SUBNORMALS,
     host=HOSTS,
 )
-"""The keys of a module's configuration."""
+"""Keys of a module's configuration."""
 
 KEYS: Keys = {**MODULE_KEYS, "count": int, "stagger": bool, "formats": MIXTURES}
-"""The keys of a sweep's points: also ``count`` (parameters of each channel), ``stagger`` (the
-driver's placement) and ``formats`` (of the tensors, in a kernel with narrow formats)."""
+"""Keys of a sweep's points: those of a module, and three more.
+
+``count``: parameters of each channel; ``stagger``: placement by the driver; ``formats``: formats of
+the tensors, in a kernel with narrow formats.
+"""
 
 PIM_KEYS = _keys(
     PIM_OPTIONS,
@@ -94,19 +97,21 @@ PIM_KEYS = _keys(
     preset=PIM_PRESETS,
     clocking=CLOCKINGS,
 )
-"""The keys of a PIM's configuration."""
+"""Keys of a PIM's configuration."""
 
 
-def check_rule(what: str, name: str, known: Iterable[str] = RULES) -> None:
-    """As :func:`~sw_driver.numbers.check_name`, but a rule whose file cannot be read raises what
-    the file did."""
+def check_rule(label: str, name: str, known: Iterable[str] = RULES) -> None:
+    """Raise the error of a rule's file, else as :func:`~sw_driver.numbers.check_name`."""
     if name in MISTAKES:
         raise MISTAKES[name]
-    check_name(what, name, known)
+    check_name(label, name, known)
 
 
 def rule_mistake(error: Exception) -> str | None:
-    """Return what is wrong with an update rule, with file and line, if that raised ``error``."""
+    """Return the message for a mistake in a rule's file, with file and line.
+
+    Return None if ``error`` has another cause.
+    """
     if isinstance(error, (golden.rules.UnknownRuleError, hw.rules.RuleFileError)):
         return str(error)
     folders = {Path(package.__file__ or "").parent for package in (hw.rules, golden.rules)}
@@ -116,24 +121,24 @@ def rule_mistake(error: Exception) -> str | None:
     for file, line in reversed(places):
         path = Path(file)
         if path.parent in folders and path.stem not in ("__init__", "update_rule"):
-            said = error.msg if isinstance(error, SyntaxError) else error
-            return f"{file}:{line}: {type(error).__name__}: {said}"
+            message = error.msg if isinstance(error, SyntaxError) else error
+            return f"{file}:{line}: {type(error).__name__}: {message}"
     return None
 
 
 def parse_value(name: str, text: str, keys: Keys = KEYS) -> Value:
-    """The value of the key ``name`` that ``text`` stands for.
+    """Return the value of the key ``name`` from its ``text``.
 
-    ``true`` or ``false``; a number, see :mod:`~sw_driver.numbers`; or a name, of ``rules``
-    several with commas between them. Raises :class:`~sw_driver.device.errors.InvalidArgumentError`
-    for anything else.
+    The text is ``true`` or ``false``; a number, see :mod:`~sw_driver.numbers`; or a name (for
+    ``rules`` also several, with commas between them). Raise
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for anything else.
     """
     check_name("a key", name, keys)
     kind, text = keys[name], text.strip()
     if not isinstance(kind, type):
         check = check_rule if name == "rules" else check_name
-        for each in text.split(",") if name == "rules" else [text]:
-            check(name, each, kind)
+        for word in text.split(",") if name == "rules" else [text]:
+            check(name, word, kind)
         return text
     if kind is bool:
         value, expected = {"true": True, "false": False}.get(text.lower()), "true or false"
@@ -147,19 +152,19 @@ def parse_value(name: str, text: str, keys: Keys = KEYS) -> Value:
 
 
 def read_settings(config: str | None, entries: Iterable[str], keys: Keys) -> dict[str, Value]:
-    """The settings of ``--config`` and ``--set``; the latter count where a file has them, too.
+    """Return the settings of ``--config`` and ``--set``; the latter override a file.
 
-    ``config`` is the name of a preset or of a TOML file with a value for each key, ``entries`` are
-    ``KEY=VALUE``. Raises :class:`~sw_driver.device.errors.InvalidArgumentError`.
+    ``config`` is the name of a preset or of a TOML file with a value for each key. ``entries`` are
+    ``KEY=VALUE``. Raise :class:`~sw_driver.device.errors.InvalidArgumentError` for bad input.
     """
     texts = _read(config, entries, (), keys)
-    return {name: parse_value(name, ",".join(each), keys) for name, each in texts.items()}
+    return {name: parse_value(name, ",".join(words), keys) for name, words in texts.items()}
 
 
 def read_grid(
     config: str | None, entries: Iterable[str], axes: Iterable[str]
 ) -> dict[str, list[Value]]:
-    """The values of each of :data:`KEYS` that a sweep is told, as by :func:`read_settings`.
+    """Return a sweep's values by key (see :data:`KEYS`); else as :func:`read_settings`.
 
     ``axes`` are ``KEY=V1,V2,...``; in a file they are lists.
     """
@@ -177,7 +182,7 @@ def read_grid(
 def _read(
     config: str | None, entries: Iterable[str], axes: Iterable[str], keys: Keys
 ) -> dict[str, list[str]]:
-    """The texts of each key's values."""
+    """Return the texts of the values, by key."""
     named = config in keys["preset"]
     given: dict[str, list[str]] = {"preset": [str(config)]} if named else {}
     for entry in entries:
@@ -187,7 +192,7 @@ def _read(
         name, text = split_entry(entry, "--axis", "KEY=V1,V2,...")
         _take(given, name, text.split(","))
     if {"rows", "capacity_bytes"} <= given.keys():
-        raise InvalidArgumentError("rows and capacity_bytes say the same thing: leave one out")
+        raise InvalidArgumentError("rows and capacity_bytes set the same thing: leave one out")
     return given if config is None or named else given | _read_file(config, keys["preset"]) | given
 
 
@@ -201,7 +206,7 @@ def _read_file(path: str, presets: Iterable[str]) -> dict[str, list[str]]:
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        check_name("the configuration, which is no TOML file,", path, presets)
+        check_name("the configuration, which is not a TOML file,", path, presets)
         raise
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidArgumentError(f"the configuration {path!r} cannot be read: {error}") from error
@@ -211,26 +216,26 @@ def _read_file(path: str, presets: Iterable[str]) -> dict[str, list[str]]:
                 f"the configuration {path!r} has a table [{name}]: expected KEY = VALUE lines"
             )
     return {
-        name: [plain(each) for each in value] or [""] if isinstance(value, list) else [plain(value)]
+        name: [plain(item) for item in value] or [""] if isinstance(value, list) else [plain(value)]
         for name, value in content.items()
     }
 
 
 def module_values(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """All settings of the module that these, see :data:`MODULE_KEYS`, stand for."""
+    """Return all settings of the module with ``settings``; see :data:`MODULE_KEYS`."""
     config = configure(**settings)  # type: ignore[arg-type]
     part = config.part
     holders = (config, config.controller, part, part.timing, part.geometry)
     values = {
         name: getattr(next(holder for holder in holders if hasattr(holder, name)), name)
         for name in OPTIONS
-        if name != "capacity_bytes"  # which follows from the geometry
+        if name != "capacity_bytes"  # it follows from the geometry
     }
     return {**values, "part": part.base, "rules": ",".join(config.rules)}
 
 
 def pim_values(settings: Mapping[str, Value]) -> dict[str, Value]:
-    """All settings of the PIM that these, see :data:`PIM_KEYS`, stand for."""
+    """Return all settings of the PIM with ``settings``; see :data:`PIM_KEYS`."""
     config = configure_pim(**settings)  # type: ignore[arg-type]
     return {
         name: getattr(config if hasattr(config, name) else config.weights, name)
@@ -239,13 +244,16 @@ def pim_values(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def report(preset: str | None = None, entries: Iterable[str] = ()) -> Report:
-    """Return the names of all configurations, or one as a TOML file, with changes as
-    :func:`read_settings` takes them. Raises ``ValueError`` for one that there cannot be."""
+    """Report the names of all presets, or one configuration as a TOML file.
+
+    ``entries`` are changes, as for :func:`read_settings`. Raise ``ValueError`` for an impossible
+    configuration.
+    """
     if preset is None:
         known = {"module": MODULE_PRESETS, "pim": PIM_PRESETS, "memory-node": MEMORY_NODE_PRESETS}
         names = {name: list(presets) for name, presets in known.items()}
         return Report(results=names, parts=[f"{k}: {', '.join(names[k])}" for k in names])
-    # `tiny` is one of each; the module's is meant.
+    # Module and PIM both have a preset `tiny`: take the module's.
     pim = preset in PIM_PRESETS and preset not in MODULE_PRESETS
     keys = PIM_KEYS if pim else MODULE_KEYS
     settings = read_settings(preset, entries, keys)
@@ -255,7 +263,7 @@ def report(preset: str | None = None, entries: Iterable[str] = ()) -> Report:
 
 
 def toml(values: Mapping[str, Value], meanings: Mapping[str, str] | None = None) -> str:
-    """The values as a TOML file, which :func:`read_settings` reads, what they mean as comments."""
+    """Return a TOML file that :func:`read_settings` reads; ``meanings`` become comments."""
     lines = []
     for name, value in values.items():
         text = (meanings or {}).get(name)
@@ -266,15 +274,17 @@ def toml(values: Mapping[str, Value], meanings: Mapping[str, str] | None = None)
 
 
 def meanings(keys: Keys) -> dict[str, str]:
-    """What each of :data:`MODULE_KEYS` or :data:`PIM_KEYS` means, as the fields of the
-    configurations say; of names also which there are."""
-    found: dict[str, str] = {}
+    """Return the meanings of :data:`MODULE_KEYS` or :data:`PIM_KEYS`, with the names they take.
+
+    The texts are the docstrings of the configurations' fields.
+    """
+    docstrings: dict[str, str] = {}
     for holder in _PIM if keys is PIM_KEYS else _MODULE:
         for name, text in _field_docstrings(holder).items():
-            found.setdefault(name, text)
+            docstrings.setdefault(name, text)
     texts = {}
     for name, kind in keys.items():
-        text = _REFERENCE.sub("", found.get(name, "")).rstrip(".")
+        text = _REFERENCE.sub("", docstrings.get(name, "")).rstrip(".")
         choices = [] if isinstance(kind, type) else list(kind)
         if choices and name != "preset":
             text += f". One of {', '.join(choices)}" if text else f"One of {', '.join(choices)}"
@@ -283,7 +293,7 @@ def meanings(keys: Keys) -> dict[str, str]:
 
 
 def settings_page() -> str:
-    """All settings with their defaults and meanings, as a page of Markdown."""
+    """Return a Markdown page of all settings with defaults and meanings."""
     lines = ["# Settings", ""]
     for title, keys, values in (
         ("The AXDIMM module", MODULE_KEYS, module_values({"preset": "axdimm"})),
@@ -305,10 +315,10 @@ _REFERENCE = re.compile(r"[;,] (?:see|one of) :\w+:`[^`]+`|:\w+:`(?:[^`]*\.)?(?=
 
 
 def _field_docstrings(holder: type) -> dict[str, str]:
-    """The docstrings of the fields of a class and of those that it is made from."""
-    found = {}
-    for each in reversed(holder.__mro__[:-1]):
-        body = cast(ast.ClassDef, ast.parse(dedent(inspect.getsource(each))).body[0]).body
+    """Return the docstrings of the fields of a class and its bases."""
+    docstrings = {}
+    for base in reversed(holder.__mro__[:-1]):
+        body = cast(ast.ClassDef, ast.parse(dedent(inspect.getsource(base))).body[0]).body
         for field, text in pairwise(body):
             if (
                 isinstance(field, ast.AnnAssign)
@@ -316,17 +326,17 @@ def _field_docstrings(holder: type) -> dict[str, str]:
                 and isinstance(text, ast.Expr)
                 and isinstance(text.value, ast.Constant)
             ):
-                found[field.target.id] = " ".join(str(text.value.value).split())
-    return found
+                docstrings[field.target.id] = " ".join(str(text.value.value).split())
+    return docstrings
 
 
 def plain(value: object) -> str:
-    """``value`` as options take it and tables have it."""
+    """Return ``value`` as text for options and tables: ``true``, ``4096``."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def text_of(name: str, value: Value) -> str:
-    """``value`` as people write it: ``16 KiB``, ``4,000,000``, ``off``."""
+    """Return ``value`` as text for readers: ``16 KiB``, ``4,000,000``, ``off``."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, str):

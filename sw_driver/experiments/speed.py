@@ -1,4 +1,4 @@
-"""How fast the simulation is through the driver, and without it."""
+"""Speed of the simulation, with and without the driver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report(
     repetitions: int,
     watch: Watch = Watch(),
 ) -> Report:
-    """Return the speed of the simulation of ``config``; see :func:`measure_driven`."""
+    """Report the speed of the simulation of ``config``; see :func:`measure_driven`."""
     figures = measure_driven(device, parameters, repetitions, watch)
     lanes = device.configuration(0).lanes
     speed = f"{figures['mparams_per_s']:.2f} MP/s"
@@ -52,15 +52,14 @@ def report(
 def measure_driven(
     device: Axdimm, parameters: int, repetitions: int, watch: Watch = Watch()
 ) -> dict[str, Any]:
-    """Return medians over the repetitions; ``device`` is on the backend ``rtl``.
+    """Return medians over the repetitions; ``device`` needs the backend ``rtl``.
 
-    ``mparams_per_s``, ``efficiency``: what is simulated, see
+    ``mparams_per_s``, ``efficiency``: simulated throughput, see
     :func:`sw_driver.axdimm.figures.ceiling_mparams_per_s`.
-    ``fabric_cycles_per_host_second``: all channels at once through the driver, their cycles added.
+    ``fabric_cycles_per_host_second``: all channels at once through the driver, cycles added.
     ``bare_loop_fabric_cycles_per_host_second``: the same work in a loop that only clocks the model.
-    ``ratio``: of the two.
-    ``one_channel_fabric_cycles_per_host_second``: one channel alone, through the driver, and so on
-    one of the host's cores.
+    ``ratio``: the first of these rates divided by the second.
+    ``one_channel_fabric_cycles_per_host_second``: one channel through the driver, on one host core.
     """
     from sw_driver.axdimm.backends.rtl import VerilatedTransport
 
@@ -77,7 +76,7 @@ def measure_driven(
         speeds.append(job.mparams_per_s(results))
         spent = [transport.fabric_cycles(i) - before[i] for i in channels]
         driven.append(sum(spent) / seconds)
-        # The same work, started through the registers, without anything that looks at it.
+        # The same work, started through the registers, without polling.
         for channel in channels:
             kernel_registers(transport, channel).write("control", 1)
         start = time.perf_counter()

@@ -1,8 +1,8 @@
-"""The cycle model against RTL, over random configurations.
+"""Comparison of the cycle model with RTL, over random configurations.
 
-Configurations come in groups that share a build of the simulator: a group has a random module, each
-of its runs a random placement of the tensors and a random count. Both backends are driven with the
-same accesses, through the registers, because the driver would place the tensors itself.
+A group of configurations shares a build of the simulator. A group has a random module; each of its
+runs has a random placement of the tensors and a random count. Both backends get the same register
+accesses, because the driver would place the tensors itself.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 __all__ = ["Comparison", "Group", "Trial", "compare", "draw", "measure", "report"]
 
 MOST_ERROR = 0.01
-"""Error of the fabric cycles that the model promises to stay below."""
+"""Upper limit of the model's error in fabric cycles, as a share."""
 
 CAPACITY_BYTES = 64 << 20
 RUNS_PER_GROUP = 8
 MOST_PARAMETERS = 300_000
 MOST_FABRIC_CYCLES = 400_000
-"""Fabric cycles, about, that a run may take: fewer parameters if there are few lanes."""
+"""Fabric cycles of a run, at most, about: runs with few lanes get fewer parameters."""
 
 _DEALT: dict[str, Sequence[Any]] = {
     "preset": ("axdimm", "axdimm_8gbit_x16", "axdimm_ddr4_2400", "tiny", "axdimm_narrow"),
@@ -47,22 +47,21 @@ _DEALT: dict[str, Sequence[Any]] = {
     "refresh": (True, True, True, False),
     "rules": tuple(RULES),
 }
-"""Values of the settings that a module always has; few modules see all of them. With narrow formats
-some are changed."""
+"""Values of the settings that every random module draws; narrow formats change some of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One run: a placement of the tensors and a count."""
+    """A run: a placement of the tensors and a count."""
 
     placement: str
-    """How the tensors were placed, and their formats if not FP32, for the reader."""
+    """Description of the placement, and of formats other than FP32, for tables."""
     addresses: dict[str, int]
-    """Byte addresses of the tensors of the module's rule, by their registers."""
+    """Byte addresses of the tensors, by register."""
     count: int
     formats: Formats = FP32_FORMATS
     rest_fabric_cycles: int
-    """Fabric cycles that are let pass before START."""
+    """Idle fabric cycles before START."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,7 @@ class Group:
     trials: tuple[Trial, ...]
 
     def config(self) -> ModuleConfig:
-        """The module. Raises ``ValueError`` for settings that make none."""
+        """Return the module's configuration; raise ``ValueError`` for impossible settings."""
         from hw.axdimm.config import configure
 
         return configure(self.preset, **self.settings)
@@ -82,7 +81,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A run on RTL and what the model says of it; both by the names of the registers."""
+    """Counters of a run in RTL and in the model, by register."""
 
     group: Group
     trial: Trial
@@ -96,7 +95,7 @@ class Comparison:
 
     @property
     def account_error(self) -> float:
-        """The largest difference in where the time went, as a share of all time."""
+        """Largest difference of a part of the DRAM's time, as a share of the whole time."""
         total = sum(self.rtl[f"{name}_tck"] for name in DRAM_TIMES)
         return (
             max(abs(self.model[f"{name}_tck"] - self.rtl[f"{name}_tck"]) for name in DRAM_TIMES)
@@ -105,7 +104,10 @@ class Comparison:
 
 
 def draw(configurations: int, seed: int, *, per_group: int = RUNS_PER_GROUP) -> list[Group]:
-    """Random groups of ``per_group`` runs, ``configurations`` in all; the same for a seed."""
+    """Return random groups of ``per_group`` runs, ``configurations`` in all.
+
+    A seed always gives the same groups.
+    """
     rng = random.Random(seed)
     decks = {name: _deal(rng, values) for name, values in _DEALT.items()}
     groups = []
@@ -118,7 +120,7 @@ def draw(configurations: int, seed: int, *, per_group: int = RUNS_PER_GROUP) -> 
 
 
 def _deal(rng: random.Random, values: Sequence[Any]) -> Iterator[Any]:
-    """The values in random order, all before any comes again."""
+    """Yield the values in random order, without end; use all before any repeats."""
     while True:
         yield from rng.sample(values, len(values))
 
@@ -131,7 +133,7 @@ def _draw_group(rng: random.Random, runs: int, dealt: dict[str, Any]) -> Group:
     if preset == "axdimm_narrow":
         settings["rules"] = rng.choice(NARROW_RULES)
         settings["block_bytes"] = max(settings["block_bytes"], 8192)
-    # Not all at once: a machine with one unusual setting is worth a look, too.
+    # Few at a time, so that some modules have a single unusual setting.
     unusual = {
         "queue_depth": lambda: 8 << rng.randrange(4),
         "write_buffer_lines": lambda: 64 << rng.randrange(4),
@@ -148,7 +150,7 @@ def _draw_group(rng: random.Random, runs: int, dealt: dict[str, Any]) -> Group:
     for name, value in unusual.items():
         if rng.random() < 0.2:
             settings[name] = value()
-    # Such as no DDR4 has, too.
+    # Also timings that no DDR4 part has.
     settings["allow_nonstandard"] = True
     config = configure(preset, **settings)
     trials = []
@@ -170,7 +172,7 @@ def _draw_trial(rng: random.Random, config: ModuleConfig) -> Trial | None:
     top = kernel_window(config.capacity_bytes)
     (rule,) = config.kernel.update_rules
     loads, stores = formats.loads(rule), formats.stores(rule)
-    # Any tensor may come to any place.
+    # Tensors are shuffled over the places below, so each place fits the largest.
     nbytes = LINE_BYTES * max(formats.tensor_lines(rule, name, count) for name in loads + stores)
     apart = rng.random() < 0.3 and not {*loads}.isdisjoint(stores)
     outputs = [name for name in stores if apart or name not in loads]
@@ -197,10 +199,10 @@ def _draw_trial(rng: random.Random, config: ModuleConfig) -> Trial | None:
     in_place = [name for name in stores if name not in outputs]
     addresses |= {f"{name}_out": addresses[f"{name}_in"] for name in in_place}
     interval = config.part.timing.t_refi // 4
-    told = [f"{name} {value}" for name, value in asdict(formats).items()
-            if value != getattr(FP32_FORMATS, name)]  # fmt: skip
+    unusual = [f"{name} {value}" for name, value in asdict(formats).items()
+               if value != getattr(FP32_FORMATS, name)]  # fmt: skip
     return Trial(
-        placement=", ".join([placement, *(["outputs apart"] if apart else []), *told]),
+        placement=", ".join([placement, *(["outputs apart"] if apart else []), *unusual]),
         addresses=addresses,
         count=count,
         formats=formats,
@@ -209,7 +211,7 @@ def _draw_trial(rng: random.Random, config: ModuleConfig) -> Trial | None:
 
 
 def measure(transport: Transport, trials: tuple[Trial, ...]) -> Iterator[dict[str, int]]:
-    """Runs the trials on channel 0 and yields the counts of each, by register."""
+    """Run the trials on channel 0; yield the counters of each, by register."""
     arbiter, kernel = arbiter_registers(transport, 0), kernel_registers(transport, 0)
     arbiter.write("mode", arbiter["mode"]["mode"].code("acceleration"))
     arbiter.poll("status", {"mode": 1, "draining": 0}, interval=8, timeout=100_000)
@@ -227,7 +229,7 @@ def measure(transport: Transport, trials: tuple[Trial, ...]) -> Iterator[dict[st
 
 
 def _rest(transport: Transport, fabric_cycles: int) -> None:
-    """Lets time pass: waits for a mode that was not asked for."""
+    """Let fabric cycles pass by waiting for a mode that cannot come."""
     with suppress(DeviceTimeout):
         arbiter_registers(transport, 0).poll(
             "status", {"mode": 0}, interval=fabric_cycles, timeout=fabric_cycles
@@ -235,9 +237,9 @@ def _rest(transport: Transport, fabric_cycles: int) -> None:
 
 
 def compare(group: Group, announce: Callable[[str], None] | None = None) -> list[Comparison]:
-    """Runs a group on both. Builds the simulator first if there is none for it.
+    """Run a group in RTL and in the model; build the simulator first if it is not built yet.
 
-    Raises ``RuntimeError`` if the build fails or the RTL breaks a rule of its DRAM.
+    Raise ``RuntimeError`` if the build fails or the RTL breaks a DRAM rule.
     """
     from sw_driver.axdimm.backends.cycles import CyclesTransport
     from sw_driver.axdimm.backends.rtl import VerilatedTransport
@@ -245,48 +247,51 @@ def compare(group: Group, announce: Callable[[str], None] | None = None) -> list
     config = group.config()
     rtl = VerilatedTransport(config=config, arithmetic=False, announce=announce)
     try:
-        found = list(measure(rtl, group.trials))
+        simulated = list(measure(rtl, group.trials))
     finally:
         rtl.close()
     predicted = measure(CyclesTransport(config), group.trials)
     return [
         Comparison(group=group, trial=trial, rtl=counts, model=model)
-        for trial, counts, model in zip(group.trials, found, predicted, strict=True)
+        for trial, counts, model in zip(group.trials, simulated, predicted, strict=True)
     ]
 
 
 def report(configurations: int, seed: int, watch: Watch = Watch()) -> Report:
-    """Return what comes of comparing so many drawn configurations; it is good if the model's error
-    is below :data:`MOST_ERROR`. Raises what :func:`compare` does."""
+    """Compare model and RTL over random configurations; report the errors.
+
+    The report is good if the largest error is below :data:`MOST_ERROR`. Errors are those of
+    :func:`compare`.
+    """
     compared: list[Comparison] = []
     for group in watch.track(draw(configurations, seed), "comparing"):
         compared += compare(group, watch.log)
-    errors = [abs(each.error) for each in compared]
+    errors = [abs(run.error) for run in compared]
     figures = {
         "exact": sum(error == 0 for error in errors),
         "median_error": statistics.median(errors),
         "max_error": max(errors),
-        "max_account_error": max(each.account_error for each in compared),
+        "max_account_error": max(run.account_error for run in compared),
     }
     columns: dict[str, Callable[[Comparison], str]] = {
         "configuration": _settings,
-        "placement": lambda each: each.trial.placement,
-        "parameters": lambda each: count(each.trial.count),
-        "RTL": lambda each: count(each.rtl["cycles"]),
-        "model": lambda each: count(each.model["cycles"]),
-        "error": lambda each: f"{each.error:+.3%}",
-        "shares": lambda each: share(each.account_error, 3),
+        "placement": lambda run: run.trial.placement,
+        "parameters": lambda run: count(run.trial.count),
+        "RTL": lambda run: count(run.rtl["cycles"]),
+        "model": lambda run: count(run.model["cycles"]),
+        "error": lambda run: f"{run.error:+.3%}",
+        "error of shares": lambda run: share(run.account_error, 3),
     }
     summary = (
-        f"{configurations} configurations, seed {seed}: {figures['exact']} exact, error of the "
+        f"{configurations} configurations, seed {seed}: {figures['exact']} exact; error of the "
         f"fabric cycles: median {figures['median_error']:.3%}, largest "
-        f"{figures['max_error']:.3%}; of a share of the time: largest "
+        f"{figures['max_error']:.3%}; largest error of a share of the DRAM's time: "
         f"{figures['max_account_error']:.3%}"
     )
     is_good = figures["max_error"] < MOST_ERROR
     off = f"the model is off by {figures['max_error']:.3%}, more than 1 %"
     return Report(
-        results=figures | {"runs": [_described(each) for each in compared]},
+        results=figures | {"runs": [_described(run) for run in compared]},
         parts=[Table.of("Fabric cycles from START to DONE", compared, columns, words=(0, 1))],
         notes=[summary],
         workload={"configurations": configurations, "seed": seed},
@@ -295,14 +300,14 @@ def report(configurations: int, seed: int, watch: Watch = Watch()) -> Report:
     )
 
 
-def _described(each: Comparison) -> dict[str, Any]:
-    said = {"preset": each.group.preset, **each.group.settings, **asdict(each.trial)}
-    said |= {"rtl": each.rtl, "model": each.model}
-    return said | {"error": each.error, "account_error": each.account_error}
+def _described(run: Comparison) -> dict[str, Any]:
+    row = {"preset": run.group.preset, **run.group.settings, **asdict(run.trial)}
+    row |= {"rtl": run.rtl, "model": run.model}
+    return row | {"error": run.error, "account_error": run.account_error}
 
 
 def _settings(comparison: Comparison) -> str:
-    """Return the settings of the module, of the first of its trials alone."""
+    """Return the module's settings for its first trial, else an empty text."""
     group = comparison.group
     if comparison.trial is not group.trials[0]:
         return ""

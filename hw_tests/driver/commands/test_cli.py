@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import inspect
 import json
 import os
 import shutil
@@ -79,7 +80,7 @@ def sim_arguments(folder: Path, *options: str) -> list[str]:
         (["--set", "rules=copy"], ["rules is 'copy'", "stores y", "by g", "adamw, "]),
         (["--optimizer", "adamm"], ["--optimizer is 'adamm'", "did you mean", "adamw, "]),
         (["--optimizer", "copy"], ["--optimizer is 'copy'", "expected one of", "rmsprop, sgd"]),
-        (["--optimizer", "sgd", "--set", "rules=sgd"], ["--optimizer and --set rules= say"]),
+        (["--optimizer", "sgd", "--set", "rules=sgd"], ["--optimizer and --set rules= change"]),
         (["--model", "llama"], ["llama", "digits", "gpt"]),
         (["--speed", "11"], ["--speed", "--help"]),
         (["surplus"], ["surplus"]),
@@ -170,9 +171,12 @@ def test_what_takes_one_value_takes_no_second(capsys: pytest.CaptureFixture[str]
     ("options", "said"),
     [
         (["sim", "--set", "lanes=1", "--set", "lanes=2"], "lanes is given twice"),
-        (["sim", "--lanes", "2", "--set", "lanes=1"], "--lanes and --set lanes= say the same"),
+        (["sim", "--lanes", "2", "--set", "lanes=1"], "--lanes and --set lanes= change the same"),
         (["sim", "--block-kib", "2", "--set", "block_bytes=1"], "--block-kib and --set block_b"),
-        (["sim", "--capacity-mib", "2", "--set", "rows=16"], "--capacity-mib and --set rows= say"),
+        (
+            ["sim", "--capacity-mib", "2", "--set", "rows=16"],
+            "--capacity-mib and --set rows= change",
+        ),
         (["config", "axdimm", "--set", "rows=16", "--set", "capacity_bytes=1"], "rows and capac"),
         (["cost", "--depth", "add=8", "--depth", "add=9"], "--depth has add twice, as 8 and 9"),
         (
@@ -208,6 +212,16 @@ def test_every_command_has_json_and_quiet_and_says_what_its_options_are() -> Non
         assert {"--json", "--quiet"} <= {each for option in arguments for each in option.names}
         for option in arguments:
             assert option.parameter.help or not option.show, (name, option.name)
+
+
+def test_every_command_ends_its_help_with_an_example() -> None:
+    app = application()
+    for name in COMMANDS:
+        command = reduce(getitem, name.split(), app)
+        description = inspect.cleandoc(command.help).partition("\n\nParameters\n")[0]
+        example = description.splitlines()[-1]
+        assert example.startswith(f"Example: nearmem {name}"), name
+        app.parse_args(example.removeprefix("Example: nearmem "))
 
 
 def test_help_of_the_command_loads_nothing_slow() -> None:

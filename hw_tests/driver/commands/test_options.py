@@ -156,7 +156,7 @@ def test_refuses_bad_files(
         (["sim", "--set", "memory=axi4"], ["'axi4'", "nearmem verilog", "'ddr4'"]),
         (["pim", "--set", "clocking=dozens"], ["'dozens'", "gated"]),
         (["config", "nowhere.toml"], ["'nowhere.toml'", "axdimm", "TOML"]),
-        (["config", "--set", "lanes=1"], ["name one"]),
+        (["config", "--set", "lanes=1"], ["name a preset"]),
         (["config", "axdimm", "--set", "lanes=3"], ["3", "16"]),
     ],
 )

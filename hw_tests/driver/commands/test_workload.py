@@ -78,7 +78,7 @@ def test_a_network_of_ones_own_is_captured_and_written(
         ),
         (["/no/such.json.gz"], ["'/no/such.json.gz'", "expected one of"]),
         (["/"], ["'/'", "Is a directory"]),
-        ([], ["WHAT"]),
+        ([], ["WORKLOAD"]),
     ],
 )
 def test_refusals_take_one_line(

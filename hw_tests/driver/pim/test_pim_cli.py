@@ -49,19 +49,22 @@ SMALL = ["--most-products", "100000"]
         (["--pairs", "--backend", "cycles", "--layer", "fc6"], ["--pairs", "--layer out"]),
         (["--pairs", "--backend", "cycles", *OWN], ["--pairs", "--convolution out"]),
         (["--pairs", "--backend", "cycles", "--pass", "bias"], ["--pairs", "--pass out"]),
-        (["--pairs", "--validate", "1"], ["--validate has runs of its own", "--pairs out"]),
+        (["--pairs", "--validate", "1"], ["--validate has its own runs", "--pairs out"]),
         (["--cores", "2"], ["--cores, --steps, --out and --runtime", "add --train"]),
         (
             ["--train", "--layer", "conv1"],
-            ["--train has a network of its own", "leave --layer out"],
+            ["--train has its own network", "leave --layer out"],
         ),
-        (["--train", "--most-products", "9"], ["--train has a network", "--most-products out"]),
-        (["--train", "--seed", "9"], ["--train has", "nothing random", "--seed out"]),
-        (["--train", "--backend", "cycles"], ["--train is in RTL", "--backend cycles"]),
+        (["--train", "--most-products", "9"], ["--train has its own", "--most-products out"]),
+        (["--train", "--seed", "9"], ["--train has", "no random values", "--seed out"]),
+        (["--train", "--backend", "cycles"], ["--train runs in RTL", "--backend cycles"]),
         (["--train", "--backend", "golden"], ["golden has no cores", "leave --backend golden out"]),
-        (["--validate", "2", "--backend", "rtl"], ["--validate has runs", "leave --backend out"]),
-        (["--validate", "2", "--layer", "conv1"], ["--validate has runs", "leave --layer out"]),
-        (["--validate", "2", "--pass", "bias"], ["--validate has runs", "leave --pass out"]),
+        (
+            ["--validate", "2", "--backend", "rtl"],
+            ["--validate has its own", "leave --backend out"],
+        ),
+        (["--validate", "2", "--layer", "conv1"], ["--validate has its own", "leave --layer out"]),
+        (["--validate", "2", "--pass", "bias"], ["--validate has its own", "leave --pass out"]),
         (["--train", "--set", "cores=4"], ["--train sets cores and rings", "--cores N"]),
         (["--train", "--cores", "5"], ["'5'", "from 1 to 4"]),
         (["--train", "--set", "bank_bytes=1024"], ["no room for 1 cores", "bank_bytes"]),
@@ -76,9 +79,9 @@ SMALL = ["--most-products", "100000"]
         ([*OWN, "--dilation", "6"], ["dilation of 6", "10 x 10"]),
         ([*OWN, "--padding", "1,2"], ["'1,2'", "an integer, or 4 integers TOP,BOTTOM,LEFT,RIGHT"]),
         ([*OWN, "--padding", "1,2,3,65536"], ["padding is 65536"]),
-        ([*OWN, "--layer", "conv1"], ["--convolution", "--layer", "either"]),
-        ([*OWN, "--images", "2"], ["--images", "either"]),
-        ([*OWN, "--fully-connected", "1,2,3"], ["--fully-connected", "no other"]),
+        ([*OWN, "--layer", "conv1"], ["--convolution", "--layer", "one kind"]),
+        ([*OWN, "--images", "2"], ["--images", "one kind"]),
+        ([*OWN, "--fully-connected", "1,2,3"], ["--fully-connected excludes", "leave these out"]),
         (["--fully-connected", "1,2"], ["SAMPLES,INPUTS,OUTPUTS"]),
         (["--fully-connected", "0,2,2"], ["samples is 0"]),
         ([*OWN, "--groups", "2"], ["groups is 2", "channels, 3"]),
@@ -236,7 +239,7 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in printed
     assert "no clock" not in printed
     assert "Utilisation" not in printed
-    assert "Seen to have completed 1,000 cycles after the first write of its descriptor." in printed
+    assert "The host saw completion 1,000 cycles after the first write of the" in printed
 
     layers = ["--layer", "conv2", "--layer", "conv3", *SMALL]
     figures = figures_of(capsys, *layers)
@@ -244,8 +247,8 @@ def test_the_tables(capsys: pytest.CaptureFixture[str]) -> None:
     printed = " ".join(capsys.readouterr().out.split())
     assert figures["utilisation_together"] != figures["utilisation"]
     assert (
-        f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first of the "
-        f"layers was done, {figures['utilisation']:.1%} in the whole run."
+        f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first "
+        f"layer ended, {figures['utilisation']:.1%} in the whole run."
     ) in printed
 
 

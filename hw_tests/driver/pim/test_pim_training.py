@@ -63,7 +63,7 @@ def test_the_command(
     assert main(["pim", "--train", *options[:4]]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "compared with the golden model's, 17 in 1 steps: they are equal, bit for bit" in shown
-    assert "A row of the first table is a step: its loss, before it changes" in shown
+    assert "The first table has a row for each step. Losses are from before" in shown
     monkeypatch.setattr(training, "golden_step", lambda *_: None)
     assert main(["pim", "--train", "--steps", "1", "--cores", "4"]) == 1
     shown = capsys.readouterr()

@@ -471,7 +471,7 @@ def test_a_wrong_name_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "new").exists()
     (tmp_path / "file").touch()
     out = str(tmp_path / "file" / "new")
-    assert_refused(capsys, ["reproduce", "axdimm", "--out", out], ["cannot be written", "file'"])
+    assert_refused(capsys, ["reproduce", "axdimm", "--out", out], ["cannot write", "file'"])
 
 
 def test_the_table_is_printed_with_notes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,9 @@
-"""What a device gets of its memory-nodes, in RTL.
+"""Bandwidth of a device to its memory-nodes, in RTL.
 
-``python -m sw_driver.experiments.memory_node.bandwidth``: two devices and two memory-nodes; one
-device copies with all its links. Bytes a fabric cycle, beside what its links can carry (64 of 65
-flits of a packet are data) and what its channels can move (64 bytes a cycle each). With numbers
-behind it: how many copies in each direction, one after the other, of how many MiB; 2 of 4 without.
+``python -m sw_driver.experiments.memory_node.bandwidth [COPIES MIB]`` simulates two devices and two
+memory-nodes; one device copies over all its links. It prints bytes per fabric cycle, beside the
+limits of the links (64 of 65 flits of a packet are data) and of the channels (64 bytes per cycle
+each). Each direction has COPIES copies of MIB MiB, one after the other; the defaults are 2 and 4.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OUT, BACK = Direction.LOCAL_TO_REMOTE, Direction.REMOTE_TO_LOCAL
 
 
 def main(copies: int = 2, copy_mib: int = 4) -> None:
-    """Measures and prints."""
+    """Measure and print the bandwidths."""
     nbytes = copy_mib << 20
     preset = MEMORY_NODE_PRESETS["paper"]
     part = preset.part.with_capacity(16 << 20)

@@ -1,8 +1,8 @@
-"""How much less is moved to memory-nodes without zeros.
+"""Compression ratio of activations that move to memory-nodes without their zeros.
 
 ``python -m sw_driver.experiments.memory_node.compression_ratio`` trains a small CNN on handwritten
-digits, and prints the ratio of the first and of the last step, whose activations go to golden
-memory-nodes: all that are saved, and without the outputs of cheap layers.
+digits. In the first and the last step, activations move to golden memory-nodes, and the ratio is
+printed: for all saved activations, and without the outputs of cheap layers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCH = 64
 
 
 def main() -> None:
-    """Measures and prints."""
+    """Measure and print the ratios."""
     digits = load_split_digits()
     images = torch.tensor(digits.train_images).float().reshape(-1, 1, 8, 8)
     labels = torch.tensor(digits.train_labels).long()
@@ -46,11 +46,12 @@ def main() -> None:
                 loss = nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
                 loss.backward()
             optimizer.step()
-            found = overlay.statistics.compression
-            if found is not None:
+            compression = overlay.statistics.compression
+            if compression is not None:
                 print(
-                    f"{moved} moved, step {step + 1}: loss {loss.item():.3f}, {found.bytes_out} "
-                    f"bytes, {found.moved_out} without zeros: {found.ratio:.2f} times less",
+                    f"{moved} moved, step {step + 1}: loss {loss.item():.3f}, "
+                    f"{compression.bytes_out} bytes, {compression.moved_out} without zeros: "
+                    f"{compression.ratio:.2f} times less",
                     flush=True,
                 )
 

@@ -1,0 +1,1 @@
+"""Experiments on the PIM: layers, comparison of models, training."""

@@ -1,4 +1,4 @@
-"""Runs passes of layers on a PIM and says what they cost."""
+"""Runs of layers' passes on a PIM, and their costs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Job:
     pass_name: str
     layer: Layer
     published: Layer
-    """The layer before it was scaled."""
+    """Layer before scaling."""
     program: Program
 
     @classmethod
@@ -54,7 +54,7 @@ class Job:
         published: Layer | None = None,
         memory: StackMemory | None = None,
     ) -> Job:
-        """Lowers the pass, as :func:`~sw_driver.pim.lowering.lower`, and raises what that does."""
+        """Lower the pass; errors are those of :func:`~sw_driver.pim.lowering.lower`."""
         return cls(
             name=name,
             pass_name=pass_name,
@@ -67,10 +67,10 @@ class Job:
 def place_jobs(
     layers: Sequence[tuple[str, Layer, Layer]], pass_name: str, config: PimConfig
 ) -> tuple[PimConfig, list[Job]]:
-    """A pass of layers side by side, and the stack that holds them: one as large as simulation
-    needs it, or else ``config``.
+    """Place a pass of layers side by side; return the stack and the jobs.
 
-    ``layers``: of each the name, as it runs, and as it was before it was scaled.
+    The stack has small banks for simulation if all jobs fit, else those of ``config``. ``layers``
+    have a name, the layer to run, and the layer before scaling.
     """
 
     def placed(stack: PimConfig) -> tuple[PimConfig, list[Job]]:
@@ -88,20 +88,20 @@ def place_jobs(
 
 @dataclass(frozen=True, kw_only=True)
 class WorkRecord:
-    """What the registers said of a work when it had completed."""
+    """Counters of a completed work, from the registers."""
 
     id: int
     job: int
     work: int
-    """Number of the work in the job's program."""
+    """Index of the work in the job's program."""
     opcode: str
     multiplications: int
     additions: int
     banks: list[int]
     offer_cycle: int
-    """Cycle before the work's first write; like the next one it counts as those of :class:`Run`."""
+    """Cycle before the work's first write, counted like ``seen_cycle`` by the transport."""
     seen_cycle: int
-    """Cycle in which the work was seen to have completed."""
+    """Cycle in which the host saw the completion."""
     cycles: int | None
     bytes_read: int
     bytes_written: int
@@ -109,36 +109,36 @@ class WorkRecord:
 
 @dataclass(kw_only=True)
 class Run:
-    """What :func:`run_jobs` has seen; cycles count from the first work's offer."""
+    """Records and times of :func:`run_jobs`, in cycles of the pool."""
 
     records: list[WorkRecord] = field(default_factory=list)
     begins: list[int]
-    """Cycle of each job in which its first work was offered."""
+    """Cycle in which the first work was offered, by job."""
     ends: list[int]
-    """Cycle of each job in which its last work was seen to have completed."""
+    """Cycle in which the host saw the last work complete, by job."""
     simulated_cycles: int = 0
-    """Cycles from the first offer to the end."""
+    """Cycles from the first offer to the end of the run."""
     host_seconds: float = 0.0
-    """Seconds of the host in which the cycles were simulated."""
+    """Host time of the simulation, in seconds."""
     busy_cycles: list[int] | None = None
-    """Cycles in which each bank had a work, if there is a clock."""
+    """Cycles with a work, by bank; None without a clock."""
     shortened: bool = False
-    """Whether costs come from shorter sums, see :mod:`sw_driver.experiments.pim.shortening`."""
+    """True if costs are extrapolated, see :mod:`sw_driver.experiments.pim.shortening`."""
     together: tuple[int, int] | None = None
-    """Cycles and operations until the first of several jobs was done, if there is a clock."""
+    """Cycles and operations until the first of several jobs ended; else None."""
     busy_together: list[int] | None = None
-    """Cycles in which each bank had a work until the first of several jobs was done."""
+    """Cycles with a work until the first of several jobs ended, by bank."""
 
     def cycles(self, jobs: Sequence[int]) -> int:
-        """Cycles from the first offer of these jobs to their last completion."""
+        """Return the cycles from the first offer of ``jobs`` to their last completion."""
         records = [record for record in self.records if record.job in jobs]
         if len(records) == 1:
-            return records[0].cycles or 0  # without the time that asking takes
+            return records[0].cycles or 0  # without the host's polling
         return max(self.ends[job] for job in jobs) - min(self.begins[job] for job in jobs)
 
 
 def _inputs(job: Job, number: int, seed: int) -> dict[str, NDArray[np.float32]]:
-    """Values for a job's tensors, always the same for the same seed."""
+    """Return random values for a job's tensors, always the same for a seed."""
     rng = np.random.default_rng([seed, number])
     program = job.program
     values = {}
@@ -157,16 +157,16 @@ def run_jobs(
     inputs: bool = True,
     completed: Callable[[], object] | None = None,
 ) -> Run:
-    """Runs the works of all ``jobs``, as many at once as the pool takes, on random values, or,
-    without ``inputs`` or if nothing is computed, on what is there.
+    """Run the works of all ``jobs``, with as many in flight as the pool takes.
 
-    The jobs' tensors must lie in different places. ``completed`` is called after every work.
+    Input values are random. Without ``inputs``, or if the backend does not compute, the memory
+    stays as it is. Tensors of the jobs must not overlap. ``completed`` is called after every work.
     """
     for number, job in enumerate(jobs if inputs and device.transport.computes else ()):
         for name, values in _inputs(job, number, seed).items():
             device.write_tensor(job.program.tensors[name], values)
     run = Run(begins=[0] * len(jobs), ends=[0] * len(jobs))
-    # Asking takes time, and before the first offer there is nothing to ask for.
+    # Reading the counters takes cycles, and before the first offer they are 0.
     busy_before = device.busy_cycles() if device.has_offered else [0] * device.config.banks
 
     def busy_cycles() -> list[int]:
@@ -199,9 +199,9 @@ def run_jobs(
             )
             run.ends[number] = device.transport.cycles()
             left[number] -= 1
-            # Offering takes time: a job that has begun has not begun at 0, but for the first.
+            # A job other than the first that has begun has a begin above 0: offers take cycles.
             if left[number] == 0 and left.count(0) == 1 < len(jobs) and all(run.begins[1:]):
-                operations = sum(each.multiplications + each.additions for each in run.records)
+                operations = sum(done.multiplications + done.additions for done in run.records)
                 for counters in map(device.counters, running):
                     operations += counters.multiplications_done + counters.additions_done
                 run.together = device.transport.cycles() - run.begins[0], operations
@@ -231,7 +231,7 @@ def run_jobs(
 
 
 def check_bits(device: Pim, jobs: Sequence[Job], *, seed: int = 1) -> int:
-    """Results of ``jobs``, which have run on ``device``, that differ from the golden model's."""
+    """Count the results of finished ``jobs`` on ``device`` that differ from the golden model's."""
     wrong = 0
     with Pim(open_pim("golden", device.config)) as golden:
         run_jobs(golden, jobs, seed=seed)
@@ -243,16 +243,18 @@ def check_bits(device: Pim, jobs: Sequence[Job], *, seed: int = 1) -> int:
 
 
 def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
-    """What the run cost, ready for JSON.
+    """Return the costs of a run, ready for JSON.
 
-    What needs a clock is None on a backend without one, and the speed of simulation where nothing
-    is computed. ``utilisation`` and ``busy``, by bank, are as docs/pim-spec.md defines them;
-    ``held`` is the share of all units' cycles in which their banks had a work.
-    ``utilisation_together`` and ``held_together`` are those until the first of several layers was
-    done. ``cycles_to_seen`` are those of a single work from its first write until it was
-    seen to have completed, None for several. A bound is the least number of cycles: of the units,
-    as if all multipliers, or all adders, always worked; of the memory, as if each operand were read
-    once, each result written once, and all banks' memories always moved data.
+    Figures that need a clock are None on a backend without one. The simulation speed is also None
+    if the backend does not compute. docs/pim-spec.md defines ``utilisation`` and ``busy`` (by
+    bank). ``held`` is the share of all units' cycles in which their banks had a work.
+    ``utilisation_together`` and ``held_together`` count until the first of several layers ended.
+    ``cycles_to_seen`` counts from the first write of a single work until the host saw its
+    completion; None for several works.
+
+    A bound is a minimum number of cycles. The compute bound assumes that all multipliers, or all
+    adders, always work. The memory bound assumes that each operand is read once and each result
+    written once, and that the memories of all banks always move data.
     """
     config = device.config
     layers = [_layer_figures(device, number, job, run) for number, job in enumerate(jobs)]
@@ -262,13 +264,13 @@ def figures(device: Pim, jobs: Sequence[Job], run: Run) -> dict[str, Any]:
     def shares(busy_cycles: list[int] | None, of_cycles: int | None) -> list[float] | None:
         if not of_cycles or busy_cycles is None:
             return None
-        return [min(1.0, each / of_cycles) for each in busy_cycles]
+        return [min(1.0, cycles / of_cycles) for cycles in busy_cycles]
 
     def held(busy: list[float] | None) -> float | None:
         if busy is None:
             return None
-        units = zip(config.placement.units, busy, strict=True)
-        return sum(each * share for each, share in units) / config.units
+        banks = zip(config.placement.units, busy, strict=True)
+        return sum(units * share for units, share in banks) / config.units
 
     busy = shares(run.busy_cycles, cycles)
     return {

@@ -1,14 +1,13 @@
-"""The layers of the paper's networks that the fixed-function pools take over.
+"""Layers of the paper's networks that run on the fixed-function pools.
 
 AlexNet: Krizhevsky, Sutskever, Hinton, *ImageNet Classification with Deep Convolutional Neural
 Networks* (NIPS 2012), section 3.5, with the groups of its two GPUs. The images have 227 x 227
-pixels, since the paper's 224 do not make the 55 x 55 results that it states; so do Caffe's
-``bvlc_alexnet`` and others.
+pixels, as in Caffe's ``bvlc_alexnet``: the paper's 224 do not give its 55 x 55 results.
 
 VGG-19: Simonyan, Zisserman, *Very Deep Convolutional Networks for Large-Scale Image Recognition*
 (ICLR 2015), table 1, column E.
 
-The batch of 32 is that of the PIM's paper (section V-C).
+The batch of 32 comes from the PIM's paper (section V-C).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from ...pim.layers import Convolution, FullyConnected, Layer
 __all__ = ["BATCH", "MOST_PRODUCTS", "NETWORKS", "PAIRS", "Scaled", "named_layer", "scaled"]
 
 Scaled = tuple[str, Layer, Layer]
-"""A layer to run: its name, as it runs, and as it was before it was scaled."""
+"""Name of a layer, the layer to run, and the layer before scaling."""
 
 MOST_PRODUCTS = 25_000_000
-"""Multiplications of a layer's forward pass that RTL computes in some seconds."""
+"""Multiplications in a forward pass, at most; RTL computes them in some seconds."""
 
 BATCH = 32
 """Images of a batch."""
@@ -51,7 +50,7 @@ def _vgg_19() -> dict[str, Layer]:
         for number in range(1, count + 1):
             layers[f"conv{block}_{number}"] = _convolution(size, channels, filters, 3, padding=1)
             channels = filters
-        size //= 2  # the maximum of 2 x 2 after each block
+        size //= 2  # 2 x 2 max pooling after each block
     return layers | _classifier(channels * size * size)
 
 
@@ -92,13 +91,13 @@ PAIRS = (
     ("vgg-19", "conv2_1", "fc8", "backward-filter"),
     ("vgg-19", "conv2_1", "conv4_2", "backward-input"),
 )
-"""Two layers of a network and a pass, which are measured side by side."""
+"""Pairs to measure side by side: network, two layers, pass."""
 
 
 def named_layer(network: str, layer: str, *, images: int = BATCH) -> Layer:
-    """The layer ``layer`` of ``network`` for a batch of ``images``.
+    """Return a layer of a network for a batch of ``images``.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for names that are not known.
+    Raise :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown name.
     """
     if network not in NETWORKS:
         raise InvalidArgumentError(
@@ -111,17 +110,19 @@ def named_layer(network: str, layer: str, *, images: int = BATCH) -> Layer:
             network=network,
             layer=layer,
         )
-    found = layers[layer]
-    if isinstance(found, Convolution):
-        return replace(found, images=images)
-    return replace(found, samples=images)
+    published = layers[layer]
+    if isinstance(published, Convolution):
+        return replace(published, images=images)
+    return replace(published, samples=images)
 
 
 def scaled(
     network: str, names: Sequence[str], images: int = BATCH, most_products: int = MOST_PRODUCTS
 ) -> list[Scaled]:
-    """Return layers of a network, scaled down to at most so many multiplications in a forward pass;
-    0 leaves them as published. Raises what :func:`named_layer` does."""
+    """Return layers of a network, scaled down to ``most_products`` in a forward pass, at most.
+
+    0 keeps the published sizes. Errors are those of :func:`named_layer`.
+    """
     layers = [named_layer(network, name, images=images) for name in names]
     return [
         (f"{network} {name}", layer.scaled(most_products) if most_products else layer, layer)

@@ -1,4 +1,4 @@
-"""Reports of layers on the fixed-function PIMs: what they cost, and a map of the banks."""
+"""Reports of layers on the fixed-function PIMs: cycles, rates, bounds, a map of the banks."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _TIMED: dict[str, tuple[str, Callable[[float | None], str]]] = {
 
 
 def report(
-    layers: Sequence[Scaled], pass_name: str, config: PimConfig, *, seed: int = 1, **how: Any
+    layers: Sequence[Scaled], pass_name: str, config: PimConfig, *, seed: int = 1, **options: Any
 ) -> Report:
-    """Run a pass of layers side by side; return what it cost, by layer and by bank.
+    """Run a pass of layers side by side; report its cost by layer and by bank.
 
-    The report is not good if a result is not the golden model's. ``how``: ``backend``,
-    ``dram_trace``, ``watch`` and options of :func:`~sw_driver.pim.lowering.lower`; else as
+    The report is not good if a result differs from the golden model's. ``options``: ``backend``,
+    ``dram_trace`` and ``watch``. Errors are those of
     :func:`~sw_driver.experiments.pim.measure.place_jobs`.
     """
-    stack, figures = _measured(layers, pass_name, config, seed=seed, **how)
+    stack, figures = _measured(layers, pass_name, config, seed=seed, **options)
     grid = _bank_map(figures)
-    trace = how.get("dram_trace")
+    trace = options.get("dram_trace")
     return _checked(
         figures["wrong_results"],
         results=figures,
@@ -67,16 +67,16 @@ def report(
 
 
 def pairs(
-    config: PimConfig, *, images: int, most_products: int, seed: int = 1, **how: Any
+    config: PimConfig, *, images: int, most_products: int, seed: int = 1, **options: Any
 ) -> Report:
-    """Run the pairs of layers of AlexNet and VGG-19; else as :func:`report`."""
+    """Run pairs of layers of AlexNet and VGG-19 and report them; else as :func:`report`."""
     measured = [
         _measured(
             networks.scaled(network, names, images, most_products),
             pass_name,
             config,
             seed=seed,
-            **how,
+            **options,
         )[1]
         for network, *names, pass_name in networks.PAIRS
     ]
@@ -84,11 +84,11 @@ def pairs(
         "layers": lambda figures: _pair_name(*figures["layers"]),
         "cycles": lambda figures: count(figures["cycles"]),
         "units held": lambda figures: share(figures["held_together"]),
-        "in the whole run": lambda figures: share(figures["held"]),
+        "whole run": lambda figures: share(figures["held"]),
         "utilisation": lambda figures: share(figures["utilisation_together"]),
-        "of the whole run": lambda figures: share(figures["utilisation"]),
+        "utilisation, whole run": lambda figures: share(figures["utilisation"]),
     }
-    title = "Two layers side by side: until the first is done, and the whole run"
+    title = "Two layers side by side: until the first one ends, and over the whole run"
     return _checked(
         sum(figures["wrong_results"] or 0 for figures in measured),
         results=measured,
@@ -112,17 +112,16 @@ def _measured(
     seed: int,
     dram_trace: Path | None = None,
     watch: Watch = Watch(),
-    **lowering: Any,
 ) -> tuple[PimConfig, dict[str, Any]]:
-    """Return the stack and the figures of a pass of layers, on a device of its own.
+    """Return the stack and the figures of a pass of layers, on its own device.
 
-    Results are compared where there is something to compare.
+    Results are compared with the golden model if the backend computes and has a clock.
     """
-    stack, jobs = measure.place_jobs(layers, pass_name, config, **lowering)
+    stack, jobs = measure.place_jobs(layers, pass_name, config)
     with Pim(open_pim(backend, stack, announce=watch.log, dram_trace=dram_trace)) as device:
         is_long = worth_shortening(device.transport, jobs)
         works = sum(len(job.program.works) for job in jobs) << is_long
-        # The first item is the beginning, the others are works that are done.
+        # The first item marks the beginning, each of the others a completed work.
         ticks = watch.track(range(works), "works")
         next(ticks, None)
         if is_long:
@@ -138,7 +137,7 @@ def _measured(
 
 
 def _layer_table(figures: Figures) -> Table:
-    """Return a column for each layer, and one for all together if there are several."""
+    """Return a table with a column for each layer, and one for all if there are several."""
     layers = figures["layers"]
     several = len(layers) > 1
     headings = ["", *(f"{layer['layer']} {layer['pass']}" for layer in layers)]
@@ -159,8 +158,10 @@ def _layer_table(figures: Figures) -> Table:
 
 
 def _bank_map(figures: Figures) -> Table | None:
-    """Return the grid of banks: number, units and the share of the time in which each was busy,
-    that is, had a work; None without a clock."""
+    """Return the grid of banks, with number, units and share of time busy; None without a clock.
+
+    A bank is busy while it has a work.
+    """
     busy, columns = figures["busy"], figures["columns"]
     if busy is None:
         return None
@@ -178,35 +179,35 @@ def _bank_map(figures: Figures) -> Table | None:
 
 
 def _notes(figures: Figures) -> list[str]:
-    """Return what a reader of the tables has to know."""
-    found = []
+    """Return the notes below the tables."""
+    notes = []
     if figures["cycles"] is None:
-        found.append(
+        notes.append(
             f"The backend {figures['backend']} has no clock: cycles, utilisation, GFLOP/s, shares "
-            "of the bounds and the map of the banks are left out, and bytes are the least that "
-            "must move."
+            "of the bounds and the map of the banks are left out; bytes are the least that must "
+            "move."
         )
     if figures["utilisation_together"] is not None:
-        found.append(
-            f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first of "
-            f"the layers was done, {figures['utilisation']:.1%} in the whole run."
+        notes.append(
+            f"Utilisation of all units: {figures['utilisation_together']:.1%} until the first "
+            f"layer ended, {figures['utilisation']:.1%} in the whole run."
         )
     if figures["cycles_to_seen"] is not None and not figures["shortened"]:
-        found.append(
-            f"Seen to have completed {figures['cycles_to_seen']:,} cycles after the first write of "
-            "its descriptor."
+        notes.append(
+            f"The host saw completion {figures['cycles_to_seen']:,} cycles after the first write "
+            "of the descriptor."
         )
     if figures["shortened"]:
-        found.append(
-            "The sums are too long to be followed: two runs with parts of them were, and the costs "
-            "are extrapolated from these."
+        notes.append(
+            "The sums are too long to simulate: costs are extrapolated from two runs with parts of "
+            "them."
         )
     speed = figures["simulated_cycles_per_host_second"]
     if speed is not None:
-        found.append(f"Simulated {speed:,.0f} cycles a second of this machine.")
+        notes.append(f"Simulated {speed:,.0f} cycles per second of host time.")
     if figures["wrong_results"] == 0:
-        found.append("All results are the golden model's, bit for bit.")
-    return found
+        notes.append("All results equal the golden model's, bit for bit.")
+    return notes
 
 
 def _pair_name(first: Figures, second: Figures) -> str:

@@ -1,5 +1,8 @@
-"""Training of the small network by the paper's runtime: a step is profiled on the host, operations
-are ranked and chosen, and in the steps after it each runs where the scheduler sends it."""
+"""Training of the small network by the paper's runtime.
+
+The first step is profiled on the host; operations are ranked and candidates for the PIMs chosen. In
+later steps the scheduler places each operation on the pools, a core or the CPU.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +32,7 @@ _LINE_BYTES = 64
 
 
 class Ran(NamedTuple):
-    """An operation of a step, of which 0 is the profiled one, with where and when it ran, in cycles
-    of the pool."""
+    """Place and time of an operation, in cycles of the pool; step 0 is the profiled one."""
 
     step: int
     operation: str
@@ -41,64 +43,64 @@ class Ran(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledRun:
-    """Steps by the runtime, behind the one that was profiled."""
+    """Results of the profiled step and the scheduled steps."""
 
     ranking: list[Profiled]
-    """The operations of a step, on the paper's CPU: ns, and lines of 64 bytes."""
+    """Operations of a step by rank, with the paper's CPU: ns, and accesses in lines of 64 bytes."""
     candidates: list[str]
     ran: list[Ran]
     losses: list[float]
-    """Mean over the samples, of all steps."""
+    """Mean loss of the samples, by step."""
     bounds: list[int]
-    """The cycles at which the first step, which was profiled, began, and at which each was over."""
+    """Cycle in which the profiled step began, then the cycle in which each step ended."""
     compared_tensors: int
-    """Tensors of all steps that were compared: parameters, which a step overwrites, at the end."""
+    """Number of compared tensors in all steps; parameters, which steps overwrite, at the end."""
     wrong_tensors: list[str]
-    """Tensors that are not, bit for bit, the golden model's."""
+    """Names of tensors that differ in a bit from the golden model's."""
 
 
 class _Step(NamedTuple):
-    """What a step needs."""
+    """Tensors and operations of a step."""
 
     tensors: dict[str, PlacedTensor]
     works: dict[str, list[Work]]
-    """The products, by what they compute."""
+    """Works of convolutions and matrix products, by the name of the result."""
     kernels: list[Kernel]
-    """The operations by TensorFlow's names, in the order of the program."""
+    """Operations, with TensorFlow's names, in program order."""
 
 
 def _placed(context: Context, shapes: dict[str, tuple[int, ...]]) -> dict[str, PlacedTensor]:
-    """Tensors; filters have rows and columns first in memory, as in TensorFlow."""
-    found = {}
+    """Place tensors; filters have rows and columns first in memory, as in TensorFlow."""
+    tensors = {}
     for name, shape in shapes.items():
         is_turned = name.endswith("filters")
-        found[name] = context.buffer(name, shape[::-1] if is_turned else shape)
+        tensors[name] = context.buffer(name, shape[::-1] if is_turned else shape)
         if is_turned:
-            found[name] = found[name].view(3, 2, 0, 1)
-    return found
+            tensors[name] = tensors[name].view(3, 2, 0, 1)
+    return tensors
 
 
-def _step(context: Context, of: dict[str, PlacedTensor], *, recursive: bool) -> _Step:
-    """Another step on the parameters ``of`` all."""
+def _step(context: Context, parameters: dict[str, PlacedTensor], *, recursive: bool) -> _Step:
+    """Return a step on the shared ``parameters``, with its own other tensors."""
     samples, classes, filters = cnn.SAMPLES, cnn.CLASSES, cnn.FILTERS
     shapes = cnn.OTHERS | cnn.ACTIVATIONS
-    shapes |= {f"d{name}": each for name, each in (cnn.ACTIVATIONS | cnn.PARAMETERS).items()}
-    of = of | _placed(context, shapes | {"products": cnn.PARAMETERS["filters"]})
+    shapes |= {f"d{name}": shape for name, shape in (cnn.ACTIVATIONS | cnn.PARAMETERS).items()}
+    ts = parameters | _placed(context, shapes | {"products": cnn.PARAMETERS["filters"]})
     kernel, add, turned = context.kernel, partial(cnn.product, context.pim.config), cnn.turned
     count = samples * cnn.ROWS * cnn.ROWS
-    y, dy, scores, dscores = (of[n] for n in ("convolved", "dconvolved", "scores", "dscores"))
-    weights, pooled = of["weights"], of["pooled"]
+    y, dy, scores, dscores = (ts[n] for n in ("convolved", "dconvolved", "scores", "dscores"))
+    weights, pooled = ts["weights"], ts["pooled"]
     backwards = weights[:, :, ::-1, ::-1]
     works = {
-        "convolved": [add(turned(of["images"]), of["filters"], turned(y))],
+        "convolved": [add(turned(ts["images"]), ts["filters"], turned(y))],
         "scores": [add(turned(pooled), turned(weights), scores)],
-        "dpooled": [add(dscores, backwards, turned(of["dpooled"]), pad=cnn.POOLED - 1)],
-        "dweights": [add(pooled, turned(dscores), of["dweights"])],
-        "dfilters": [add(of["images"], dy, turned(of["products"]))],
+        "dpooled": [add(dscores, backwards, turned(ts["dpooled"]), pad=cnn.POOLED - 1)],
+        "dweights": [add(pooled, turned(dscores), ts["dweights"])],
+        "dfilters": [add(ts["images"], dy, turned(ts["products"]))],
     }
     planes = filters * cnn.PLANES[0], *cnn.PLANES[1:]
-    loss = scores, of["labels"], of["losses"], dscores, samples, classes, classes, 1, 1 / samples
-    copied, target = of["products"], of["dfilters"]
+    loss = scores, ts["labels"], ts["losses"], dscores, samples, classes, classes, 1, 1 / samples
+    copied, target = ts["products"], ts["dfilters"]
     copy = [copied, target, *copied.shape, *copied.strides, *target.strides]
 
     def added(x: PlacedTensor, bias: PlacedTensor, *strides: int) -> list[Work]:
@@ -106,35 +108,35 @@ def _step(context: Context, of: dict[str, PlacedTensor], *, recursive: bool) -> 
         return [work_on(Opcode.ADD, a=x, b=repeated, result=x)]
 
     rows = replace(scores, shape=(samples, classes), strides=(classes, 1))
-    found = [
+    kernels = [
         kernel("Conv2D", works=works["convolved"]),
-        kernel("BiasAdd", works=added(y.lines, of["filter_bias"], 1, 0)),
+        kernel("BiasAdd", works=added(y.lines, ts["filter_bias"], 1, 0)),
         kernel("Relu", "relu", (y, y, filters * count), "rw"),
         kernel("MaxPool", "max_pool", (y, pooled, *planes), "rb"),
         kernel("MatMul", works=works["scores"]),
-        kernel("BiasAdd_1", works=added(rows, of["bias"], 0, 1)),
+        kernel("BiasAdd_1", works=added(rows, ts["bias"], 0, 1)),
         kernel("SoftmaxCrossEntropy", "softmax_cross_entropy", loss, "rrwb"),
         kernel("MatMul_1", works=works["dpooled"]),
         kernel("MatMul_2", works=works["dweights"]),
-        kernel("MaxPoolGrad", "max_pool_gradient", (y, of["dpooled"], dy, *planes), "rrw"),
+        kernel("MaxPoolGrad", "max_pool_gradient", (y, ts["dpooled"], dy, *planes), "rrw"),
         kernel("ReluGrad", "relu_gradient", (y, dy, dy, filters * count), "rrw"),
-        kernel("BiasAddGrad", "bias_gradient", (dy, of["dfilter_bias"], 1, filters, count), "rw"),
-        kernel("BiasAddGrad_1", "bias_gradient", (dscores, of["dbias"], samples, classes, 1), "rw"),
+        kernel("BiasAddGrad", "bias_gradient", (dy, ts["dfilter_bias"], 1, filters, count), "rw"),
+        kernel("BiasAddGrad_1", "bias_gradient", (dscores, ts["dbias"], samples, classes, 1), "rw"),
     ]
     name, gradient = "Conv2DBackpropFilter", works["dfilters"]
     if recursive:
         copies = [*2 * [0] * len(copy), *copy]
-        found.append(kernel(name, "conv2d_backprop_filter", copies, "rw", works=gradient))
+        kernels.append(kernel(name, "conv2d_backprop_filter", copies, "rw", works=gradient))
     else:
-        found.append(kernel(f"{name}/Conv", works=gradient))
-        found.append(kernel(f"{name}/copy", "copy", copy, "rw"))
+        kernels.append(kernel(f"{name}/Conv", works=gradient))
+        kernels.append(kernel(f"{name}/copy", "copy", copy, "rw"))
     alpha_bits = int((-cnn.RATE).view(np.uint32))
     for number, name in enumerate(cnn.PARAMETERS):
-        p, g = (_flat(of[each]) for each in (name, f"d{name}"))
+        p, g = _flat(ts[name]), _flat(ts[f"d{name}"])
         work = work_on(Opcode.SCALEADD, a=g, b=p, result=p, alpha_bits=alpha_bits)
         suffix = f"_{number}" if number else ""
-        found.append(kernel(f"ApplyGradientDescent{suffix}", works=[work]))
-    return _Step(of, works, found)
+        kernels.append(kernel(f"ApplyGradientDescent{suffix}", works=[work]))
+    return _Step(ts, works, kernels)
 
 
 def _flat(tensor: PlacedTensor) -> PlacedTensor:
@@ -150,14 +152,14 @@ def train(
     recursive: bool = True,
     pipeline: bool = True,
 ) -> ScheduledRun:
-    """Trains on ``batches``, a step each, of which the first is profiled on the host.
+    """Train a step on each of ``batches``; profile the first step on the host.
 
     Parameters
     ----------
-    launch_ns: what an operation takes on the host beside its computing.
-    recursive: whether the gradient of the filters is one kernel, or its convolution and its change
-        of layout are two.
-    pipeline: whether operations of a step may begin before all of the one before it have ended.
+    launch_ns: overhead of an operation on the host, in ns.
+    recursive: True for the filters' gradient as one kernel; False for two kernels, the convolution
+        and the change of layout.
+    pipeline: True if operations may begin before the previous step has ended.
     """
     context = Context(Platform(pim), cpu_ns=partial(host_ns, launch_ns=launch_ns))
     parameters = _placed(context, cnn.PARAMETERS)
@@ -167,14 +169,14 @@ def train(
     steps = [_step(context, parameters, recursive=recursive) for _ in batches]
     profile = [
         Profiled(
-            operation=each.name,
-            time=float(context.cpu_ns(each)),
-            accesses=-(-each.nbytes // _LINE_BYTES),
-            kind=each.name.split("_")[0],
+            operation=kernel.name,
+            time=float(context.cpu_ns(kernel)),
+            accesses=-(-kernel.nbytes // _LINE_BYTES),
+            kind=kernel.name.split("_")[0],
         )
-        for each in steps[0].kernels
+        for kernel in steps[0].kernels
     ]
-    candidates = [each.operation for each in chosen(profile)]
+    candidates = [candidate.operation for candidate in chosen(profile)]
     scheduler = Scheduler(context, candidates, principle=principle)
     queued: list[list[Event]] = []
     start = pim.transport.cycles()
@@ -183,7 +185,7 @@ def train(
         inputs = {"images": images, "labels": labels.astype(np.uint32).view(np.float32)}
         for name, values in inputs.items():
             commands.enqueue_write(step.tensors[name], values.reshape(cnn.OTHERS[name]))
-        queued.append([commands.enqueue_kernel(each) for each in step.kernels])
+        queued.append([commands.enqueue_kernel(kernel) for kernel in step.kernels])
         if commands is host:
             host.finish()
         elif not pipeline:
@@ -194,12 +196,12 @@ def train(
         ranking=ranking(profile),
         candidates=candidates,
         ran=[
-            Ran(step, each.label, each.place, each.running, each.ended)
+            Ran(step, event.label, event.place, event.running, event.ended)
             for step, events in enumerate(queued)
-            for each in events
+            for event in events
         ],
         losses=losses,
-        bounds=[start, *(max(each.ended for each in events) for events in queued)],
+        bounds=[start, *(max(event.ended for event in events) for events in queued)],
         wrong_tensors=wrong,
         compared_tensors=compared,
     )
@@ -208,7 +210,7 @@ def train(
 def _compared(
     context: Context, steps: Sequence[_Step], batches: Sequence[cnn.Batch]
 ) -> tuple[list[float], list[str], int]:
-    """The losses, tensors that are not the golden model's, and how many were compared."""
+    """Return the losses, the names of wrong tensors, and the number of compared tensors."""
     memory = np.zeros(context.buffer("the end", (1,)).address_bytes, np.uint8)
     for name, values in cnn.parameters_at_first().items():
         cnn.seen(memory, steps[0].tensors[name])[...] = values
@@ -221,13 +223,13 @@ def _compared(
         cnn.golden_step(memory, tensors, works)
         for name, tensor in tensors.items():
             if name in cnn.PARAMETERS and number < len(steps) - 1:
-                continue  # what it was then is overwritten, and shows in the next step's
-            found = context.pim.read_tensor(tensor)
+                continue  # overwritten since; a mistake shows in the next step
+            values = context.pim.read_tensor(tensor)
             compared += 1
-            if found.tobytes() != cnn.seen(memory, tensor).tobytes():
+            if values.tobytes() != cnn.seen(memory, tensor).tobytes():
                 wrong.append(f"{name} of step {number}")
             if name == "losses":
-                losses.append(float(found.mean()))
+                losses.append(float(values.mean()))
     return losses, wrong, compared
 
 
@@ -240,10 +242,10 @@ def report(
     folder: Path | None = None,
     watch: Watch = Watch(),
 ) -> Report:
-    """Train so many steps by the runtime, behind one that is profiled; return what ran where.
+    """Train ``steps`` by the runtime, after a profiled step; report the place of each operation.
 
-    ``folder``: for ``timeline.svg`` and ``timeline.json``; others are of :func:`train`. The report
-    is not good if a tensor is not the golden model's.
+    ``folder`` receives ``timeline.svg`` and ``timeline.json``; other parameters are those of
+    :func:`train`. The report is not good if a tensor differs from the golden model's.
     """
     watch.say("training")
     run = train(device, cnn.digit_batches(steps + 1), principle=principle, launch_ns=launch_ns)
@@ -253,27 +255,27 @@ def report(
     results = {
         "ranking": [
             {
-                "operation": each.operation,
-                "time_ns": each.time,
-                "accesses": each.accesses,
-                "chosen": each.operation in run.candidates,
+                "operation": ranked.operation,
+                "time_ns": ranked.time,
+                "accesses": ranked.accesses,
+                "chosen": ranked.operation in run.candidates,
             }
-            for each in run.ranking
+            for ranked in run.ranking
         ],
-        "operations": [each._asdict() for each in run.ran],
+        "operations": [ran._asdict() for ran in run.ran],
         "steps": [
             {"loss": loss, "cycles": end - before}
             for loss, (before, end) in zip(run.losses, pairwise(run.bounds), strict=True)
         ],
     }
     columns: dict[str, Callable[[Profiled], str]] = {
-        "operation": lambda each: each.operation,
-        "ns on CPU": lambda each: count(int(each.time)),
-        "accesses": lambda each: count(each.accesses),
-        "chosen": lambda each: "yes" if each.operation in run.candidates else "",
-        "ran on": lambda each: _places(run, each.operation),
+        "operation": lambda ranked: ranked.operation,
+        "ns on CPU": lambda ranked: count(int(ranked.time)),
+        "accesses": lambda ranked: count(ranked.accesses),
+        "candidate": lambda ranked: "yes" if ranked.operation in run.candidates else "",
+        "runs: cycles": lambda ranked: _places(run, ranked.operation),
     }
-    title = "Operations by rank, and where they ran: times, cycles"
+    title = "Operations by rank, with devices, number of runs and cycles"
     return cnn.compared_report(
         device,
         results,
@@ -281,11 +283,11 @@ def report(
         run.wrong_tensors,
         tables=[Table.of(title, run.ranking, columns, words=(0, 4))],
         notes=[
-            "A row of the first table is a step, of which step 0 is profiled on the CPU: its loss, "
-            "before it changes the parameters, and its cycles, from the end of the step before. A "
-            "row of the second is an operation of a step: what it takes on the CPU, its accesses "
-            "to memory, whether it is a candidate for the PIMs, and how often it ran on which "
-            "device behind step 0, with the cycles of the last time.",
+            "The first table has a row for each step; step 0 is profiled on the CPU. Losses are "
+            "from before the step's update; cycles count from the end of the previous step. The "
+            "second table has a row for each operation of a step: its time on the CPU, its memory "
+            "accesses, whether it is a candidate for the PIMs, and, by device, the number of runs "
+            "after step 0 and the cycles of the last one.",
         ],
         workload={"steps": steps, "principle": principle, "launch_ns": launch_ns},
         files=files,
@@ -293,30 +295,32 @@ def report(
 
 
 def _places(run: ScheduledRun, operation: str) -> str:
-    """Return how often an operation ran where, and its cycles there the last time."""
-    mine = [each for each in run.ran if each.step and each.operation == operation]
+    """Return an operation's number of runs and the cycles of the last run, by device."""
+    mine = [ran for ran in run.ran if ran.step and ran.operation == operation]
     cycles: dict[str, list[int]] = {}
-    for each in sorted(mine, key=lambda each: each.place):
-        device = "cores" if each.place.startswith("core ") else each.place
-        cycles.setdefault(device, []).append(each.end_cycle - each.begin_cycle)
-    return ", ".join(f"{name} {len(of)}: {count(of[-1])}" for name, of in cycles.items())
+    for ran in sorted(mine, key=lambda ran: ran.place):
+        device = "cores" if ran.place.startswith("core ") else ran.place
+        cycles.setdefault(device, []).append(ran.end_cycle - ran.begin_cycle)
+    return ", ".join(f"{name} {len(runs)}: {count(runs[-1])}" for name, runs in cycles.items())
 
 
 def draw(run: ScheduledRun, pim: Pim) -> Timeline:
-    """When each operation of the scheduled steps ran, a track for each core, for the host, and as
-    many for the pools as they had operations at once."""
+    """Return a timeline of the scheduled steps' operations.
+
+    Each core and the host have a track. The pools have one for each operation that runs at once.
+    """
     timeline = Timeline(backend="the runtime", fabric_mhz=pim.config.clock_mhz)
-    shown = sorted((each for each in run.ran if each.step), key=lambda each: each.begin_cycle)
+    shown = sorted((ran for ran in run.ran if ran.step), key=lambda ran: ran.begin_cycle)
     start, pools = run.bounds[1], list[int]()
-    for place in sorted({each.place for each in shown} - {"pools"}):
+    for place in sorted({ran.place for ran in shown} - {"pools"}):
         timeline.track(place)
-    for each in shown:
-        track = each.place
+    for ran in shown:
+        track = ran.place
         if track == "pools":
-            number = next((n for n, end in enumerate(pools) if end <= each.begin_cycle), len(pools))
-            pools[number : number + 1] = [each.end_cycle]
+            number = next((n for n, end in enumerate(pools) if end <= ran.begin_cycle), len(pools))
+            pools[number : number + 1] = [ran.end_cycle]
             track += f", {number + 1}" if number else ""
             timeline.track(track)
-        begin, end = each.begin_cycle - start, each.end_cycle - start
-        timeline.add(track, each.operation, begin, end, f"step {each.step}")
+        begin, end = ran.begin_cycle - start, ran.end_cycle - start
+        timeline.add(track, ran.operation, begin, end, f"step {ran.step}")
     return timeline

@@ -1,8 +1,8 @@
-"""What a pass costs that the cycle model would follow for hours: from the same with shorter sums.
+"""Cost of a pass that the cycle model would simulate for hours, extrapolated from shorter sums.
 
-A tile with long sums, such as of a filter's gradient over a batch, goes on in the same way from
-chunk to chunk. So the pass is run twice with a part of each tile's chunks, and each product more is
-taken to cost what those do that the longer run has more than the shorter one.
+A tile with long sums, such as a filter's gradient over a batch, repeats the same work from chunk to
+chunk. So two runs simulate a part of each tile's chunks. The difference between the two runs gives
+the cost of each further product.
 """
 
 from __future__ import annotations
@@ -24,27 +24,26 @@ if TYPE_CHECKING:
 __all__ = ["TILE_CYCLES", "run_shortened", "worth_shortening"]
 
 LONG_CYCLES = 1_000_000
-"""Cycles of a work that are followed in some minutes."""
+"""Cycles of a work that the model simulates in some minutes."""
 
 _MOST_FOLLOWED_CYCLES = 10_000_000
-"""Cycles of a work that are followed at most where several layers run."""
+"""Cycles of a work to simulate, at most, if several layers run."""
 
 TILE_CYCLES = 12_000
-"""Cycles, about, of a tile in the shorter run."""
+"""Cycles of a tile in the shorter run, about."""
 
 _TIMES = 1, 3
 """Length of a tile in the shorter and in the longer run, in multiples of :data:`TILE_CYCLES`."""
 
 _WORTH = 1.2
-"""How many times as long as both shortened runs the whole has to be for them to be worth it."""
+"""Minimum ratio of the whole run's cycles to those of both shortened runs."""
 
 
 def worth_shortening(transport: PimTransport, jobs: Sequence[Job]) -> bool:
-    """Whether :func:`run_shortened` is for ``jobs``: one alone that takes the cycle model many
-    minutes, and many fewer with shorter sums.
+    """Return True if ``jobs`` is a single long job that :func:`run_shortened` makes much faster.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for one of several that would take
-    it hours.
+    Raise :class:`~sw_driver.device.errors.InvalidArgumentError` if one of several jobs would take
+    the cycle model hours.
     """
     if not isinstance(transport, CyclesPim):
         return False
@@ -56,14 +55,14 @@ def worth_shortening(transport: PimTransport, jobs: Sequence[Job]) -> bool:
     for job in jobs:
         if _followed_cycles(transport, job) > _MOST_FOLLOWED_CYCLES:
             raise InvalidArgumentError(
-                f"{job.name} {job.pass_name}: its sums are too long for the cycle model to follow "
-                "beside another layer: take it alone, fewer --images or --most-products"
+                f"{job.name} {job.pass_name}: its sums are too long for the cycle model beside "
+                "another layer: run it alone, or with fewer --images or --most-products"
             )
     return False
 
 
 def _followed_cycles(model: CyclesPim, job: Job) -> int:
-    """About how many cycles of the job's longest work a model follows one by one."""
+    """Return about how many cycles of the job's longest work a model simulates one by one."""
     return max(map(model.followed_cycles, job.program.works))
 
 
@@ -74,11 +73,11 @@ def _shortened(config: PimConfig, times: int) -> CyclesPim:
 def run_shortened(
     config: PimConfig, job: Job, *, completed: Callable[[], object] | None = None
 ) -> Run:
-    """What :func:`~sw_driver.experiments.pim.measure.run_jobs` would return for ``job`` alone in
-    the cycle model, with the sums of long tiles shortened twice and its costs extrapolated.
+    """Estimate the run of ``job`` alone in the cycle model, from two runs with shorter sums.
 
-    What is written does not depend on the length of sums. Cycles of the simulation and seconds are
-    those of both runs. ``completed`` is called after every work of both.
+    The result is that of :func:`~sw_driver.experiments.pim.measure.run_jobs`, with extrapolated
+    costs. Bytes written do not depend on the length of sums. Simulated cycles and seconds are the
+    sums of both runs. ``completed`` is called after every work of both.
     """
 
     def run(times: int) -> tuple[Run, list[int]]:
@@ -98,15 +97,15 @@ def run_shortened(
             bytes_read=_line(low.bytes_read, high.bytes_read, *at),
         )
 
-    by_work = {each.work: each for each in shorter.records}
+    by_work = {low.work: low for low in shorter.records}
     at = sum(fewer), sum(more), sum(wanted)
     return Run(
-        records=[record(by_work[each.work], each) for each in longer.records],
+        records=[record(by_work[high.work], high) for high in longer.records],
         begins=longer.begins,
-        ends=[_line(*each, *at) for each in zip(shorter.ends, longer.ends, strict=True)],
+        ends=[_line(*costs, *at) for costs in zip(shorter.ends, longer.ends, strict=True)],
         busy_cycles=[
-            _line(*each, *at)
-            for each in zip(shorter.busy_cycles or (), longer.busy_cycles or (), strict=True)
+            _line(*costs, *at)
+            for costs in zip(shorter.busy_cycles or (), longer.busy_cycles or (), strict=True)
         ],
         shortened=True,
         simulated_cycles=shorter.simulated_cycles + longer.simulated_cycles,
@@ -115,7 +114,10 @@ def run_shortened(
 
 
 def _line(low: int, high: int, fewer: int, more: int, wanted: int) -> int:
-    """The cost of ``wanted`` products, if ``fewer`` cost ``low`` and ``more`` cost ``high``."""
-    if fewer == more:  # Not shortened.
+    """Return the cost of ``wanted`` products, on a line through two measured costs.
+
+    ``fewer`` products cost ``low``, and ``more`` products cost ``high``.
+    """
+    if fewer == more:  # no tile was shortened
         return high
     return low + round((high - low) * (wanted - fewer) / (more - fewer))

@@ -1,5 +1,8 @@
-"""Training of a small network by cores and pools, without the host within a step: a convolution,
-bias, ReLU, max pooling, a fully connected layer, softmax with cross-entropy, descent."""
+"""Training of a small network by cores and pools, without the host during a step.
+
+The network has a convolution with bias, ReLU and max pooling, and a fully connected layer with
+softmax and cross-entropy. The update is gradient descent.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ __all__ = [
 ]
 
 SAMPLES, FILTERS, CLASSES = 4, 4, 10
-"""Sizes of a step; as many cores as there are filters have something to do."""
+"""Sizes of a step; cores beyond the number of filters have no work."""
 SIZE, FILTER, _WINDOW = 8, 5, 2
 ROWS = SIZE - FILTER + 1
 POOLED = ROWS // _WINDOW
@@ -74,7 +77,7 @@ RATE, DECAY = np.float32(0.25), np.float32(0)
 PARAMETERS = {
     "filters": (FILTERS, 1, FILTER, FILTER),
     "filter_bias": (FILTERS,),
-    # What a filter's features are multiplied with is together: it is one core's.
+    # The weights of a filter's features are contiguous, since they belong to one core.
     "weights": (FILTERS, CLASSES, POOLED, POOLED),
     "bias": (CLASSES,),
 }
@@ -91,11 +94,11 @@ OTHERS = {
 
 
 Batch = tuple[NDArray[np.float32], NDArray[np.int64]]
-"""As many images of 8 x 8 as a step has samples, and their digits."""
+"""Images of 8 x 8, one for each sample of a step, and their digits."""
 
 
 def training_config(cores: int, **settings: Any) -> PimConfig:
-    """A small pool with so many cores, or one with other ``settings``."""
+    """Return the configuration of a small pool with ``cores``, changed by ``settings``."""
     options: dict[str, Any] = {"preset": "tiny", "bank_bytes": 1 << 17}
     options |= settings
     options |= {"cores": cores, "rings": cores + 1}
@@ -104,45 +107,45 @@ def training_config(cores: int, **settings: Any) -> PimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What a step was."""
+    """Results of a training step."""
 
     loss: float
-    """Mean over the samples."""
+    """Mean loss of the samples."""
     wrong_tensors: list[str]
-    """Tensors that are not, bit for bit, the golden model's."""
+    """Names of tensors that differ in a bit from the golden model's."""
     compared_tensors: int
-    """All of the step's, of which that was found out."""
+    """Number of tensors compared with the golden model, all of the step."""
     cycles: int
-    """From the first kernel's offer until the last one was seen to have ended."""
+    """Cycles from the first kernel's offer until the host saw the last one end."""
     counters: list[KernelCounters]
-    """Of each core's program."""
+    """Counters of each core's program."""
 
 
 def turned(tensor: PlacedTensor) -> PlacedTensor:
-    """The tensor with its first two indices exchanged."""
+    """Return the tensor with its first two indices exchanged."""
     return tensor.view(1, 0, 2, 3)
 
 
 def product(
     config: PimConfig, a: PlacedTensor, b: PlacedTensor, y: PlacedTensor, *, pad: int = 0
 ) -> Work:
-    """The convolution of ``a`` with the filters ``b``, by all units."""
+    """Return the work for the convolution of ``a`` with the filters ``b``, on all units."""
     settings: dict[str, Any] = {"stride": 1, "dilation": 1, "pad_top": pad, "pad_left": pad}
     work = work_on(Opcode.CONV2D, a=a, b=b, result=y, units=config.units, **settings)
     return planned(work, config)
 
 
 def parameters_at_first() -> dict[str, NDArray[np.float32]]:
-    """Always the same ones."""
+    """Return the initial parameters, which are always the same."""
     rng = np.random.default_rng(1)
-    found = {name: np.zeros(shape, np.float32) for name, shape in PARAMETERS.items()}
+    parameters = {name: np.zeros(shape, np.float32) for name, shape in PARAMETERS.items()}
     for name in ("filters", "weights"):
-        found[name][...] = 1 / FILTER * rng.standard_normal(PARAMETERS[name])
-    return found
+        parameters[name][...] = 1 / FILTER * rng.standard_normal(PARAMETERS[name])
+    return parameters
 
 
 def digit_batches(steps: int) -> list[Batch]:
-    """Return handwritten digits for so many steps, two batches in turn."""
+    """Return batches of handwritten digits for ``steps``, alternating between two."""
     digits = load_split_digits()
     parts = [slice(SAMPLES * (step % 2), SAMPLES * (step % 2 + 1)) for step in range(steps)]
     return [(digits.train_images[part], digits.train_labels[part]) for part in parts]
@@ -151,17 +154,17 @@ def digit_batches(steps: int) -> list[Batch]:
 def report(
     device: Pim, steps: int, *, folder: Path | None = None, watch: Watch = Watch()
 ) -> Report:
-    """Train on ``device`` without the host; return losses, and where the cores' cycles went.
+    """Train on ``device`` without the host; report losses and the use of the cores' cycles.
 
-    ``folder``: for ``cores.svg``, a picture of that. The report is not good if a tensor is not the
-    golden model's.
+    ``folder`` receives ``cores.svg``, a picture of that use. The report is not good if a tensor
+    differs from the golden model's.
     """
     training = Training(device)
     done: list[dict[str, Any]] = []
     begin_s = perf_counter()
     for batch in watch.track(digit_batches(steps), "training"):
         step = asdict(training.step(*batch))
-        done.append(step | {"cores": [each._asdict() for each in step.pop("counters")]})
+        done.append(step | {"cores": [core._asdict() for core in step.pop("counters")]})
     speed = device.transport.cycles() / (perf_counter() - begin_s)
     wrong = sorted({name for step in done for name in step["wrong_tensors"]})
     cycles = [*_core_cycles(done)]
@@ -177,11 +180,11 @@ def report(
         wrong,
         tables=[Table(title="Cycles of cores, all steps", headings=headings, rows=rows, words=())],
         notes=[
-            "A row of the first table is a step: its loss, before it changes the parameters, and "
-            "its cycles, from when the first core is rung until the last one has ended. A row of "
-            "the second is a core: its cycles in all steps, and the shares in which it computed, "
-            "or waited.",
-            f"Simulated {speed:,.0f} cycles a second of this machine.",
+            "The first table has a row for each step. Losses are from before the step's update; "
+            "cycles count from the first core's doorbell until the last core has ended. The second "
+            "table has a row for each core: its cycles in all steps, and the shares in which it "
+            "computed or waited.",
+            f"Simulated {speed:,.0f} cycles per second of host time.",
         ],
         workload={"steps": steps},
         files=[_draw_cores(cycles, steps, folder / "cores.svg")] if folder else [],
@@ -198,8 +201,11 @@ def compared_report(
     notes: Sequence[str],
     **others: Any,
 ) -> Report:
-    """Return the report of a training whose ``wrong`` tensors, of all ``compared`` ones, are not
-    the golden model's; steps are in the first of its tables."""
+    """Return the report of a training, with a first table of its steps.
+
+    ``compared`` is the number of tensors compared with the golden model; ``wrong`` has the names of
+    those that differ.
+    """
     steps = results["steps"]
     rows = [
         [str(number), f"{step['loss']:.4f}", count(step["cycles"])]
@@ -225,11 +231,11 @@ def compared_report(
 
 
 _CORE_PARTS = ("computes", "waits for pools", "for memory", "for cores")
-"""What a core does with its cycles."""
+"""Parts of a core's cycles."""
 
 
 def _core_cycles(steps: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
-    """Yield for each core its cycles of all steps, by :data:`_CORE_PARTS`."""
+    """Yield each core's cycles in all steps, by :data:`_CORE_PARTS`."""
     names = "cycles", "pool_cycles", "memory_cycles", "barrier_cycles"
     for core in range(len(steps[0]["cores"])):
         whole, *waits = (sum(step["cores"][core][name] for step in steps) for name in names)
@@ -237,7 +243,7 @@ def _core_cycles(steps: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
 
 
 def _draw_cores(cycles: Sequence[Sequence[int]], steps: int, path: Path) -> Path:
-    """Draw a bar for each core, of where its cycles went in a step, in the mean."""
+    """Draw a bar for each core, with the parts of its cycles in a mean step."""
     from matplotlib.figure import Figure
 
     names = [f"core {core}" for core in range(len(cycles))]
@@ -247,15 +253,16 @@ def _draw_cores(cycles: Sequence[Sequence[int]], steps: int, path: Path) -> Path
         begins = [sum(parts[:number]) / steps for parts in cycles]
         axes.barh(names, [parts[number] / steps for parts in cycles], left=begins, label=part)
     axes.invert_yaxis()
-    axes.set_xlabel("cycles of a step, in the mean")
+    axes.set_xlabel("cycles of a step (mean)")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return write_picture(path, figure)
 
 
 class Training:
-    """The network on ``device``: a program for each core, the same in every step.
+    """Network on ``device``, with a program for each core that is the same in every step.
 
-    Each core has filters, with what depends on these alone, and samples of the scores.
+    Each core has a part of the filters, with all tensors that depend on these filters only, and a
+    part of the samples of the scores.
     """
 
     def __init__(self, device: Pim) -> None:
@@ -263,7 +270,7 @@ class Training:
         self._device = device
         self._cores = range(config.cores)
         start = config.striped_start_bytes
-        # All that the driver leaves.
+        # All memory that the driver does not use.
         size = min(driver_place(config).start - start, WINDOW_BYTES)
         self._window = Window(start, size)
         self._memory = memory = StackMemory(config)
@@ -288,15 +295,18 @@ class Training:
         device.write_memory(start, self._golden[start:])
 
     def step(self, images: NDArray[np.float32], labels: NDArray[np.int64]) -> Step:
-        """A step on :data:`SAMPLES` images of 8 x 8 and their digits, which the host writes; then
-        it rings the cores, and waits. The golden model does the same."""
+        """Run a step on :data:`SAMPLES` images of 8 x 8 and their digits.
+
+        The host writes these, rings the cores' doorbells, and waits. The golden model runs the same
+        step.
+        """
         device = self._device
         self.golden("images")[...] = images.reshape(OTHERS["images"])
         self.golden("labels").view(np.uint32)[...] = labels
         for name in ("images", "labels"):
             device.write_tensor(self._tensors[name], self.golden(name))
         before = device.transport.cycles()
-        # Core 0 is the last one for which the others wait, and the first that is waited for.
+        # Ring core 0 last, since the others wait for it, but wait for it first.
         ids = [
             device.pim_prog(
                 device.config.banks + core,
@@ -306,35 +316,35 @@ class Training:
             )
             for core in reversed(self._cores)
         ][::-1]
-        for each in ids:
-            device.wait(each)
+        for kernel_id in ids:
+            device.wait(kernel_id)
         cycles = device.transport.cycles() - before
-        counters = [device.kernel_counters(each) for each in ids]
+        counters = [device.kernel_counters(kernel_id) for kernel_id in ids]
         golden_step(self._golden, self._tensors, self._works)
-        found = {name: device.read_tensor(each) for name, each in self._tensors.items()}
+        values = {name: device.read_tensor(tensor) for name, tensor in self._tensors.items()}
         return Step(
-            loss=float(found["losses"].mean()),
+            loss=float(values["losses"].mean()),
             wrong_tensors=[
-                name for name in found if found[name].tobytes() != self.golden(name).tobytes()
+                name for name in values if values[name].tobytes() != self.golden(name).tobytes()
             ],
-            compared_tensors=len(found),
+            compared_tensors=len(values),
             cycles=cycles,
             counters=counters,
         )
 
     def golden(self, name: str) -> NDArray[np.float32]:
-        """A tensor as the golden model has it."""
+        """Return the golden model's values of a tensor, as a view."""
         return seen(self._golden, self._tensors[name])
 
     # Programs.
 
     def _samples(self, core: int) -> slice:
-        return slice(*(SAMPLES * each // len(self._cores) for each in (core, core + 1)))
+        return slice(*(SAMPLES * n // len(self._cores) for n in (core, core + 1)))
 
     def _all_works(self) -> dict[str, list[Work]]:
-        """The works of the pools by what they are for: of each filter, or of each core."""
-        of = self._tensors
-        images, weights, dscores = of["images"], of["weights"], of["dscores"]
+        """Return the pools' works by result, one for each filter or for each core."""
+        tensors = self._tensors
+        images, weights, dscores = tensors["images"], tensors["weights"], tensors["dscores"]
         works: dict[str, list[Work]] = {}
 
         def add(name: str, a: PlacedTensor, b: PlacedTensor, y: PlacedTensor, pad: int = 0) -> None:
@@ -344,26 +354,26 @@ class Training:
             mine = self._samples(core)
             add(
                 "scores",
-                turned(of["pooled"][:, mine]),
+                turned(tensors["pooled"][:, mine]),
                 turned(weights),
-                of["scores"][mine],
+                tensors["scores"][mine],
             )
         for number in range(FILTERS):
             one = slice(number, number + 1)
             add(
                 "convolved",
                 turned(images),
-                of["filters"][one],
-                turned(of["convolved"][one]),
+                tensors["filters"][one],
+                turned(tensors["convolved"][one]),
             )
             backwards = weights[one, :, ::-1, ::-1]
-            add("dpooled", dscores, backwards, turned(of["dpooled"][one]), pad=POOLED - 1)
-            add("dweights", of["pooled"][one], turned(dscores), of["dweights"][one])
-            add("dfilters", images, of["dconvolved"][one], of["dfilters"][one])
+            add("dpooled", dscores, backwards, turned(tensors["dpooled"][one]), pad=POOLED - 1)
+            add("dweights", tensors["pooled"][one], turned(dscores), tensors["dweights"][one])
+            add("dfilters", images, tensors["dconvolved"][one], tensors["dfilters"][one])
         return works
 
     def _commands(self, core: int) -> Iterator[Command]:
-        """What a core does in a step."""
+        """Yield a core's commands for a step."""
         together = [Command("barrier", (self._at(self._barrier), len(self._cores)))]
         together *= len(self._cores) > 1
         filters = [slice(n, n + 1) for n in range(core, FILTERS, len(self._cores))]
@@ -416,7 +426,7 @@ class Training:
         return offset_in(tensor, [self._window])
 
     def _stored(self, name: str, words: list[int]) -> int:
-        """The argument that is the place of ``words``."""
+        """Reserve memory for ``words``; return its address as a program's argument."""
         tensor = self._memory.place(name, (len(words),))
         self._words.append((tensor, words))
         return self._at(tensor)
@@ -426,9 +436,9 @@ class Training:
 
 
 def seen(memory: NDArray[np.uint8], tensor: PlacedTensor) -> NDArray[np.float32]:
-    """A tensor in what is all of the stack's memory, or its beginning."""
+    """Return a view of a tensor in ``memory``, which is the stack's memory or its beginning."""
     first = memory.view(np.float32)[tensor.address_bytes // ELEMENT_BYTES :]
-    return as_strided(first, tensor.shape, [ELEMENT_BYTES * each for each in tensor.strides])
+    return as_strided(first, tensor.shape, [ELEMENT_BYTES * stride for stride in tensor.strides])
 
 
 def golden_step(
@@ -436,8 +446,8 @@ def golden_step(
     tensors: Mapping[str, PlacedTensor],
     works: Mapping[str, Sequence[Work]],
 ) -> None:
-    """A step of the golden model; ``works`` are those of the products, by what they compute."""
-    see = {name: seen(memory, each) for name, each in tensors.items()}
+    """Run a step of the golden model; ``works`` are those of the products, by result."""
+    see = {name: seen(memory, tensor) for name, tensor in tensors.items()}
 
     def run(*names: str) -> None:
         for name in names:

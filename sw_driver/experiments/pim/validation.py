@@ -1,4 +1,4 @@
-"""The cycle model of the PIM against RTL: over passes of scaled layers, and over random works."""
+"""Comparison of the PIM's cycle model with RTL, over passes of scaled layers and random works."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ _ALPHA_BITS = 0xBF8CCCCD
 _PLACE_ATTEMPTS = 50
 
 _MOST_WORK_PRODUCTS = 200_000
-"""Products of a random work at most."""
+"""Products of a random work, at most."""
 MOST_SEQUENCE_PRODUCTS = 8000
-"""The same of works that overlap, which are to be over soon."""
+"""Products of a work in a sequence, at most; sequences are to end soon."""
 _SEQUENCE_WORKS = 6
 _SEQUENCE_BEGIN_CYCLES = 2000
-"""When the first of them is offered: the RTL's memory is ready, which the model's is from 0 on."""
+"""Cycle of a sequence's first offer: the RTL's memory is ready by then, the model's always."""
 
 
 MOST_ERROR, MOST_MEDIAN_ERROR = 0.05, 0.02
-"""Errors of the cycle model that are allowed, in cycles: of each run, and the median of all."""
+"""Allowed errors of the model's cycles, as shares: of each run, and the median of all runs."""
 
 PASSES = (
     ("alexnet", "conv1", "forward"),
@@ -84,18 +84,18 @@ PASSES = (
     ("vgg-19", "fc6", "descent"),
     ("alexnet", "conv1", "backward-input"),
 )
-"""Network, layer and pass of what is compared first."""
+"""Passes to compare before random works: network, layer, pass."""
 
 _REFRESH_CYCLES = 2400
 """Cycles from one refresh of a vault to the next, or a little less."""
 _START_STEP_CYCLES = 300
 _SEED_STEP_CYCLES = 37
-"""Cycles from a seed's starts to the next one's; no divisor in common with the starts' step."""
+"""Cycles between the starts of two seeds; it has no divisor in common with the starts' step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What something cost, in RTL or in the model."""
+    """Cost of a run, in RTL or in the model."""
 
     cycles: int
     bytes_read: int
@@ -106,7 +106,7 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A pass of a layer, or a work, in RTL and in the model."""
+    """Costs of a layer's pass, a work or a sequence, in RTL and in the model."""
 
     name: str
     sizes: str
@@ -115,14 +115,16 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """How far the model's cycles are off, as a share of the RTL's."""
+        """Error of the model's cycles, as a share of the RTL's."""
         return self.model.cycles / self.rtl.cycles - 1
 
     @property
     def bytes_error(self) -> float:
-        """How far the model's bytes are off, as a share of the RTL's. Which bank takes which tile
-        changes them a little."""
-        rtl, model = (each.bytes_read + each.bytes_written for each in (self.rtl, self.model))
+        """Error of the model's bytes, as a share of the RTL's.
+
+        The distribution of tiles over the banks changes the bytes a little.
+        """
+        rtl, model = (run.bytes_read + run.bytes_written for run in (self.rtl, self.model))
         return model / rtl - 1
 
 
@@ -135,17 +137,17 @@ def report(
     sequences: bool = False,
     watch: Watch = Watch(),
 ) -> Report:
-    """Compare so many runs in RTL and in the cycle model, or sequences of works that overlap.
+    """Compare RTL and cycle model over ``runs``, or over sequences of works that overlap.
 
-    The report is not good if cycles are off by more than :data:`MOST_ERROR`, which of sequences
-    nobody asks, or by more than :data:`MOST_MEDIAN_ERROR` in the median.
+    The report is not good if cycles are off by more than :data:`MOST_ERROR` (except for sequences),
+    or by more than :data:`MOST_MEDIAN_ERROR` in the median.
     """
     config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))
     most = most_products or (MOST_SEQUENCE_PRODUCTS if sequences else MOST_PRODUCTS)
-    run = compare_sequences if sequences else compare
-    comparisons = run(config, runs, seed=seed, most_products=most, announce=watch.log)
+    compare_runs = compare_sequences if sequences else compare
+    comparisons = compare_runs(config, runs, seed=seed, most_products=most, announce=watch.log)
     compared = list(watch.track(comparisons, "comparing", runs))
-    errors = [abs(each.error) for each in compared]
+    errors = [abs(run.error) for run in compared]
     median, largest = statistics.median(errors), max(errors)
     complaints = []
     if largest > MOST_ERROR and not sequences:
@@ -156,19 +158,19 @@ def report(
             f"{MOST_MEDIAN_ERROR:.0%}"
         )
     columns: dict[str, Callable[[Comparison], str]] = {
-        "": lambda each: each.name,
-        "sizes": lambda each: each.sizes,
-        "operations": lambda each: shown(each.rtl.multiplications + each.rtl.additions),
-        "RTL": lambda each: shown(each.rtl.cycles),
-        "model": lambda each: shown(each.model.cycles),
-        "error": lambda each: f"{each.error:+.2%}",
-        "error of bytes": lambda each: f"{each.bytes_error:+.2%}",
+        "": lambda run: run.name,
+        "sizes": lambda run: run.sizes,
+        "operations": lambda run: shown(run.rtl.multiplications + run.rtl.additions),
+        "RTL": lambda run: shown(run.rtl.cycles),
+        "model": lambda run: shown(run.model.cycles),
+        "error": lambda run: f"{run.error:+.2%}",
+        "error of bytes": lambda run: f"{run.bytes_error:+.2%}",
     }
     return Report(
         results={
             "median_error": median,
             "largest_error": largest,
-            "compared": [{**asdict(each), "error": each.error} for each in compared],
+            "compared": [{**asdict(run), "error": run.error} for run in compared],
         },
         parts=[Table.of("Cycles in RTL and in the cycle model", compared, columns, words=(0, 1))],
         notes=[f"Error of the cycle model: median {median:.2%}, largest {largest:.2%}."],
@@ -187,9 +189,9 @@ def compare(
     most_products: int,
     announce: Announce | None = None,
 ) -> Iterator[Comparison]:
-    """Compares the first ``count`` passes, scaled, and random works if there are not so many.
+    """Compare the first ``count`` passes, scaled; add random works if there are too few passes.
 
-    ``seed`` decides in which cycles the passes begin, and draws the works.
+    ``seed`` sets the start cycles of the passes and draws the works.
     """
     passes = list(jobs(config, count, most_products=most_products))
     yield from compare_jobs(config, passes, seed=seed, announce=announce)
@@ -198,7 +200,7 @@ def compare(
 
 
 def jobs(config: PimConfig, count: int, *, most_products: int) -> Iterator[Job]:
-    """The first ``count`` of :data:`PASSES`, scaled, without those for which there is no room."""
+    """Yield the first ``count`` of :data:`PASSES`, scaled; skip those that do not fit."""
     for network, name, pass_name in PASSES[:count]:
         published = named_layer(network, name)
         layer = published.scaled(most_products)
@@ -210,9 +212,11 @@ def jobs(config: PimConfig, count: int, *, most_products: int) -> Iterator[Job]:
 
 
 def draw(config: PimConfig, works: int, *, seed: int, most_products: int) -> Iterator[Work]:
-    """Random works of ``most_products`` or down to a thirtieth of them, on one bank, on some or on
-    all, with tensors dense, spread over the stack or repeated along an index; the same for a
-    seed."""
+    """Yield random works of ``most_products`` down to a thirtieth of it; a seed repeats them.
+
+    They run on one bank, some or all. Tensors are dense, spread over the stack, or repeated along
+    an index.
+    """
     rng = random.Random(seed)
     for _ in range(works):
         placed = None
@@ -243,8 +247,8 @@ def _sizes(rng: random.Random, most_products: int) -> Work | None:
         dilation, pad = rng.choice((*[1] * 6, 2, 3)), rng.choice((0, filter_size // 2, 1))
         outputs = {"rows": some(1, 30), "columns": some(1, 60)}
         height, width = (
-            (each - 1) * stride + (filter_size - 1) * dilation + 1 - 2 * pad
-            for each in outputs.values()
+            (size - 1) * stride + (filter_size - 1) * dilation + 1 - 2 * pad
+            for size in outputs.values()
         )
         sizes = {
             **outputs,
@@ -272,8 +276,7 @@ def _sizes(rng: random.Random, most_products: int) -> Work | None:
 
 
 def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
-    """The work with tensors somewhere in the stack, and with banks or units; None if there is no
-    room."""
+    """Return the work with random banks or units and tensor places; None if there is no room."""
     kind = rng.random()
     if kind < 0.25:
         work = replace(work, banks=1 << rng.randrange(config.banks))
@@ -299,7 +302,7 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
                 strides[index] = size
                 size *= extents[index]
             outer = order[0]
-            # Spread over the stack, so that several vaults have a part.
+            # Spread the tensor over the stack, so that several vaults have a part.
             room = words // len(tensors) // extents[outer] // 8 * 8
             if extents[outer] > 1 and room > strides[outer] and rng.random() < 0.6:
                 strides[outer] = max(strides[outer], int(room * rng.uniform(0.3, 1)) // 8 * 8)
@@ -316,8 +319,11 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
 
 
 def starts(seed: int) -> range:
-    """Cycles before a pass's first work is offered, each in a run of its own: evenly through the
-    time from one refresh of a vault to the next. No other seed near by begins in the same."""
+    """Return the start cycles of a pass, one for each run.
+
+    They are spread evenly over the time between two refreshes of a vault. Seeds close to each other
+    have different starts.
+    """
     first = (seed - 1) * _SEED_STEP_CYCLES % _START_STEP_CYCLES
     return range(first, first + _REFRESH_CYCLES, _START_STEP_CYCLES)
 
@@ -325,13 +331,13 @@ def starts(seed: int) -> range:
 def compare_jobs(
     config: PimConfig, jobs: Iterable[Job], *, seed: int, announce: Announce | None = None
 ) -> Iterator[Comparison]:
-    """Runs each job in RTL and in the model, alone, from reset on.
+    """Run each job alone in RTL and in the model, from reset.
 
-    When refreshes meet a job decides which bank takes which tile, and a cycle more or less may
-    change its time by some per cent. So each begins in several cycles (:func:`starts`), and what is
-    compared is the mean. The memory holds zeros: values do not matter to the time, but writing
-    them would take some. Raises :class:`~sw_driver.simulator.runtime.BuildError` if the simulator
-    cannot be built.
+    The times of refreshes decide which bank takes which tile, so a start one cycle later may change
+    a job's time by some per cent. So each job runs from several start cycles (:func:`starts`), and
+    the means are compared. The memory holds zeros: values do not change the time, and writing them
+    would take long. Raise :class:`~sw_driver.simulator.runtime.BuildError` if the simulator cannot
+    be built.
     """
     from ...pim.backends.rtl import RtlPim
 
@@ -340,7 +346,7 @@ def compare_jobs(
             transport.advance(start)
             run = run_jobs(device, [job], inputs=False)
         names = ("bytes_read", "bytes_written", "multiplications", "additions")
-        sums = {name: sum(getattr(each, name) for each in run.records) for name in names}
+        sums = {name: sum(getattr(record, name) for record in run.records) for name in names}
         return Figures(cycles=run.cycles([0]), **sums)
 
     def mean(made: Callable[[], PimTransport], job: Job) -> Figures:
@@ -359,9 +365,9 @@ def compare_jobs(
 def compare_works(
     config: PimConfig, works: Iterable[Work], *, announce: Announce | None = None
 ) -> Iterator[Comparison]:
-    """Runs the works in RTL and in the model, one after the other; else as :func:`compare_jobs`.
+    """Run the works one after the other in RTL and in the model; else as :func:`compare_jobs`.
 
-    Each is offered in the same cycle to both, so that refreshes meet it at the same time.
+    RTL and model get each work in the same cycle, so that refreshes come at the same time.
     """
     from ...pim.backends.rtl import RtlPim
 
@@ -382,9 +388,9 @@ def compare_works(
         for work in works:
             ahead = rtl.transport.cycles() - model.transport.cycles()
             (model if ahead > 0 else rtl).transport.advance(abs(ahead))
-            asked = f"banks {work.banks:#x}" if work.banks else f"{work.units} units"
+            place = f"banks {work.banks:#x}" if work.banks else f"{work.units} units"
             yield Comparison(
-                name=f"{Opcode(work.opcode).name} on {asked}",
+                name=f"{Opcode(work.opcode).name} on {place}",
                 sizes=f"{work.results} results, {max(work.operations)} operations",
                 rtl=cost(rtl, work),
                 model=cost(model, work),
@@ -399,9 +405,10 @@ def compare_sequences(
     most_products: int = MOST_SEQUENCE_PRODUCTS,
     announce: Announce | None = None,
 ) -> Iterator[Comparison]:
-    """Runs sequences of six random works, offered as fast as the pool takes them, in RTL and in the
-    model, each from reset on: works overlap, wait for each other and grow. What is compared is from
-    the first offer to the last completion; else as :func:`compare_jobs`.
+    """Run sequences of six random works in RTL and in the model, each from reset.
+
+    The pool gets works as fast as it takes them, so they overlap, wait for each other and grow. The
+    cycles count from the first offer to the last completion; else as :func:`compare_jobs`.
     """
     from ...pim.backends.rtl import RtlPim
 
@@ -410,14 +417,14 @@ def compare_sequences(
     def cost(transport: PimTransport, sequence: list[Work]) -> Figures:
         with Pim(transport) as device:
             transport.advance(_SEQUENCE_BEGIN_CYCLES - transport.cycles())
-            found = [counters for _, counters in run_at_once(device, sequence)]
+            counters = [counters for _, counters in run_at_once(device, sequence)]
             cycles = transport.cycles() - _SEQUENCE_BEGIN_CYCLES
         return Figures(
             cycles=cycles,
-            bytes_read=sum(each.bytes_read for each in found),
-            bytes_written=sum(each.bytes_written for each in found),
-            multiplications=sum(each.multiplications_done for each in found),
-            additions=sum(each.additions_done for each in found),
+            bytes_read=sum(work.bytes_read for work in counters),
+            bytes_written=sum(work.bytes_written for work in counters),
+            multiplications=sum(work.multiplications_done for work in counters),
+            additions=sum(work.additions_done for work in counters),
         )
 
     for number in range(count):
@@ -431,13 +438,13 @@ def compare_sequences(
 
 
 def run_at_once(device: Pim, works: Iterable[Work]) -> list[tuple[list[int], Counters]]:
-    """Offers works as fast as the pool takes them; the banks and counters of each."""
+    """Offer works as fast as the pool takes them; return the banks and counters of each."""
     running: list[int] = []
     seen: dict[int, tuple[list[int], Counters]] = {}
     offered: list[int] = []
 
     def look() -> None:
-        for number in [each for each in running if device.work_query(each)]:
+        for number in [work_id for work_id in running if device.work_query(work_id)]:
             seen[number] = device.work_info(number)[0], device.counters(number)
             running.remove(number)
 

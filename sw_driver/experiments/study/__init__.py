@@ -1,4 +1,4 @@
-"""Experiments that the paper argues from, measured on the RTL."""
+"""Experiments behind the paper's arguments, measured on the RTL."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _HEADINGS = {
     "channel_0": "channel 0",
     "channel_1": "channel 1",
     "pattern": "host reads",
-    "interval_fabric_cycles": "every .. cycles",
-    "offered_gb_per_s": "asked GB/s",
-    "host_gb_per_s": "got GB/s",
+    "interval_fabric_cycles": "cycles per read",
+    "offered_gb_per_s": "offered GB/s",
+    "host_gb_per_s": "host GB/s",
     "latency_median_ns": "median ns",
     "latency_p99_ns": "99 % ns",
     "latency_worst_ns": "worst ns",
     "late_share": "late",
     "kernel_mparams_per_s": "kernel MP/s",
-    "kernel_share": "of alone",
+    "kernel_share": "share of alone",
     "copy_gb_per_s": "copies GB/s",
 }
 _WORDS = ("mode", "channel_0", "channel_1", "pattern")
@@ -39,10 +39,11 @@ def report(
     copy_bytes: int,
     watch: Watch = Watch(),
 ) -> Report:
-    """Return the rows of an experiment: host and kernel on one channel, or a copy beside a kernel.
+    """Report an experiment: host and kernel on one channel, or a copy beside a kernel.
 
-    The arguments are those of :func:`~sw_driver.experiments.study.sharing.measure_sharing` and
-    :func:`~sw_driver.experiments.study.parallel.measure_parallel`. Raises what these do.
+    Arguments and errors are those of
+    :func:`~sw_driver.experiments.study.sharing.measure_sharing` and
+    :func:`~sw_driver.experiments.study.parallel.measure_parallel`.
     """
     job: dict[str, Any] = {"parameters": parameters}
     if name == "fcfs":

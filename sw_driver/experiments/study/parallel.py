@@ -1,4 +1,4 @@
-"""The host copies to one channel while the kernel runs on the other (paper 3.1 and 4.3)."""
+"""Experiment: the host copies to a channel while the kernel runs on another (paper 3.1, 4.3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["measure_parallel"]
 
 
 class _Copier:
-    """Copies a buffer to and from a channel, in its stream."""
+    """Buffer with copies to and from a channel, in the channel's stream."""
 
     def __init__(self, device: Axdimm, channel: int, nbytes: int) -> None:
         self._device = device
@@ -40,9 +40,9 @@ class _Copier:
         return self._device.MemcpyAxdimm2Host(self._back, self._pointer, nbytes, stream=stream)
 
     def check(self) -> None:
-        """Raises if what was copied back is not what was copied."""
+        """Raise ``RuntimeError`` if the data copied back differs from the data copied."""
         if not np.array_equal(self._back, self._data):
-            raise RuntimeError(f"channel {self._channel}: what was copied did not come back")
+            raise RuntimeError(f"channel {self._channel}: the copied data came back changed")
 
 
 def measure_parallel(
@@ -52,19 +52,19 @@ def measure_parallel(
     copy_bytes: int,
     announce: Callable[[str], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yields a row for each combination of what the two channels do.
+    """Yield a row for each combination of activities on the two channels.
 
-    ``kernel_mparams_per_s`` is of one channel's kernel, over a run of ``parameters``;
-    ``copy_gb_per_s`` of each copy that goes on meanwhile, ``copy_bytes`` long, one after the other
-    for nine tenths of the run. Two copies at once have one link: the rate of each is over the time
-    until both are done.
+    ``kernel_mparams_per_s`` is the throughput of one channel's kernel, over a run of
+    ``parameters``. ``copy_gb_per_s`` is the rate of copies of ``copy_bytes``, which follow each
+    other for nine tenths of the run. Two copies at once share one link: the rate of each counts the
+    time until both are done.
     """
     check_memory(config, buffer_bytes=copy_bytes, parameters=parameters)
     transport = VerilatedTransport(config=config, arithmetic=False, announce=announce)
     fabric_mhz = transport.fabric_mhz
 
     def rate(copies: list[Handle[None]], share: int = 1) -> float:
-        """Waits for the copies; ``share`` of their bytes in the time until the last one ended."""
+        """Wait for the copies; return the rate of a ``share``-th of their bytes, in GB/s."""
         for copy in copies:
             copy.wait()
         cycles = max(copy.ended for copy in copies) - min(copy.began for copy in copies)

@@ -1,4 +1,7 @@
-"""Host and kernel on one channel: exclusive modes against first come first served (paper 3.1)."""
+"""Experiment: host and kernel on one channel, exclusive modes or first come first served.
+
+See section 3.1 of the paper.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from sw_driver.axdimm.transport import LINE_BYTES
 __all__ = ["INTERVALS_FABRIC_CYCLES", "PATTERNS", "check_memory", "measure_sharing"]
 
 INTERVALS_FABRIC_CYCLES = (2, 16, 64, 256)
-"""Fabric cycles between the host's reads: from all that the link carries to one line in 256."""
+"""Fabric cycles between the host's reads, from the link's full rate to one line in 256 cycles."""
 
 PATTERNS = ("sequential", "random")
 
@@ -31,8 +34,10 @@ _COUNTERS = ["cycles", "beats_read", "beats_written"]
 
 
 def check_memory(config: ModuleConfig, *, buffer_bytes: int, parameters: int) -> None:
-    """Raise :class:`~sw_driver.device.errors.OutOfMemoryError` unless a channel holds the tensors
-    of a run and a buffer, before a simulator is built for nothing."""
+    """Check that a channel holds the tensors of a run and a buffer, before a simulator is built.
+
+    Raise :class:`~sw_driver.device.errors.OutOfMemoryError` if it does not.
+    """
     memory = channel_memory(config.capacity_bytes)
     for nbytes in (buffer_bytes, *[PARAMETER_BYTES * parameters] * 4):
         memory.allocate(nbytes)
@@ -45,13 +50,12 @@ def measure_sharing(
     window_fabric_cycles: int,
     announce: Callable[[str], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yields a row for the kernel alone, and for each pattern and load the host alone and both.
+    """Yield a row for the kernel alone; then, by pattern and load, for the host alone and for both.
 
-    The host reads lines at a fixed pace from a buffer of its own. ``host_gb_per_s`` and the latency
-    (from a read's request to its data at the arbiter, in time for the host or not) are over its
-    reads, ``late_share`` is the share of them that a host with the fixed read latency cannot use,
-    ``kernel_mparams_per_s`` is over the same time, which lies within a run of ``parameters``.
-    ``window_fabric_cycles`` is about that time.
+    The host reads lines at a fixed pace from its own buffer. The latency counts from a read's
+    request to its data at the arbiter. ``late_share`` is the share of reads whose data come too
+    late for a host with the fixed read latency. ``host_gb_per_s`` and ``kernel_mparams_per_s``
+    count the same time, about ``window_fabric_cycles``, within a run of ``parameters``.
     """
     buffer_bytes = min(_MOST_BUFFER_BYTES, config.capacity_bytes // 8)
     check_memory(config, buffer_bytes=buffer_bytes, parameters=parameters)
@@ -68,7 +72,7 @@ def measure_sharing(
         rng = np.random.default_rng(1)
         for pattern in PATTERNS:
             for interval in INTERVALS_FABRIC_CYCLES:
-                # While both are served, a line waits for about a burst of the kernel's.
+                # With host and kernel, a line waits for about one burst of the kernel.
                 count = window_fabric_cycles // max(interval, 72)
                 lines = np.arange(count, dtype=np.uint64) % (buffer_bytes // LINE_BYTES)
                 if pattern == "random":
@@ -78,9 +82,9 @@ def measure_sharing(
                 device.SetArbiterNormal(0)
                 yield {"mode": "host alone", **about, **_host(transport, addresses, interval)}
                 device.SetArbiterAcc(0)
-                # The registers hold the settings of the run before.
+                # The registers still hold the settings of the previous run.
                 kernel.write("control", kernel["control"]["start"].mask)
-                # Until the counters are those of this run and the kernel's requests have piled up.
+                # Wait until the counters belong to this run and the kernel's queues are full.
                 _host(transport, addresses[: count // 4], interval)
                 before = kernel.read_many(_COUNTERS)
                 host = _host(transport, addresses, interval)
@@ -113,10 +117,10 @@ def _host(
 def _kernel_mparams_per_s(
     kernel: ChannelRegisters, before: dict[str, int], fabric_mhz: float
 ) -> float:
-    """Throughput since ``before``; the run must still be in progress."""
+    """Return the throughput since ``before``; raise ``RuntimeError`` if the run is over."""
     after = kernel.read_many(_COUNTERS)
     if kernel.read_field("status", "done"):
-        raise RuntimeError("the kernel was done before the host: measure with more parameters")
+        raise RuntimeError("the kernel ended before the host's reads: measure with more parameters")
     cycles = after["cycles"] - before["cycles"]
     beats = sum(after[name] - before[name] for name in ("beats_read", "beats_written"))
     return beats_mparams_per_s(beats, cycles, fabric_mhz)

@@ -1,1 +1,1 @@
-"""Sweeps: a grid of points, each measured by one step of Adam on every channel."""
+"""Sweeps: grids of points, each measured by one optimizer step on every channel."""

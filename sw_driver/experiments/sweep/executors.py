@@ -1,4 +1,4 @@
-"""Where the points of a sweep are measured: processes of this machine, or a Dask cluster."""
+"""Workers for the points of a sweep: processes of this machine, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ CONNECT_SECONDS = 10
 
 Figures = dict[str, Any]
 Submit = Callable[[Point], Future[Figures]]
-"""A function that has a point measured."""
+"""Function that submits a point to a worker."""
 
 
 def outcomes(submit: Submit, points: Mapping[str, Point]) -> Iterator[tuple[str, Figures]]:
-    """The figures of all points, by their keys, as they come.
+    """Yield each point's key and figures as they arrive.
 
-    Raises ``BrokenExecutor`` after the last that came, if a process died.
+    Raise ``BrokenExecutor`` after the last result if a process died.
     """
     futures = {submit(point): key for key, point in points.items()}
     broken = None
@@ -43,11 +43,11 @@ def outcomes(submit: Submit, points: Mapping[str, Point]) -> Iterator[tuple[str,
 
 @contextmanager
 def dask_cluster(address: str, announce: Callable[[str], None]) -> Iterator[Submit]:
-    """The workers of a Dask scheduler, which need the same version of this package.
+    """Connect to a Dask scheduler; its workers need the same version of this package.
 
-    A worker measures as many points at a time as it has threads. Simulators are built, and
-    kept, where the worker runs. Raises :class:`InvalidArgumentError` if ``distributed`` is not
-    installed or the scheduler does not answer.
+    A worker measures one point per thread at a time, and builds and keeps simulators on its own
+    machine. Raise :class:`InvalidArgumentError` if ``distributed`` is not installed or the
+    scheduler does not answer.
     """
     try:
         distributed: Any = importlib.import_module("distributed")
@@ -78,7 +78,7 @@ def dask_cluster(address: str, announce: Callable[[str], None]) -> Iterator[Subm
 def _measure_same_sources(point: Point, expected: str) -> Figures:
     if sources_key(point.backend) != expected:
         raise RuntimeError(
-            "the cluster's worker has other sources of nearmem than the machine that asks: install "
-            "the same version on both"
+            "the cluster's worker has other sources of nearmem than this machine: install the same "
+            "version on both"
         )
     return measure.measure_point(point)

@@ -1,4 +1,4 @@
-"""The points of a sweep: what was asked for, checked as a whole before anything runs."""
+"""Points of a sweep, all checked before any is measured."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["SUSTAINED", "Grid", "Point", "sources_key"]
 
 GOLDEN_ARRAYS = 8
-"""Arrays of a tensor's size that the golden model has at once, intermediate results included."""
+"""Arrays of a tensor's size in the golden model's memory at once, with intermediate results."""
 
 SUSTAINED = 4_194_304
-"""Parameters of each channel on which refresh takes its share, as in the long run."""
+"""Parameters of each channel that are enough for refresh to take its long-run share."""
 
 _NOT_OPTIONS = ("preset", "count", "stagger", "formats")
 
@@ -42,9 +42,9 @@ _MEASURE = "sw_driver.experiments.sweep.measure"
 
 @lru_cache
 def sources_key(backend: str) -> str:
-    """A name that changes with every source on which what ``backend`` measures depends."""
+    """Return a hash of all source files that can change the results of ``backend``."""
     every = {name: f"{backends.__name__}.{name}" for name in backends.BACKENDS}
-    # Of the hardware, the models know the configuration, which is in a point's key as well.
+    # The models use only the hardware's configuration, which is in a point's key as well.
     unused = set() if backend == "rtl" else sources.hardware_modules()
     files = sources.sources_of([every[backend]], apart_from={backends.__name__, *unused})
     files |= sources.sources_of([_MEASURE], apart_from={*every.values(), *unused})
@@ -56,14 +56,17 @@ def sources_key(backend: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One configuration and one job, to be measured."""
+    """A configuration and a job to measure."""
 
     backend: str
     settings: Mapping[str, Value]
-    """The point's settings by key; ``preset``, ``count`` and ``stagger`` are always there."""
+    """Settings of the point by key, always with ``preset``, ``count`` and ``stagger``."""
     arithmetic: bool = True
-    """Whether the RTL is built with the units' arithmetic: without it cycles are the same, but
-    outputs are others. The model of the cycles never computes more than those."""
+    """True if the RTL includes the units' arithmetic.
+
+    Without it the cycles are the same but the outputs are wrong. The cycle model never computes
+    outputs.
+    """
 
     @property
     def count(self) -> int:
@@ -72,23 +75,25 @@ class Point:
 
     @property
     def stagger(self) -> bool:
-        """Whether the driver spreads the tensors over the banks."""
+        """True if the driver spreads the tensors over the banks."""
         return bool(self.settings["stagger"])
 
     @property
     def formats(self) -> Formats:
-        """Those of the tensors."""
+        """Formats of the tensors."""
         return MIXTURES[str(self.settings.get("formats", "fp32"))]
 
     @property
     def label(self) -> str:
-        """The point in words."""
+        """Text of all settings of the point."""
         return ", ".join(f"{name}={plain(value)}" for name, value in self.settings.items())
 
     def options(self) -> BackendOptions:
-        """Options for the backend, which builds in silence: the sweep shows what goes on. Unless
-        the point says otherwise a channel has as much memory as the tensors need, from what a
-        simulated channel has by default up to all of its part."""
+        """Return the backend's options; the backend does not announce its builds.
+
+        Unless the point sets it, a channel's memory is as large as the tensors need: at least the
+        default of a simulated channel, at most the whole DRAM part.
+        """
         settings = {
             name: value for name, value in self.settings.items() if name not in _NOT_OPTIONS
         }
@@ -105,7 +110,7 @@ class Point:
     def _capacity_bytes(self, preset: str, settings: Mapping[str, Value]) -> int:
         from hw.axdimm.config import configure
 
-        # Staggering leaves a gap of at most a turn of the banks before each tensor.
+        # Staggering leaves a gap of at most one round of the banks before each tensor.
         turn_bytes = BANK_PAIRS * BANK_BLOCK_BYTES
         config = configure(preset, **settings)
         whole = config.capacity_bytes
@@ -116,15 +121,15 @@ class Point:
         return capacity
 
     def _tensor_bytes(self, config: ModuleConfig) -> list[int]:
-        """Bytes of the tensors of the rule that is measured, the kernel's first."""
+        """Return the bytes of each tensor of the measured rule, the kernel's first."""
         rule = config.kernel.update_rules[0]
         names = self.formats.tensors(rule)
         return [self.formats.tensor_bytes(rule, name, self.count) for name in names]
 
     def config(self) -> ModuleConfig:
-        """The module to be measured.
+        """Return the configuration of the module to measure.
 
-        Raises :class:`InvalidArgumentError`, naming the point, if there is no such module or the
+        Raise :class:`InvalidArgumentError`, naming the point, if the module is impossible or the
         tensors do not fit into it.
         """
         if self.count < 1:
@@ -160,8 +165,10 @@ class Point:
         return config
 
     def host_bytes(self) -> int:
-        """Bytes of the host's memory that measuring takes, about: the tensors of all channels, and
-        what the golden arithmetic needs for one channel at a time."""
+        """Return about how many bytes of host memory a measurement takes.
+
+        It counts the tensors of all channels, and the golden arithmetic for one channel at a time.
+        """
         if self.backend == "cycles":
             return 0
         config = self.config()
@@ -169,8 +176,10 @@ class Point:
         return sum(self._tensor_bytes(config)) * config.channels + golden
 
     def key(self) -> str:
-        """Names what is measured: the same however the point was described, another whenever the
-        result could be another."""
+        """Return a hash of everything that can change the result.
+
+        Two descriptions of the same machine and job have the same key.
+        """
         config = self.config()
         return content_key(
             [
@@ -180,8 +189,8 @@ class Point:
                 str(self.stagger),
                 str(self.formats),
                 json.dumps(config.describe(), sort_keys=True),
-                # What the operators of a unit take, which the models know by its sum alone.
-                str([each.latency for each in config.kernel.update_rules]),
+                # Latencies of the units; of their operators the models use only this sum.
+                str([rule.latency for rule in config.kernel.update_rules]),
                 sources_key(self.backend),
             ]
         )
@@ -207,12 +216,12 @@ class Grid:
         axes: Sequence[str],
         arithmetic: bool = True,
     ) -> Grid:
-        """The grid of a command line: ``fixed`` are ``KEY=VALUE``, ``axes`` ``KEY=V1,V2,...``.
+        """Return the grid of a command line.
 
-        ``counts`` are ``N`` or ``N,N,...``, default :data:`SUSTAINED`; ``config`` is a preset,
-        default ``axdimm``, or a file, see :func:`~sw_driver.experiments.settings.read_grid`. Raises
-        :class:`InvalidArgumentError` for an unknown key, a value that is not one of its key, and
-        what is given twice.
+        ``fixed`` are ``KEY=VALUE``, ``axes`` are ``KEY=V1,V2,...``. ``counts`` is ``N`` or
+        ``N,N,...``, by default :data:`SUSTAINED`. ``config`` is a preset, by default ``axdimm``, or
+        a file, see :func:`~sw_driver.experiments.settings.read_grid`. Raise
+        :class:`InvalidArgumentError` for an unknown key, a wrong value, or a repeated key.
         """
         counted = [] if counts is None else [f"count={counts}"]
         given = read_grid(config, fixed, [*axes, *counted])
@@ -228,11 +237,14 @@ class Grid:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Keys of the points: first the fixed ones, then the axes."""
+        """Keys of the points: fixed settings, then axes."""
         return (*self.fixed, *self.axes)
 
     def points(self) -> list[Point]:
-        """All points, the last axis fastest. Raises what :meth:`Point.config` raises."""
+        """Return all points; the last axis changes fastest.
+
+        Raise the errors of :meth:`Point.config`.
+        """
         result = [
             Point(
                 backend=self.backend,
@@ -246,7 +258,7 @@ class Grid:
         return result
 
     def label(self, row: Mapping[str, object], *, without: str | None = None) -> str:
-        """What tells a row from the grid's others, apart from the axis ``without``."""
+        """Return the row's values on all axes but ``without``, as text."""
         return ", ".join(
             f"{name} {text_of(name, row[name])}"  # type: ignore[arg-type]
             for name in self.axes

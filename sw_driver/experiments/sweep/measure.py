@@ -1,4 +1,4 @@
-"""One point of a sweep, on a device of its own."""
+"""Measurement of a sweep's point, on its own device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["failed", "measure_point"]
 
 
 def measure_point(point: Point) -> dict[str, Any]:
-    """The figures of a point, on a device opened for it.
+    """Return the figures of a point, on a device opened for it.
 
-    A point that fails has all :data:`~sw_driver.axdimm.measure.FIGURES` None but ``error``, which
-    says why.
+    For a point that fails, all :data:`~sw_driver.axdimm.measure.FIGURES` are None except ``error``,
+    which has the reason.
     """
     try:
         config = point.config()
@@ -24,10 +24,10 @@ def measure_point(point: Point) -> dict[str, Any]:
             # The golden model need not be compared with itself.
             check = point.backend == "rtl" and point.arithmetic
             return measure_step(device, config, point.count, check=check, formats=point.formats)
-    except Exception as error:  # one point must not end the sweep, whatever it is
+    except Exception as error:  # no failure of a point may end the sweep
         return failed(f"{type(error).__name__}: {error}")
 
 
 def failed(error: str) -> dict[str, Any]:
-    """The figures of a point that has none."""
+    """Return the figures of a failed point."""
     return {**dict.fromkeys(FIGURES), "error": " ".join(error.split())}

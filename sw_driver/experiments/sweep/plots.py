@@ -26,18 +26,18 @@ Row = Mapping[str, Any]
 
 DPI = 120
 MANY_LINES = 20
-"""More lines than these are drawn, but not all named."""
+"""Lines with a name in the legend, at most; the others are drawn without."""
 WIDE_RANGE = 50
-"""Axes whose values span more than this factor are logarithmic."""
+"""Ratio of largest to smallest value above which an axis is logarithmic."""
 
 NEAR_CEILING = 0.75
-"""Throughputs that are all above this share of the ceiling are drawn enlarged."""
+"""Share of the ceiling; if all throughputs are above it, the y axis does not begin at 0."""
 
 _UNITS = {
     "count": "parameters of each channel",
     **{field.name: "tCK" for field in fields(DramTiming) if field.name != "tck_ps"},
 }
-"""Units of keys that neither their name nor their values tell."""
+"""Units of keys that have no unit in their name or values."""
 
 
 def _colors(count: int) -> list[Any]:
@@ -51,12 +51,12 @@ def _is_power_of_two(value: Value) -> bool:
 
 
 def _is_category(axis: str) -> bool:
-    """Whether there is nothing between two values, so that no line may join them."""
+    """Return True if the axis has no numbers, so that no line may join its points."""
     return KEYS[axis] is not int
 
 
 def _lay_out(axes: Axes, axis: str, values: Sequence[Value]) -> dict[Value, float]:
-    """Prepares the x axis; returns where each value is."""
+    """Prepare the x axis; return the position of each value."""
     axes.set_xlabel(f"{axis} ({_UNITS[axis]})" if axis in _UNITS else axis)
     if _is_category(axis):
         places = {value: float(index) for index, value in enumerate(values)}
@@ -77,9 +77,9 @@ def _lay_out(axes: Axes, axis: str, values: Sequence[Value]) -> dict[Value, floa
 
 
 def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
-    """Throughput against ``axis``: a line for each combination of the other axes' values.
+    """Draw throughput against ``axis``, a line for each combination of the other axes' values.
 
-    Points of an axis whose values are names or switches are side by side, and not joined.
+    If the axis has names or switches, points stand side by side without lines.
     """
     shown = [row for row in rows if row["mparams_per_s"] is not None]
     lines: dict[str, list[Row]] = {}
@@ -93,7 +93,7 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
     category = _is_category(axis)
     for index, (label, line) in enumerate(lines.items()):
         line = sorted(line, key=lambda row: places[row[axis]])
-        # Lines that lie on each other are told apart by their width, points by their place.
+        # Overlapping lines differ in width, overlapping points stand side by side.
         wider = len(lines) - 1 - index if len(lines) <= 6 and not category else 0
         aside = ((index + 0.5) / len(lines) - 0.5) * 0.6 if category else 0.0
         axes.plot(
@@ -118,7 +118,7 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
         axes.plot(*zip(*sorted(ceilings), strict=True), "k_", markersize=20, label=label)
     _draw_paper(axes)
     lowest = min(PAPER_MPARAMS_PER_S, *(row["mparams_per_s"] for row in shown))
-    # Small differences near the ceiling are what most sweeps are about.
+    # Enlarge small differences near the ceiling: most sweeps look for them.
     bottom = 50 * (lowest // 50 - 1) if lowest > NEAR_CEILING * max(levels) else 0
     axes.set_ylim(bottom=bottom)
     begins = f", the axis begins at {bottom:.0f}" if bottom else ""
@@ -128,7 +128,7 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
 
 
 def _finished(figure: Figure, axes: Axes, columns: int = 1) -> Figure:
-    """The figure with its legend below it."""
+    """Return the figure with its legend below it."""
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", fontsize=9, frameon=False, ncols=columns)
     return figure
@@ -150,10 +150,10 @@ def _draw_paper(axes: Axes) -> None:
 
 
 def area(grid: Grid, rows: Sequence[Row]) -> Figure:
-    """Throughput against what it costs: a mark a point, filled if no other has as much for less.
+    """Draw throughput against cost; filled marks are points that no other point beats in both.
 
-    The cost is the lookup tables of a channel's kernel if the rows have them (``--resources``),
-    else the data that a channel can buffer on the chip, which leaves the logic out.
+    The cost is the number of lookup tables of a channel's kernel if the rows have it
+    (``--resources``). Otherwise it is the KiB of a channel's on-chip buffers, without logic.
     """
     shown = [row for row in rows if row["mparams_per_s"] is not None]
     costs = [_cost(row) for row in shown]
@@ -185,12 +185,12 @@ def area(grid: Grid, rows: Sequence[Row]) -> Figure:
     axes.set_xlabel(
         "lookup tables of a channel's kernel (UltraScale+, mapped by Yosys, not placed)"
         if "luts" in shown[0]
-        else "data that a channel can buffer on the chip (KiB); the logic is not counted"
+        else "on-chip buffers of a channel (KiB), without logic"
     )
     axes.set_ylabel("million parameters a second (MP/s)")
     axes.set_title(
         f"The simulated AXDIMM ({grid.backend}): throughput against area\n"
-        "filled: no other point has as much for less",
+        "filled: no other point is as fast for less area",
         fontsize=11,
     )
     return _finished(figure, axes)
@@ -201,10 +201,10 @@ def _cost(row: Row) -> float:
 
 
 def write_plots(folder: Path, grid: Grid, rows: Sequence[Row]) -> list[Path]:
-    """Writes what the rows can show; returns the files (PNG).
+    """Write the plots (PNG); return their paths.
 
-    ``throughput_AXIS.png`` for each axis, and ``area.png`` if the points differ in area. Rows
-    without figures (failed points, untimed backends) are left out.
+    There is a ``throughput_AXIS.png`` for each axis, and ``area.png`` if the points differ in area.
+    Rows without figures (failed points, untimed backends) are left out.
     """
     timed = [row for row in rows if row["mparams_per_s"] is not None]
     figures: dict[str, Figure] = {}
@@ -212,4 +212,4 @@ def write_plots(folder: Path, grid: Grid, rows: Sequence[Row]) -> list[Path]:
         figures |= {f"throughput_{axis}": throughput(grid, rows, axis) for axis in grid.axes}
     if len({_cost(row) for row in timed}) > 1:
         figures["area"] = area(grid, rows)
-    return [write_picture(folder / f"{name}.png", of, DPI) for name, of in figures.items()]
+    return [write_picture(folder / f"{name}.png", figure, DPI) for name, figure in figures.items()]

@@ -1,4 +1,4 @@
-"""Report of a sweep: a row for each point, and what is wrong with some."""
+"""Report of a sweep: a row for each point, and complaints about failed points."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def report(
     resources: bool = False,
     watch: Watch = Watch(),
 ) -> Report:
-    """Measure the points of a grid and return all rows; write table and plots into ``folder``.
+    """Measure the points of a grid and report all rows; write table and plots into ``folder``.
 
     Parameters and errors are those of :func:`~sw_driver.experiments.sweep.run.run_sweep`.
     """
@@ -58,7 +58,7 @@ def report(
 def _complaint(row: Row) -> str:
     if row["error"]:
         return f"failed: {row['error']}"
-    differs = "was not bit-exact: p, m or v differ from the golden model's"
+    differs = "is not bit-exact: p, m or v differ from the golden model's"
     return differs if row["bit_exact"] is False else ""
 
 
@@ -66,7 +66,7 @@ def _table(grid: Grid, rows: Sequence[Row]) -> Table:
     columns: dict[str, Callable[[Row], str]] = {
         name: lambda row, name=name: text_of(name, row[name]) for name in grid.axes
     }
-    # Rows of several ceilings have them, in the place of what seldom differs then.
+    # If ceilings differ between rows, a column shows them in place of the on-chip KiB.
     several = len({row["bytes_per_parameter"] for row in rows if not row["error"]}) > 1
     if several:
         columns["bytes"] = lambda row: f"{row['bytes_per_parameter']:.4g}"
@@ -83,18 +83,18 @@ def _table(grid: Grid, rows: Sequence[Row]) -> Table:
     if any(row["bit_exact"] is not None for row in rows):
         columns["bit-exact"] = lambda row: {True: "yes", False: "NO", None: ""}[row["bit_exact"]]
 
-    def cell(row: Row, place: int, of: Callable[[Row], str]) -> str:
+    def cell(row: Row, place: int, text: Callable[[Row], str]) -> str:
         if row["error"] and place >= len(grid.axes):
             return "failed" if place == len(grid.axes) else ""
-        return of(row)
+        return text(row)
 
     fixed = ", ".join(f"{name} {text_of(name, value)}" for name, value in grid.fixed.items())
     return Table(
         title=f"One step on the simulated AXDIMM ({grid.backend})",
-        caption=f"{fixed}. MP/s: million parameters a second, and their share of the ceiling; "
-        "then the shares of the DRAM's clocks in which it moves no data.",
+        caption=f"{fixed}. MP/s: million parameters per second; share: of the ceiling; refresh, "
+        "rows, turns, starved: shares of the DRAM's clocks without data.",
         headings=[*columns],
-        rows=[[cell(row, place, of) for place, of in enumerate(columns.values())] for row in rows],
+        rows=[[cell(row, n, text) for n, text in enumerate(columns.values())] for row in rows],
         words=(),
     )
 

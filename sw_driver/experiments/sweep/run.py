@@ -1,4 +1,4 @@
-"""Runs a sweep: what is missing is measured, and everything is written."""
+"""Run of a sweep: measure missing points, and write all results."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def run_sweep(
     resources: bool = False,
     watch: Watch = Watch(),
 ) -> list[dict[str, Any]]:
-    """Return the rows of the grid, in its order; ``results.csv`` has them, too.
+    """Return the rows of the grid, in its order, and write them to ``results.csv``.
 
-    After an interruption it has those that were measured. Raises ``BrokenExecutor`` after the last
-    that came, if a process died.
+    After an interruption the file has the measured points. Raise ``BrokenExecutor`` after the last
+    result if a process died.
 
     Parameters
     ----------
-    folder: holds the results; what is there is not measured again, unless it failed.
-    jobs: points at a time, None for as many as the cores can work on.
-    cluster: address of a Dask scheduler, whose workers measure instead.
-    resources: adds what each kernel takes on an FPGA.
-    watch: shows how it gets on.
+    folder: place of the results; a point with a result there is measured again only if it failed.
+    jobs: points at a time; None: depends on the cores.
+    cluster: address of a Dask scheduler with workers that measure instead.
+    resources: True to add the FPGA resources of each kernel.
+    watch: receiver of progress.
 
     Raises
     ------
-    InvalidArgumentError: the sweep cannot be made as asked for; nothing was measured.
-    BuildError: a kernel was not synthesized.
+    InvalidArgumentError: the sweep is impossible; nothing was measured.
+    BuildError: synthesis of a kernel failed.
     OSError: the table cannot be written.
     """
     points = [(point.key(), point) for point in grid.points()]
@@ -58,11 +58,11 @@ def run_sweep(
     columns = ["key", "backend", "arithmetic", *grid.names, *FIGURES]
     rows: list[dict[str, Any]] = []
     with ResultStore(folder) as store:
-        # Two descriptions may be of one machine.
+        # Two points may describe the same machine.
         missing = {key: point for key, point in points if not _is_measured(store.get(key))}
-        found = sum(key not in missing for key, _ in points)
-        if found:
-            watch.log(f"{found} of {len(points)} points have been measured before:")
+        known = sum(key not in missing for key, _ in points)
+        if known:
+            watch.log(f"{known} of {len(points)} points have been measured before:")
             watch.log(f"  {store.path}")
         try:
             if missing:
@@ -72,7 +72,7 @@ def run_sweep(
             for key, point in points:
                 row = store.get(key)
                 if row is not None:
-                    # What was measured under another description of the machine gets this one.
+                    # The result may come from another description of the machine: use this one.
                     described = {**row, **point.settings, "key": key}
                     rows.append({name: described[name] for name in columns})
             _write_csv(folder, columns, rows)
@@ -92,15 +92,15 @@ def _check_host_memory(points: Iterable[Point]) -> None:
         needed = point.host_bytes()
         if needed > present:
             raise InvalidArgumentError(
-                f"the point {point.label} needs about {needed / 1e9:.1f} GB of memory to be "
-                f"simulated, this machine has {present / 1e9:.1f} GB: take a smaller count, or a "
-                "cluster with --dask"
+                f"simulating the point {point.label} needs about {needed / 1e9:.1f} GB of memory, "
+                f"but this machine has {present / 1e9:.1f} GB: take a smaller count, or a cluster "
+                "with --dask"
             )
 
 
 def _default_jobs(points: Iterable[Point]) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # The RTL's channels are threads of their own.
+    # In RTL each channel has its own thread.
     threads = max(point.config().channels if point.backend == "rtl" else 1 for point in points)
     return max(1, (cores or 1) // threads)
 
@@ -110,7 +110,7 @@ def _workers(
 ) -> AbstractContextManager[executors.Submit]:
     if any(point.backend == "rtl" for point in points.values()):
         watch.log(
-            "each configuration's simulator is built when it is first measured, about a minute"
+            "the first measurement of a configuration builds its simulator, in about a minute"
         )
     if cluster is None:
         return processes(min(jobs or _default_jobs(points.values()), len(points)), measure_point)
@@ -123,15 +123,15 @@ def _measure(
     outcomes = executors.outcomes(submit, points)
     for key, figures in watch.track(outcomes, "measuring points", len(points)):
         point = points[key]
-        asked = {"backend": point.backend, "arithmetic": point.arithmetic}
-        store.add(key, {**asked, **point.settings, **figures})
+        job = {"backend": point.backend, "arithmetic": point.arithmetic}
+        store.add(key, {**job, **point.settings, **figures})
         speed = figures["mparams_per_s"]
         last = "failed" if figures["error"] else "untimed"
         watch.say(f"measuring points, last {last if speed is None else f'{speed:.1f} MP/s'}")
 
 
 def _write_csv(folder: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-    """Writes ``true`` and ``false`` as the options have them, and nothing for None."""
+    """Write the table, with ``true`` and ``false``, and an empty cell for None."""
     with replacing(folder / "results.csv") as part, part.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

@@ -1,4 +1,4 @@
-"""The results of a folder's sweeps, in a database that survives an interruption."""
+"""Database of a folder's sweep results; it survives interruptions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["ResultStore"]
 
 
 class ResultStore:
-    """The file ``results.sqlite`` of a folder: a row a measured point, found by its key.
+    """File ``results.sqlite`` of a folder, with a row for each measured point, by key.
 
-    A result is on disk when :meth:`add` returns. While the file is open no other process can open
-    it. Raises :class:`InvalidArgumentError` if the folder cannot be written, is in use, or has a
-    file of that name that is something else.
+    A result is on disk when :meth:`add` returns. While the file is open, no other process can open
+    it. Raise :class:`InvalidArgumentError` if the folder cannot be written or is in use, or if the
+    file is not such a database.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -45,16 +45,19 @@ class ResultStore:
     def _unusable(self, error: Exception) -> InvalidArgumentError:
         return InvalidArgumentError(
             f"cannot keep results in {str(self.path)!r} ({error}): give another folder with --out, "
-            "or move away what is there"
+            "or move that file away"
         )
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The result of a point, whether it failed or not; None if it was not measured."""
-        found = self._database.execute("SELECT row FROM results WHERE key = ?", (key,)).fetchone()
-        return None if found is None else json.loads(found[0])
+        """Return the result of a point, failed or not; None if it was not measured."""
+        row = self._database.execute("SELECT row FROM results WHERE key = ?", (key,)).fetchone()
+        return None if row is None else json.loads(row[0])
 
     def add(self, key: str, row: Mapping[str, Any]) -> None:
-        """Stores a result, in place of an earlier one. Raises :class:`InvalidArgumentError`."""
+        """Store a result in place of an earlier one.
+
+        Raise :class:`InvalidArgumentError` if it cannot be written.
+        """
         try:
             self._database.execute(
                 "INSERT OR REPLACE INTO results VALUES (?, ?)", (key, json.dumps(row))

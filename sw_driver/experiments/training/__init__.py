@@ -1,1 +1,1 @@
-"""The main job: training a network whose optimizer steps the device executes."""
+"""Training of networks with the optimizer steps on the device."""

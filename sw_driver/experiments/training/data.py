@@ -1,4 +1,4 @@
-"""What networks are trained on: scikit-learn's handwritten digits, and Python's own sources."""
+"""Training data: scikit-learn's handwritten digits, and Python's own sources."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MODULES = (
     "argparse", "configparser", "difflib", "doctest", "enum", "functools", "inspect", "ipaddress",
     "mailbox", "optparse", "pickle", "pickletools", "pydoc", "subprocess", "tarfile", "typing",
 )  # fmt: skip
-"""Modules of the standard library whose source is the text; the last is for testing."""
+"""Modules of the standard library with the source text; the last is for testing."""
 MODULE_BYTES = 32 * 1024
-"""Bytes taken of each module's source, from its beginning."""
+"""Bytes of text from the beginning of each module's source."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Digits:
-    """Images of 8x8 pixels from 0 to 1, a row each, and the digits they show."""
+    """Images and labels: a row of 8 x 8 pixels from 0 to 1 for each image, and its digit."""
 
     train_images: NDArray[np.float32]
     train_labels: NDArray[np.int64]
@@ -45,7 +45,7 @@ class Digits:
 
 
 def load_split_digits() -> Digits:
-    """All 1797 images, 360 of them for testing; the split never changes."""
+    """Return all 1797 images, 360 of them for testing; the split never changes."""
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -62,15 +62,17 @@ def load_split_digits() -> Digits:
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """Bytes of text, a number from 0 to 255 each."""
+    """Text, as numbers from 0 to 255, one for each byte."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
 
 
 def load_library_text() -> Text:
-    """The modules' sources, the same for a version of Python. Raises ``FileNotFoundError`` if it
-    has no sources."""
+    """Return the modules' sources, always the same for a version of Python.
+
+    Raise ``FileNotFoundError`` if this Python has no sources.
+    """
     folder = Path(sysconfig.get_path("stdlib"))
     parts = []
     for name in MODULES:

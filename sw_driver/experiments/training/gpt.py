@@ -1,4 +1,4 @@
-"""A GPT in PyTorch, trained twice from the same start: on the module, and by PyTorch itself."""
+"""Training of a GPT twice from the same start: on the module, and by PyTorch alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["Gpt", "GptSettings", "GptTrainer", "SignedMomentum"]
 
 BYTES = 256
 TEST_STRIDE = 512
-"""Bytes of the test text from one window that is looked at to the next."""
+"""Bytes between the starts of two test windows."""
 
 _OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "adam": ("Adam", {}),
@@ -50,12 +50,12 @@ _OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "rmsprop": ("RMSprop", {}),
     "lion": ("Lion", {"lr": 3e-4}),
 }
-"""The optimizer of each rule that has one: its class, and arguments that are not the usual ones."""
+"""Optimizers by rule: class name, and arguments that differ from the rule's defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GptSettings:
-    """The training job of the GPT. The defaults make 1,032,576 parameters."""
+    """Training job of the GPT; the defaults give 1,032,576 parameters."""
 
     steps: int = 200
     seed: int = 1
@@ -67,7 +67,7 @@ class GptSettings:
 
 
 class Gpt(nn.Module):
-    """Predicts each byte from those before it. The embedding is the output's weight, too."""
+    """Model that predicts a byte from the bytes before it; embedding and output share weights."""
 
     def __init__(self, settings: GptSettings) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Gpt(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, windows: Tensor) -> Tensor:
-        """For each byte of each window, the logits of the next."""
+        """Return the logits of the next byte, for each byte of each window."""
         length = windows.shape[1]
         values = self.bytes(windows) + self.positions.weight[:length]
         mask = nn.Transformer.generate_square_subsequent_mask(length)
@@ -95,14 +95,14 @@ class Gpt(nn.Module):
         return functional.linear(self.norm(values), self.bytes.weight)
 
     def loss(self, windows: Tensor) -> Tensor:
-        """Mean cross entropy of all bytes but each window's first."""
+        """Return the mean cross entropy of all bytes but each window's first."""
         return functional.cross_entropy(
             self(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten()
         )
 
 
 class SignedMomentum:
-    """Lion (Chen et al., 2023) as its authors write it, for PyTorch has none."""
+    """Lion (Chen et al., 2023) as published; PyTorch does not have it."""
 
     def __init__(
         self, params: Any, lr: float, betas: tuple[float, float], weight_decay: float
@@ -112,7 +112,7 @@ class SignedMomentum:
 
     @torch.no_grad()
     def step(self) -> None:
-        """Updates all parameters."""
+        """Update all parameters."""
         beta1, beta2 = self._betas
         for parameter, momentum in self._momenta.items():
             gradient = parameter.grad
@@ -122,10 +122,10 @@ class SignedMomentum:
 
 
 class GptTrainer:
-    """Trains a GPT on ``text`` with an optimizer of :mod:`sw_driver.torch`.
+    """Training of a GPT on ``text`` with an optimizer of :mod:`sw_driver.torch`.
 
-    Its rule is :func:`~sw_driver.experiments.training.trainer.training_rule`. Raises what that
-    raises, also for a rule that no optimizer has.
+    Rule and errors are those of :func:`~sw_driver.experiments.training.trainer.training_rule`; a
+    rule without an optimizer is an ``InvalidArgumentError``, too.
     """
 
     title = "Training a GPT on Python's sources"
@@ -164,7 +164,7 @@ class GptTrainer:
     def train(self, watch: Watch = Watch()) -> TrainingResult:
         """Train, as :meth:`~sw_driver.experiments.training.trainer.Trainer.train` does.
 
-        Losses are the same again on the same kind of CPU with the same Python and PyTorch.
+        The same kind of CPU, Python and PyTorch give the same losses.
         """
         with _one_thread():
             return self._train(watch)
@@ -196,19 +196,19 @@ class GptTrainer:
             watch.say(f"training, loss {loss:.3f}")
         seconds = time.perf_counter() - start
         result = self._result(self._shares(optimizer), before, seconds, device_seconds)
-        optimizer.state.clear()  # or it would be copied back over the link
+        optimizer.state.clear()  # otherwise close() copies it back over the link
         optimizer.close()
         if mismatches:
             raise MismatchError(mismatches, result)
         return result
 
     def context(self) -> dict[str, Any]:
-        """Return what the figures of this job have besides those of other jobs.
+        """Return the additional figures of this kind of job.
 
-        ``losses``: those of each step's batch, before the step, on the module and by PyTorch alone.
-        ``torch``: those of PyTorch's own optimizer; ``largest_difference`` of a step's two losses.
-        ``step_ns``: simulated time of the first step, which copies parameters and state, too, and
-        the mean of the others, see :class:`~sw_driver.torch.step.StepReport`.
+        ``losses``: loss of the batch before each step, on the module and by PyTorch alone.
+        ``torch``: figures of PyTorch's optimizer, with the ``largest_difference`` of a step's two
+        losses. ``step_ns``: simulated ns of the first step, which also copies parameters and state,
+        and the mean of the others, see :class:`~sw_driver.torch.step.StepReport`.
         """
         differences = np.subtract(self._losses, self._other_losses)
         return {
@@ -223,7 +223,7 @@ class GptTrainer:
         }
 
     def workload(self) -> dict[str, Any]:
-        """Return what is trained, and how; the last module of ``text`` is for testing."""
+        """Return the description of the job; the last module of ``text`` is for testing."""
         return {
             "model": "gpt",
             "rule": self._rule.name,
@@ -242,7 +242,7 @@ class GptTrainer:
         return {name: self._options.get(name, value) for name, value in usual.items()}
 
     def _arguments(self, hyperparameters: Mapping[str, float]) -> dict[str, Any]:
-        """The optimizer's arguments that stand for these hyper-parameters."""
+        """Return the optimizer's arguments for ``hyperparameters``."""
         arguments = {**hyperparameters, **self._options}
         arguments.pop("t", None)
         betas = [arguments.pop(name) for name in ("beta1", "beta2") if name in arguments]
@@ -253,7 +253,7 @@ class GptTrainer:
         return kind(self._other.parameters(), **arguments)
 
     def _batches(self) -> Iterator[Tensor]:
-        """Endless batches of windows of the text, each a byte longer than the context."""
+        """Yield batches of text windows without end, each a byte longer than the context."""
         generator = torch.Generator().manual_seed(self._settings.seed)
         windows = torch.from_numpy(self._text.train).unfold(0, self._settings.context + 1, 1)
         while True:
@@ -261,9 +261,10 @@ class GptTrainer:
             yield windows[torch.randint(0, len(windows), size, generator=generator)]
 
     def _compare(self, optimizer: ModuleOptimizer, step: int) -> Iterator[Mismatch]:
-        """Advances the golden state, which is its own, and compares all outputs bit for bit.
+        """Advance the golden state by the gradients; yield differences of the outputs.
 
-        The parameters compared are those that were copied over the link.
+        The golden state takes nothing else from the device. The comparison takes parameters from
+        the copy over the link.
         """
         golden = reference(self._rule.name, self._device.transport.subnormals)
         constants = golden.constants(**self._hyperparameters(step))
@@ -273,12 +274,12 @@ class GptTrainer:
             state = golden.step({"g": gradient, **self._golden[name]}, constants)
             self._golden[name] = state
             for tensor, wanted in state.items():
-                for channel, first, found in optimizer.inspect(parameter, tensor):
-                    last = first + len(found)
+                for channel, first, values in optimizer.inspect(parameter, tensor):
+                    last = first + len(values)
                     if tensor == "p":
-                        found = parameter.detach().flatten().numpy()[first:last]
+                        values = parameter.detach().flatten().numpy()[first:last]
                     mismatch = first_mismatch(
-                        found,
+                        values,
                         wanted[first:last],
                         step=step,
                         channel=channel,
@@ -289,7 +290,7 @@ class GptTrainer:
                         yield mismatch
 
     def _shares(self, optimizer: ModuleOptimizer) -> list[int]:
-        """How many parameters each channel has."""
+        """Return the number of parameters, by channel."""
         shares = [0] * self._device.channels
         for parameter in self._model.parameters():
             for channel, _, values in optimizer.inspect(parameter, "p"):
@@ -328,13 +329,13 @@ class GptTrainer:
             ),
             host_seconds=host_seconds,
             device_seconds=device_seconds,
-            simulated_fabric_cycles=sum(each.simulated_fabric_cycles for each in channels),
+            simulated_fabric_cycles=sum(part.simulated_fabric_cycles for part in channels),
             channels=channels,
         )
 
     @torch.no_grad()
     def _accuracy(self, model: Gpt) -> float:
-        """Share of the bytes of the test text that are the most likely ones."""
+        """Return the share of test bytes that the model predicts as most likely."""
         size = self._settings.context + 1
         windows = torch.from_numpy(self._text.test).unfold(0, size, TEST_STRIDE)
         with _one_thread():
@@ -347,7 +348,7 @@ class GptTrainer:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Has PyTorch use one thread: several add in an order of their own, and gain little."""
+    """Let PyTorch use one thread: several change the order of sums and gain little."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -364,7 +365,7 @@ def _gradients(model: Gpt, windows: Tensor) -> float:
 
 
 def _times(reports: list[StepReport]) -> dict[str, float] | None:
-    """Means of the steps' times in nanoseconds; None without a step or a clock."""
+    """Return mean times of the steps in ns; None without a step or a clock."""
     if not reports or reports[0].total_ns is None:
         return None
     return {

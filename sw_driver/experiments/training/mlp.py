@@ -1,4 +1,4 @@
-"""A multilayer perceptron in numpy, its parameters one flat vector."""
+"""Multilayer perceptron in numpy, with its parameters in one flat vector."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Mlp:
         return sum(inputs * outputs + outputs for inputs, outputs in self._shapes)
 
     def initial(self, rng: np.random.Generator) -> Array:
-        """A parameter vector: weights by He, biases zero."""
+        """Return an initial parameter vector: weights by He, biases zero."""
         vector = np.zeros(self.parameters, dtype=np.float32)
         for weights, _ in self._layers(vector):
             scale = np.sqrt(2 / weights.shape[0])
@@ -45,7 +45,7 @@ class Mlp:
     def loss_and_gradient(
         self, parameters: Array, images: Array, labels: NDArray[np.int64]
     ) -> tuple[float, Array]:
-        """Mean cross entropy over the batch and its gradient, a vector like ``parameters``."""
+        """Return the batch's mean cross entropy and its gradient, a vector like ``parameters``."""
         layers = self._layers(parameters)
         activations = self._activations(parameters, images)
         logits = activations[-1]
@@ -70,12 +70,12 @@ class Mlp:
         return loss, gradient
 
     def accuracy(self, parameters: Array, images: Array, labels: NDArray[np.int64]) -> float:
-        """Share of images whose most likely class is their label."""
+        """Return the share of images with the label as the most likely class."""
         logits = self._activations(parameters, images)[-1]
         return float(np.mean(logits.argmax(axis=1) == labels))
 
     def _layers(self, vector: Array) -> list[tuple[Array, Array]]:
-        """Weights and biases of each layer as views of ``vector``."""
+        """Return the weights and biases of each layer, as views of ``vector``."""
         views = []
         start = 0
         for inputs, outputs in self._shapes:
@@ -86,7 +86,7 @@ class Mlp:
         return views
 
     def _activations(self, parameters: Array, images: Array) -> list[Array]:
-        """The images, what each hidden layer makes of them, and the logits."""
+        """Return the images, the outputs of each hidden layer, and the logits."""
         layers = self._layers(parameters)
         activations = [images]
         for number, (weights, biases) in enumerate(layers):

@@ -1,8 +1,7 @@
-"""Trains with the golden steps of narrow formats beside FP32's: what precision costs in loss.
+"""Comparison of the loss after training in narrow formats and in FP32, with golden steps.
 
 ``python -m sw_driver.experiments.training.precision --seeds 5`` trains a perceptron on digits and,
-where PyTorch is installed, a GPT on Python's sources, from the same start and on the same batches
-with every format.
+if PyTorch is installed, a GPT on Python's sources. All formats have the same start and batches.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ FORMATS = {
     "BF16 gradients and parameters": _BF16,
     "BF16 gradients and parameters, dynamic 8-bit states": replace(_BF16, states="dynamic"),
 }
-"""The formats of tensors, by the names of the table that is printed."""
+"""Formats of tensors, by their names in the printed table."""
 
 
 class NarrowOptimizer:
-    """Takes golden steps with tensors as memory would hold them, each filled up to whole blocks."""
+    """Optimizer with golden steps on encoded tensors, each padded to whole blocks."""
 
     def __init__(
         self, rule: str, values: Iterable[Array], formats: Formats, seed: int,
@@ -54,9 +53,9 @@ class NarrowOptimizer:
         self._t = 0
         self._sizes: list[int] = []
         self._tensors: list[dict[str, Any]] = []
-        for each in values:
-            self._sizes.append(each.size)
-            start = {name: np.zeros_like(each) for name in self._model.outputs} | {"p": each}
+        for p in values:
+            self._sizes.append(p.size)
+            start = {name: np.zeros_like(p) for name in self._model.outputs} | {"p": p}
             self._tensors.append({name: self._encoded(name, start[name]) for name in start})
 
     def _encoded(self, name: str, values: Array) -> Any:
@@ -64,12 +63,12 @@ class NarrowOptimizer:
         return narrow.encode(filled, self._forms[name])
 
     def values(self) -> Iterator[Array]:
-        """The parameters of each tensor, flat, as the network is to use them."""
+        """Yield the decoded parameters of each tensor, flat."""
         for size, tensors in zip(self._sizes, self._tensors, strict=True):
             yield narrow.decode(tensors["p"], self._forms["p"])[:size]
 
     def step(self, gradients: Iterable[Array]) -> None:
-        """Updates all tensors."""
+        """Update all tensors."""
         self._t += 1
         constants = self._model.constants(t=self._t, **self._hyperparameters)
         for number, gradient in enumerate(gradients):
@@ -81,7 +80,7 @@ class NarrowOptimizer:
 
 
 def train_digits(formats: Formats, seed: int, steps: int = 100) -> float:
-    """The mean loss of all training images after the last step."""
+    """Train on digits; return the mean loss of all training images after the last step."""
     digits = load_split_digits()
     rng = np.random.default_rng(seed)
     network = Mlp((PIXELS, 256, 320, CLASSES))
@@ -98,7 +97,7 @@ def train_digits(formats: Formats, seed: int, steps: int = 100) -> float:
 
 
 def train_gpt(formats: Formats, seed: int, steps: int = 200) -> float:
-    """The mean loss of the test text after the last step."""
+    """Train a GPT; return the mean loss of the test text after the last step."""
     import torch  # pyright: ignore[reportMissingImports]
 
     from .gpt import Gpt, GptSettings
@@ -109,7 +108,7 @@ def train_gpt(formats: Formats, seed: int, steps: int = 200) -> float:
     model = Gpt(settings)
     parameters = list(model.parameters())
     optimizer = NarrowOptimizer(
-        "adamw", [each.detach().numpy() for each in parameters], formats, seed,
+        "adamw", [parameter.detach().numpy() for parameter in parameters], formats, seed,
         lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01,
     )  # fmt: skip
     text = load_library_text()
@@ -126,7 +125,7 @@ def train_gpt(formats: Formats, seed: int, steps: int = 200) -> float:
         load()
         model.zero_grad()
         model.loss(windows[torch.randint(0, len(windows), (settings.batch_windows,))]).backward()
-        optimizer.step(each.grad.numpy() for each in parameters if each.grad is not None)
+        optimizer.step(p.grad.numpy() for p in parameters if p.grad is not None)
     load()
     with torch.no_grad():
         return model.loss(tested).item()
@@ -135,18 +134,23 @@ def train_gpt(formats: Formats, seed: int, steps: int = 200) -> float:
 def beside_fp32(
     train: Callable[[Formats, int], float], formats: Mapping[str, Formats], seeds: range
 ) -> Iterator[tuple[str, Array64, Array64]]:
-    """The name of each of ``formats``, of which the first are all FP32, its loss with each seed,
-    and in percent the differences from FP32's with the same seed."""
+    """Yield the name of each format, its losses by seed, and the differences from FP32 in percent.
+
+    The first of ``formats`` is FP32. A difference compares losses of the same seed.
+    """
     plain = None
-    for name, each in formats.items():
-        losses = np.array([train(each, seed) for seed in seeds])
+    for name, chosen in formats.items():
+        losses = np.array([train(chosen, seed) for seed in seeds])
         plain = losses if plain is None else plain
         yield name, losses, 100 * (losses / plain - 1)
 
 
 def compare(train: Callable[[Formats, int], float], seeds: range) -> None:
-    """Prints a line for each format: the mean loss, and its mean difference from FP32's with the
-    same seed, its standard deviation and its extremes, in percent of FP32's loss."""
+    """Print a line for each format, with mean loss and difference from FP32.
+
+    The difference is in percent of FP32's loss with the same seed: mean, standard deviation,
+    minimum and maximum.
+    """
     for name, losses, percent in beside_fp32(train, FORMATS, seeds):
         if FORMATS[name].usual:
             spread = 100 * losses.std(ddof=1) / losses.mean()

@@ -49,9 +49,9 @@ __all__ = [
 
 
 def trainer_of(model: str, **job: Any) -> Callable[[Axdimm], Trainer | GptTrainer]:
-    """Return what makes the trainer of ``digits`` or ``gpt``, when all that it needs is there.
+    """Return a function that makes the trainer of ``digits`` or ``gpt`` on a device.
 
-    ``job``: see :class:`~sw_driver.experiments.training.trainer.TrainingSettings`. Raises
+    ``job``: see :class:`~sw_driver.experiments.training.trainer.TrainingSettings`. Raise
     :class:`~sw_driver.device.errors.InvalidArgumentError` if PyTorch or the text is missing.
     """
     if model == "digits":
@@ -76,11 +76,11 @@ def report(
     files: Sequence[Path] = (),
     watch: Watch = Watch(),
 ) -> Report:
-    """Train on ``device``, whose configuration is ``config``, and return what came of it.
+    """Train on ``device``, which has the configuration ``config``, and report the results.
 
-    ``report.json``, which is the report, and ``loss.png`` are written into ``folder``; ``files``
-    are others that the device writes. The report is not good if a bit is wrong. Raises what the
-    driver raises.
+    ``folder`` receives ``report.json``, the same report, and ``loss.png``. ``files`` are others
+    that the device writes. The report is not good if a bit is wrong. Errors are those of the
+    driver.
     """
     mismatches = []
     try:
@@ -97,17 +97,17 @@ def report(
         **trainer.context(),
     )
     activity, note = activity_table(made), refresh_note(made)
-    found = device.configuration(0)
+    read_back = device.configuration(0)
     names = ("lanes", "block_bytes", "capacity_bytes")
     whole = Report(
         results=made,
         parts=[summary_table(made), *([activity] if activity else [])],
         notes=[
             *([note] if note else []),
-            "Gradients and parameters went over the host link; other state was read through the "
-            "backdoor to be compared.",
+            "Gradients and parameters went over the host link; the comparison read other state "
+            "through the backdoor.",
         ],
-        machine=config.describe() | {name: getattr(found, name) for name in names},
+        machine=config.describe() | {name: getattr(read_back, name) for name in names},
         workload=trainer.workload(),
         files=[folder / "report.json", folder / "loss.png", *files],
         complaints=mismatches,
@@ -166,28 +166,27 @@ def figures(
 ) -> dict[str, Any]:
     """Return the job's figures, ready for JSON; ``context`` is added at the end.
 
-    ``rule``: the update rule that took the steps.
-    ``fabric_cycles``: of the kernel, from START to DONE, summed over the steps; for the module the
+    ``rule``: update rule of the steps.
+    ``fabric_cycles``: kernel cycles from START to DONE, summed over the steps; for the module the
     slower channel's in each step, since the channels run at once.
-    ``mparams_per_s``: parameters updated in these cycles of ``fabric_mhz``, in millions a second.
+    ``mparams_per_s``: parameters updated in these cycles at ``fabric_mhz``, in millions per second.
     ``efficiency``: ``mparams_per_s`` as a share of
     :func:`~sw_driver.axdimm.figures.ceiling_mparams_per_s`.
-    ``refresh_limit``: the share that the DRAM's refresh leaves in the long run; short runs can
-    exceed it.
-    ``simulated_fabric_cycles``: all that were simulated, those of copies included and both
-    channels' added.
+    ``refresh_limit``: share that the DRAM's refresh leaves in the long run; short runs can exceed
+    it.
+    ``simulated_fabric_cycles``: all simulated cycles, with copies, both channels added.
 
-    ``dram``, in the entries of ``channels``: what the DRAM did during the runs, see
+    ``dram``, in the entries of ``channels``: activity of the DRAM during the runs, see
     :class:`~sw_driver.axdimm.runs.DramActivity`; the times add up to ``total_tck``, four times
     ``fabric_cycles``.
 
-    ``host`` has what differs from run to run, all else is the same again with the same settings:
-    ``seconds`` of the training loop, checks included, and ``fabric_cycles_per_second``, simulated
-    in host time in which the device worked; forward, backward and the golden model do not count.
+    ``host``: the only figures that differ between runs with the same settings. ``seconds`` is the
+    time of the training loop with checks. ``fabric_cycles_per_second`` counts only host time in
+    which the device works, without forward, backward and golden model.
     ``version`` and ``commit``: see :func:`~sw_driver.experiments.provenance.provenance`.
 
-    What needs a clock is None on a backend that has none. The entries of ``channels`` hold the same
-    figures, with the loss and accuracy of the whole job.
+    Figures that need a clock are None on a backend without one. The entries of ``channels`` hold
+    the same figures, with the loss and accuracy of the whole job.
     """
     rate = None
     if result.timed and result.device_seconds:
@@ -253,18 +252,18 @@ def summary_table(figures: Mapping[str, Any]) -> Table:
 
 
 def _torch_rows(figures: Mapping[str, Any]) -> list[list[str]]:
-    """Return what a job beside PyTorch has in addition."""
+    """Return the rows that compare a job with PyTorch."""
     if "torch" not in figures:
         return []
     other = figures["torch"]
     rows = [
-        ["last batch, PyTorch's own optimizer", f"{other['loss_last']:.3f}", ""],
-        ["test accuracy, PyTorch's own", f"{other['test_accuracy']:.1%}", ""],
-        ["losses of a step differ by at most", f"{other['largest_difference']:.1e}", ""],
+        ["loss of the last batch, PyTorch's optimizer", f"{other['loss_last']:.3f}", ""],
+        ["test accuracy, PyTorch's optimizer", f"{other['test_accuracy']:.1%}", ""],
+        ["largest difference of a step's losses", f"{other['largest_difference']:.1e}", ""],
     ]
     for which, times in figures["step_ns"].items():
         step = "the first step" if which == "first" else "a later step"
-        names = {"total": "in all", "copy": "copies", "kernel": "kernel"} if times else {}
+        names = {"total": "total", "copy": "copies", "kernel": "kernel"} if times else {}
         rows += [
             [f"{step}, {text}", f"{times[name] / 1e6:.2f} ms", ""] for name, text in names.items()
         ]
@@ -282,7 +281,7 @@ _ACTIVITIES = {
 
 
 def activity_table(figures: Mapping[str, Any]) -> Table | None:
-    """Return where the DRAM clocks of the runs went, by channel; None if that was not counted."""
+    """Return a table of the runs' DRAM clocks by use and channel; None if they were not counted."""
     accounts = [entry["dram"] for entry in figures["channels"]]
     if not all(account and account["total_tck"] for account in accounts):
         return None
@@ -294,15 +293,15 @@ def activity_table(figures: Mapping[str, Any]) -> Table | None:
     for name in ("activates", "precharges", "refreshes", "row_hits", "bus_turns"):
         rows.append([name.replace("_", " "), *(f"{account[name]:,}" for account in accounts)])
     return Table(
-        title=f"Where the DRAM clocks of the runs went ({figures['backend']} backend)",
+        title=f"DRAM clocks of the runs by use ({figures['backend']} backend)",
         headings=["", *(f"channel {entry['channel']}" for entry in figures["channels"])],
         rows=rows,
     )
 
 
 def write_loss_curve(path: Path, title: str, curves: Mapping[str, Sequence[float]]) -> None:
-    """Draws the loss of each step's batch as a PNG; several are told apart by their names."""
-    # The object interface draws without a display and leaves matplotlib's settings alone.
+    """Draw the loss of each step's batch as a PNG; a legend names several curves."""
+    # The object interface needs no display and does not change matplotlib's settings.
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")

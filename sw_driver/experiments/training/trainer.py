@@ -1,4 +1,4 @@
-"""Training in which the device executes every optimizer step and the golden model checks it."""
+"""Training with every optimizer step on the device, checked by the golden model."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ TRAINING_RULES = tuple(
     for name, rule in RULES.items()
     if "p" in rule.outputs and {*rule.inputs} == {"g", *rule.outputs}
 )
-"""Names of the rules that update parameters ``p``, and their own state, by gradients ``g``."""
+"""Names of the rules that update ``p`` and their state from gradients ``g``, and load no more."""
 
 _HYPERPARAMETERS = {"lr": 3e-3, "weight_decay": 1e-4}
-"""Hyper-parameters of the training that are not the usual ones."""
+"""Hyper-parameters of the training that differ from the rule's defaults."""
 _GRADIENT_LEARNING_RATE = 0.1
-"""Learning rate of rules whose step is as long as the gradient: they have neither ``eps``, for they
-do not divide by its size, nor ``beta1``."""
+"""Learning rate of rules without ``eps`` and ``beta1``: their steps grow with the gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """The training job. The defaults pass 90 % test accuracy after about half of the steps."""
+    """Training job; the defaults pass 90 % test accuracy after about half of the steps."""
 
     steps: int = 50
     seed: int = 1
@@ -66,13 +65,13 @@ class TrainingSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Mismatch:
-    """Where a tensor of the device first differs from the golden model's."""
+    """First difference of a device's tensor from the golden model's."""
 
     step: int
     channel: int
     tensor: str
     differing: int
-    """Elements that differ in a bit."""
+    """Number of elements that differ in a bit."""
     elements: int
     first_index: int
     device_bits: int
@@ -87,7 +86,7 @@ class Mismatch:
 
 
 class MismatchError(Exception):
-    """The device and the golden model disagree; ``result`` is what was done until then."""
+    """Error for differences from the golden model; ``result`` covers all steps until then."""
 
     def __init__(self, mismatches: list[Mismatch], result: TrainingResult) -> None:
         super().__init__("\n".join(map(str, mismatches)))
@@ -97,51 +96,50 @@ class MismatchError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What a part of the device did, over all steps."""
+    """Figures of a part of the device, over all steps."""
 
     bit_exact: bool
     params: int
     fabric_cycles: int
-    """Sum over the steps of the kernel's CYCLES counter; of several channels, which run at once,
-    the slowest one's."""
+    """Kernel's CYCLES counter, summed over the steps; for several channels the slowest one's."""
     simulated_fabric_cycles: int
-    """All fabric cycles, copies and mode switches included, those of several channels added."""
+    """All fabric cycles with copies and mode switches, summed over channels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelFigures(Share):
-    """What one channel did, over all steps."""
+    """Figures of a channel, over all steps."""
 
     channel: int
     beats_read: int
     beats_written: int
     idle_fabric_cycles: int
     activity: DramActivity | None
-    """Sum of what the DRAM did in the runs; None on a backend without a clock."""
+    """DRAM activity, summed over the runs; None on a backend without a clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult(Share):
-    """What the training job did."""
+    """Figures of the training job."""
 
     rule: str
-    """Name of the update rule that took the steps."""
+    """Name of the update rule."""
     timed: bool
     steps: int
     losses: tuple[float, ...]
-    """Loss of each step's batch, before the step."""
+    """Loss of the batch before the step, by step."""
     test_accuracy: float
     host_seconds: float
-    """Seconds of host time of the training loop, checks included."""
+    """Host time of the training loop with checks, in seconds."""
     device_seconds: float
-    """Seconds of host time in which the device worked."""
+    """Host time in which the device worked, in seconds."""
     channels: tuple[ChannelFigures, ...]
 
 
 def training_rule(device: Axdimm) -> UpdateRule:
-    """The rule that ``device`` trains by: its kernels' first.
+    """Return the rule that trains on ``device``, the first rule of its kernels.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if that is none of
+    Raise :class:`~sw_driver.device.errors.InvalidArgumentError` if it is not in
     :data:`TRAINING_RULES`.
     """
     rule = rule_of(device.rules(0)[0])
@@ -149,19 +147,19 @@ def training_rule(device: Axdimm) -> UpdateRule:
         raise InvalidArgumentError(
             f"rules is {','.join(device.rules(0))!r}: {rule.name} loads "
             f"{', '.join(rule.inputs) or 'nothing'} and stores "
-            f"{', '.join(rule.outputs) or 'nothing'}: training takes a rule that updates p, and "
-            f"its own state, by g: one of {', '.join(TRAINING_RULES)}",
+            f"{', '.join(rule.outputs) or 'nothing'}, but training needs a rule that updates p and "
+            f"its state by g: one of {', '.join(TRAINING_RULES)}",
             rule=rule.name,
         )
     return rule
 
 
 def first_mismatch(
-    found: Array, wanted: Array, *, step: int, channel: int, tensor: str
+    values: Array, wanted: Array, *, step: int, channel: int, tensor: str
 ) -> Mismatch | None:
-    """Where ``found`` first differs from the golden model's ``wanted``, bit for bit."""
-    found_bits, golden_bits = found.view(np.uint32), wanted.view(np.uint32)
-    differing = np.flatnonzero(found_bits != golden_bits)
+    """Return the first bit difference of ``values`` from the golden ``wanted``, if any."""
+    device_bits, golden_bits = values.view(np.uint32), wanted.view(np.uint32)
+    differing = np.flatnonzero(device_bits != golden_bits)
     if not len(differing):
         return None
     first = int(differing[0])
@@ -172,7 +170,7 @@ def first_mismatch(
         differing=len(differing),
         elements=len(wanted),
         first_index=first,
-        device_bits=int(found_bits[first]),
+        device_bits=int(device_bits[first]),
         golden_bits=int(golden_bits[first]),
     )
 
@@ -186,7 +184,7 @@ def channel_figures(
     params: int,
     cycles_before: int,
 ) -> ChannelFigures:
-    """The figures of a channel on which these were the runs of a training."""
+    """Return the figures of a channel from the ``results`` of its runs."""
     return ChannelFigures(
         channel=channel,
         bit_exact=bit_exact,
@@ -205,7 +203,7 @@ def channel_figures(
 
 
 class _Share:
-    """The part of the parameter vector that lives on one channel, as flat tensors."""
+    """Part of the parameter vector on one channel, as flat tensors."""
 
     def __init__(self, device: Axdimm, channel: int, rule: UpdateRule, values: Array) -> None:
         self._device = device
@@ -224,14 +222,14 @@ class _Share:
         self._cycles_before = device.transport.fabric_cycles(channel)
 
     def upload(self) -> None:
-        """Queues the copies of parameters and zeroed state to the device, over the link."""
+        """Queue copies of parameters and zeroed state to the device, over the link."""
         for name, data in self._golden.items():
             self._device.MemcpyHost2Axdimm(
                 self._tensors[name], data, self._nbytes, backdoor=False, stream=self._stream
             )
 
     def step(self, gradient: Array, t: int) -> None:
-        """Queues: gradients in over the link, the kernel's run, parameters out over the link."""
+        """Queue gradients over the link, the kernel's run, and parameters back over the link."""
         device, channel, stream = self._device, self._channel, self._stream
         tensors = self._tensors
         device.MemcpyHost2Axdimm(
@@ -259,31 +257,31 @@ class _Share:
         return {name: own.get(name, value) for name, value in usual.items()}
 
     def wait(self) -> None:
-        """Waits for what is queued for the channel. Raises what it ended with."""
+        """Wait for all queued actions of the channel; raise their errors."""
         self._stream.wait()
         if self._run is not None:
             self.results.append(self._run.wait())
             self._run = None
 
     def compare(self, gradient: Array, t: int) -> list[Mismatch]:
-        """Advances the golden state from ``gradient`` and compares all outputs bit for bit.
+        """Advance the golden state by ``gradient``, and compare all outputs bit for bit.
 
-        The golden state is its own: nothing of the device enters it after the first values. The
-        parameters compared are those copied over the link; the rest of the state, which a training
-        loop does not read, comes through the backdoor.
+        After the initial values, the golden state takes nothing from the device. The comparison
+        takes parameters from the copy over the link, and other state through the backdoor, as a
+        training loop does not read it.
         """
         golden = reference(self._rule.name, self._device.transport.subnormals)
         constants = golden.constants(**self._hyperparameters(t))
         self._golden = golden.step({"g": gradient, **self._golden}, constants)
         mismatches = []
         for name, wanted in self._golden.items():
-            found = self.values
+            values = self.values
             if name != "p":
-                found = np.empty_like(wanted)
+                values = np.empty_like(wanted)
                 self._device.MemcpyAxdimm2Host(
-                    found, self._tensors[name], self._nbytes, backdoor=True
+                    values, self._tensors[name], self._nbytes, backdoor=True
                 )
-            mismatch = first_mismatch(found, wanted, step=t, channel=self._channel, tensor=name)
+            mismatch = first_mismatch(values, wanted, step=t, channel=self._channel, tensor=name)
             if mismatch is not None:
                 mismatches.append(mismatch)
         self.bit_exact &= not mismatches
@@ -300,16 +298,16 @@ class _Share:
         )
 
     def free(self) -> None:
-        """Frees the share's memory on the device."""
+        """Free the share's memory on the device."""
         for pointer in self._tensors.values():
             self._device.FreeAxdimm(pointer)
 
 
 class Trainer:
-    """Trains a perceptron on the digits, its parameters split over the channels of ``device``.
+    """Training of a perceptron on digits, with parameters split over the device's channels.
 
-    All channels work at once, each in its stream, by :func:`training_rule`. Raises what that
-    raises.
+    All channels work at once, each in its stream, with the rule and errors of
+    :func:`training_rule`.
     """
 
     title = "Training on handwritten digits"
@@ -332,11 +330,9 @@ class Trainer:
     def train(self, watch: Watch = Watch()) -> TrainingResult:
         """Train, and show each step and its loss.
 
-        The same settings give the same losses and the same state on every backend, and the
-        same counts on the same backend.
-
-        Raises :class:`MismatchError` after the first step in which a bit differs, and what the
-        driver raises.
+        The same settings give the same losses and state on every backend, and the same counts on
+        the same backend. Raise :class:`MismatchError` after the first step with a wrong bit; other
+        errors are those of the driver.
         """
         settings = self._settings
         rng = np.random.default_rng(settings.seed)
@@ -379,17 +375,17 @@ class Trainer:
         return result
 
     def context(self) -> dict[str, Any]:
-        """Return what the figures of this job have besides those of other jobs."""
+        """Return the additional figures of this kind of job; there are none."""
         return {}
 
     def workload(self) -> dict[str, Any]:
-        """Return what is trained, and how."""
+        """Return the description of the job for the report."""
         job = {"steps": self._settings.steps, "seed": self._settings.seed}
         return {"model": "digits", "rule": self._rule.name, **job}
 
     @contextmanager
     def _at_once(self, shares: list[_Share]) -> Iterator[None]:
-        """What is queued inside begins together, and has ended after it."""
+        """Run all actions queued in the ``with`` block, and wait for them at its end."""
         began = time.perf_counter()
         yield
         for share in shares:
@@ -397,7 +393,7 @@ class Trainer:
         self._device_seconds += time.perf_counter() - began
 
     def _batches(self, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        """Endless batches of image numbers; each image once before any comes again."""
+        """Yield batches of image numbers without end; use all images before any repeats."""
         size = self._settings.batch_images
         rest = np.empty(0, dtype=np.int64)
         while True:
@@ -423,6 +419,6 @@ class Trainer:
             fabric_cycles=self._fabric_cycles,
             host_seconds=host_seconds,
             device_seconds=self._device_seconds,
-            simulated_fabric_cycles=sum(each.simulated_fabric_cycles for each in channels),
+            simulated_fabric_cycles=sum(part.simulated_fabric_cycles for part in channels),
             channels=channels,
         )
