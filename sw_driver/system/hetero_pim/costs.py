@@ -43,7 +43,8 @@ See ``docs/pim.md``, "The cost of a launch": 299, of which 152 are the work.
 _CORE_CYCLES = 954
 """Further cycles of a core to offer a work and to see its end.
 
-Measured on RTL of the preset ``tiny`` with a check of 72 cycles: a kernel ``works`` waits 1,245 cycles for a work of 136.
+Measured on RTL of the preset ``tiny`` with a check of 72 cycles: a kernel ``works`` waits 1,245
+cycles for a work of 136.
 """
 
 
