@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 __all__ = [
-    "SILENT",
     "Report",
     "Table",
     "Watch",
@@ -125,10 +124,6 @@ class Watch:
     def track(self, items: Iterable[_T], text: str = "", total: int | None = None) -> Iterator[_T]:
         """Yield the items and show the count; ``total`` is for items without a length."""
         yield from items
-
-
-SILENT = Watch()
-"""A watch that shows nothing."""
 
 
 def count(value: float | None) -> str:

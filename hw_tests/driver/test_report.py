@@ -9,7 +9,7 @@ import pytest
 
 from sw_driver.commands import OutputOptions
 from sw_driver.commands.screen import Screen, show
-from sw_driver.report import SILENT, Report, Table, count, engineering, milliseconds, share
+from sw_driver.report import Report, Table, Watch, count, engineering, milliseconds, share
 
 TABLE = Table.of(
     "Steps",
@@ -82,7 +82,7 @@ def test_what_is_watched_comes_whole_and_leaves_nothing_on_stdout(
     quiet: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Screen(OutputOptions(quiet=quiet)) as watch:
-        for each in (watch, SILENT):
+        for each in (watch, Watch()):
             each.say("begins")
             assert [*each.track(iter("abc"), "letters", total=3)] == ["a", "b", "c"]
             each.log("[done]")

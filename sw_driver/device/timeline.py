@@ -125,8 +125,7 @@ class Timeline:
         self._tracks.setdefault(name, _Track(number, description))
 
     def lane(self, name: str, begin_fabric_cycle: int, end_fabric_cycle: int) -> int:
-        """Returns which of the lanes of that name, from 0 on, is the first that is free from
-        ``begin_fabric_cycle`` on, and has it taken from then to the end."""
+        """Reserve the first free lane of a name for an interval; return its number, from 0."""
         ends = self._lanes.setdefault(name, [])
         free = (number for number, end in enumerate(ends) if end <= begin_fabric_cycle)
         number = next(free, len(ends))
@@ -218,7 +217,7 @@ class Timeline:
                     file.write("\n]}\n")
 
     def write_all(self, path: Path) -> list[Path]:
-        """Writes the trace and both pictures, to ``path`` with their endings; returns the files."""
+        """Write the trace and both pictures to ``path`` with their endings; return the files."""
         files = [path.with_name(path.name + ending) for ending in (".json.gz", *PICTURES)]
         for file in files:
             self.write(file)

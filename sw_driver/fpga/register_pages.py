@@ -131,8 +131,11 @@ def report(
     narrow: bool = False,
     name: str | None = None,
 ) -> Report:
-    """Write page and headers into ``folder``, by default of the paper's rules and with the usual
-    ``name``. Raises what :func:`register_document` does, and ``ValueError`` for bad arguments."""
+    """Write the page and the headers into ``folder``.
+
+    Rules default to the paper's, ``name`` to the usual one. Raises what :func:`register_document`
+    does, and ``ValueError`` for bad arguments.
+    """
     config = KernelConfig(rules=rules or PAPER_RULES, narrow=narrow)
     if name is not None:
         check_module_name(name)

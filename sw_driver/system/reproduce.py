@@ -15,7 +15,7 @@ from typing import Any
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
 from sw_driver.numbers import check_name, split_entries
-from sw_driver.report import SILENT, Report, Table, Watch, count
+from sw_driver.report import Report, Table, Watch, count
 
 from .reproduction import HEADING, VERDICTS, Datum, Experiment, Progress, page
 
@@ -56,7 +56,7 @@ def report(
     settings: Sequence[str] = (),
     *,
     folder: Path | None = None,
-    watch: Watch = SILENT,
+    watch: Watch = Watch(),
 ) -> Report:
     """Return a report of a paper's experiments, or the counts of claims of :data:`ALL` papers.
 

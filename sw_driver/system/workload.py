@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sw_driver.machine.presets import PRESETS
-from sw_driver.report import SILENT, Report, Table, Watch, engineering
+from sw_driver.report import Report, Table, Watch, engineering
 from sw_driver.workload.summary import alive_bytes, described, summary
 from sw_driver.workload.trace import KINDS, SUFFIX, Trace
 from sw_driver.workload.what import load_workload
@@ -17,7 +17,7 @@ __all__ = ["report"]
 
 
 def report(
-    workload: str, *, rule: str | None = None, folder: Path | None = None, watch: Watch = SILENT
+    workload: str, *, rule: str | None = None, folder: Path | None = None, watch: Watch = Watch()
 ) -> Report:
     """Return a training step's operations and tensors, with the operations longest on a V100.
 

@@ -12,7 +12,7 @@ from matplotlib.ticker import EngFormatter
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
 from sw_driver.numbers import check_name
-from sw_driver.report import SILENT, Report, Table, Watch
+from sw_driver.report import Report, Table, Watch
 from sw_driver.workload import Trace
 from sw_driver.workload.recomputation import recomputed
 from sw_driver.workload.summary import described
@@ -86,7 +86,7 @@ def report(
     recompute: bool = False,
     rule: str | None = None,
     folder: Path | None = None,
-    watch: Watch = SILENT,
+    watch: Watch = Watch(),
 ) -> Report:
     """Return a comparison of all systems that would train models.
 

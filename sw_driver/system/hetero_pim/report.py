@@ -12,7 +12,7 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine.hetero_pim import GPU_USE
 from sw_driver.numbers import parse_number
-from sw_driver.report import SILENT, Report, Table, Watch, count, milliseconds
+from sw_driver.report import Report, Table, Watch, count, milliseconds
 from sw_driver.report import share as shown_share
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import described
@@ -46,7 +46,7 @@ def report(
     cores: int | None = None,
     rule: str | None = None,
     folder: Path | None = None,
-    watch: Watch = SILENT,
+    watch: Watch = Watch(),
 ) -> Report:
     """Return the ranking of a step's operations and, for a workload, where they run.
 

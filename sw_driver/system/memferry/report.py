@@ -9,7 +9,7 @@ from typing import Any
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine.presets import PRESETS
-from sw_driver.report import SILENT, Report, Table, Watch, engineering
+from sw_driver.report import Report, Table, Watch, engineering
 from sw_driver.workload.what import load_workload
 
 from .costs import profile_of
@@ -33,7 +33,7 @@ def report(
     device: str | None = None,
     rule: str | None = None,
     folder: Path | None = None,
-    watch: Watch = SILENT,
+    watch: Watch = Watch(),
 ) -> Report:
     """Return a plan, with its time and memory beside other plans, and the most helpful changes.
 

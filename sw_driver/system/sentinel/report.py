@@ -11,7 +11,7 @@ from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine
 from sw_driver.machine.sentinel import TIERS
 from sw_driver.numbers import MOST, NUMBER_FORMS, check_name, parse_integer, parse_number
-from sw_driver.report import SILENT, Report, Table, Watch, engineering, milliseconds
+from sw_driver.report import Report, Table, Watch, engineering, milliseconds
 from sw_driver.workload import peak_bytes
 from sw_driver.workload.summary import described
 from sw_driver.workload.what import load_workload
@@ -35,7 +35,7 @@ def report(
     slow: str = "xeon",
     rule: str | None = None,
     folder: Path | None = None,
-    watch: Watch = SILENT,
+    watch: Watch = Watch(),
 ) -> Report:
     """Return a plan, beside other systems and other sizes of the fast memory.
 
