@@ -1,4 +1,4 @@
-"""Bytes that the package's kernels use of their tensors, by sizes (``docs/pim-kernels.md``)."""
+"""Checks that the package's kernels stay within their tensors (``docs/pim-kernels.md``)."""
 
 from __future__ import annotations
 
@@ -58,20 +58,24 @@ SIGNATURES = {
     "lock": "place:8*cores cores",
     "unlock": "place:8",
 }
-"""The arguments of each kernel behind the slots and the count of its works: tensors with the sizes
-of their indices, which are dense, or each with its stride; sizes; strides (``~``); and what is
-neither (``.``). What is between bars has names of its own. A program uses two words of each of its
-commands at least."""
+"""Arguments of the package's kernels, by kernel; slots and work counts come before them.
+
+``name:a,b`` is a tensor with the sizes of its indices. A tensor is dense unless its indices have
+strides: ``size@stride``. A bare name is a size, ``~`` marks a stride, and ``.`` any other value.
+Names are local to a part between bars. Of each command a program uses at least two words.
+"""
 
 
 def check_bounds(kernel: str, arguments: Sequence[Any], *, called: str = "") -> None:
-    """Raise an error if sizes have a kernel of the package go beyond one of its tensors.
+    """Check that the sizes keep a kernel of the package within its tensors; ignore other kernels.
+
+    ``called`` is the name for messages. With it, arguments that should be tensors have to be.
 
     Raises
     ------
-    InvalidArgumentError: a size is no number of elements, or a tensor no tensor, if it is
-        ``called``, or not at a multiple of 4 bytes.
-    RangeError: the elements that it uses of a tensor are not all in there.
+    InvalidArgumentError: a size is not a number of elements, a tensor is missing, or its address
+        is not a multiple of 4 bytes.
+    RangeError: the kernel would use elements outside of a tensor.
     """
     parts = [part.split() for part in SIGNATURES.get(kernel, "").split("|")]
     if kernel not in SIGNATURES or sum(map(len, parts)) != len(arguments):
@@ -97,11 +101,11 @@ def check_bounds(kernel: str, arguments: Sequence[Any], *, called: str = "") -> 
 def _check(
     kernel: str, token: str, tensor: Any, sizes: dict[str, int], *, needs_tensor: bool
 ) -> None:
-    """Raise an error if what a kernel uses of a tensor is not all in there."""
+    """Raise an error if a kernel would use elements outside of a tensor."""
     name, _, text = token.partition(":")
     indices = [index.partition("@")[::2] for index in text.split(",")]
     factors = [extent.split("*") for extent, _ in indices]
-    extents = [prod(int(n) if n.isdigit() else sizes[n] for n in each) for each in factors]
+    extents = [prod(int(n) if n.isdigit() else sizes[n] for n in names) for names in factors]
     if not all(extents):
         return
     if not isinstance(tensor, PlacedTensor):
@@ -114,7 +118,8 @@ def _check(
     reaches = [
         sizes[stride] * (extent - 1) for (_, stride), extent in zip(indices, extents, strict=True)
     ]
-    low, high = (ELEMENT_BYTES * sum(each(0, reach) for reach in reaches) for each in (min, max))
+    low = ELEMENT_BYTES * sum(min(0, reach) for reach in reaches)
+    high = ELEMENT_BYTES * sum(max(0, reach) for reach in reaches)
     address, span = tensor.address_bytes, tensor.span
     if address % ELEMENT_BYTES:
         raise InvalidArgumentError(
@@ -122,9 +127,9 @@ def _check(
         )
     if span.start <= address + low and address + high + ELEMENT_BYTES <= span.stop:
         return
-    used = {each for extent, stride in indices for each in [*extent.split("*"), stride]}
+    used = {size for extent, stride in indices for size in [*extent.split("*"), stride]}
     buffer = f" of the buffer {tensor.buffer.name!r}" if tensor.buffer is not None else ""
-    values = ", ".join(f"{each} {sizes[each]}" for each in sizes if each in used - {""})
+    values = ", ".join(f"{size} {sizes[size]}" for size in sizes if size in used - {""})
     raise RangeError(
         f"{kernel} uses bytes {low} to {high + ELEMENT_BYTES - 1} of {name}, which has "
         f"{len(span)}{buffer}, from {span.start - address} on (shape {tensor.shape}): give sizes "

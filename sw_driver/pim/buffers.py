@@ -1,4 +1,4 @@
-"""Things that a program releases: memory of tensors, and kernels with theirs."""
+"""Resources that a program releases: buffers, and kernels with their memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Buffer", "Held"]
 
 
 class Held:
-    """A thing that operations use until it is released; messages call it ``title``."""
+    """A resource that operations use until it is released; messages name it by ``title``."""
 
     def __init__(self, title: str, give_back: Callable[[], None]) -> None:
         self.title = title
@@ -20,19 +20,21 @@ class Held:
         self._is_released = False
 
     def check(self) -> None:
-        """Raises :class:`~sw_driver.device.errors.PointerError` if it was released."""
+        """Raise :class:`~sw_driver.device.errors.PointerError` if the resource was released."""
         if self._is_released:
             raise PointerError(f"{self.title} was released: make another one", what=self.title)
 
     def use(self, operation: Operation) -> None:
-        """Note an operation that uses it until its end."""
-        self._users = [each for each in self._users if not _is_past(each)] + [operation]
+        """Record that an operation uses the resource until it ends."""
+        self._users = [user for user in self._users if not _is_past(user)] + [operation]
 
     def release(self) -> None:
-        """Give its memory back.
+        """Free the memory of the resource.
 
-        Raises :class:`~sw_driver.device.errors.BusyError` while an operation that uses it has not
-        ended, and :class:`~sw_driver.device.errors.PointerError` the second time.
+        Raises
+        ------
+        BusyError: an operation that uses the resource has not ended.
+        PointerError: the resource was already released.
         """
         self.check()
         for user in self._users:
@@ -47,7 +49,7 @@ class Held:
 
 
 class Buffer(Held):
-    """Bytes of a stack that a tensor of so many elements has, with all its parts."""
+    """Memory in a stack for a tensor of ``elements`` elements; parts of the tensor share it."""
 
     def __init__(
         self, name: str, memory: object, elements: int, give_back: Callable[[], None]
@@ -57,5 +59,5 @@ class Buffer(Held):
 
 
 def _is_past(operation: Operation) -> bool:
-    """Return whether an operation has ended by the program's time."""
+    """Return whether an operation has ended by the program's simulated time."""
     return operation.over and operation.time <= operation.domain.clock.now

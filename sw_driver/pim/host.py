@@ -1,4 +1,4 @@
-"""The cores' kernels on the host: a library that ``gcc`` makes, and what its kernels may touch."""
+"""The cores' kernels compiled for the host by ``gcc``, with checks of their memory accesses."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .programs import WINDOW_BYTES, Command, Firmware
 __all__ = ["HostLibrary", "Shown", "package_kernels", "package_library"]
 
 _NOT_ON_HOST = ("barrier", "lock", "unlock")
-"""Kernels of the package that only cores have, since they wait for other cores."""
+"""Kernels of the package that run only on cores, since they wait for other cores."""
 
 _SPAN = np.dtype([("start", "u8"), ("stop", "u8"), ("is_written", "u4"), ("unused", "u4")])
 _READ, _WRITTEN, _STACK, _DIVISION, _QUOTIENT, _TRAP, _UNMAPPED, _ARRAY = range(0x100, 0x108)
-"""Faults of ``host.c``."""
+"""Fault codes of ``host.c``."""
 _FAULTS = {
     _STACK: ("unmapped", "a stack of more than 65536 bytes"),
     _DIVISION: ("division", "a division by zero"),
@@ -35,16 +35,16 @@ _FAULTS = {
     _TRAP: ("stop", "a trap, as of __builtin_trap()"),
     _UNMAPPED: (
         "unmapped",
-        "a touch of memory that is not there, as of a stack of more than 65536 bytes",
+        "an access to memory that does not exist, such as a stack of more than 65536 bytes",
     ),
     _ARRAY: ("unmapped", "a write beyond an array on its stack"),
 }
 _LOCK = threading.Lock()
-"""Held while a kernel runs: a library has one memory."""
+"""Lock for the length of a kernel: a library has one set of global variables."""
 
 
 class Shown(NamedTuple):
-    """Bytes of its memory that a kernel may read, and may write if ``is_written``."""
+    """A span of its memory that a kernel may read; it may also write there if ``is_written``."""
 
     label: str
     span: range
@@ -52,9 +52,9 @@ class Shown(NamedTuple):
 
 
 class HostLibrary:
-    """Kernels that run on the host: ``library`` is what ``compile_library`` returned.
+    """A library of kernels for the host, which ``compile_library`` returned.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for another.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for any other ``library``.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -65,12 +65,12 @@ class HostLibrary:
         self._library = library
         library.library_name.restype = ctypes.c_char_p
         numbers = range(library.library_count())
-        names = [library.library_name(each).decode() for each in numbers]
+        names = [library.library_name(number).decode() for number in numbers]
         self._numbers = dict(zip(names, numbers, strict=True))
         self.kernels = {
             name: library.library_words(number) for name, number in self._numbers.items()
         }
-        """Words of arguments, by the kernel's name."""
+        """Number of argument words, by the kernel's name."""
 
     def run(
         self,
@@ -83,16 +83,18 @@ class HostLibrary:
     ) -> None:
         """Run a command of ``firmware`` on ``memory``, which is its window 1.
 
-        ``shown`` are places in there, ``stack_offset`` is from an address in the stack to its
-        offset. Raises :class:`~sw_driver.device.errors.KernelError` if the kernel ``name`` failed.
+        ``shown`` are the spans of ``memory`` that the kernel may use. ``stack_offset`` is added to
+        an address in the stack to get a kernel's offset. Messages call the kernel ``name``.
+
+        Raises :class:`~sw_driver.device.errors.KernelError` if the kernel failed.
         """
         number, count, *words = firmware.words(command)
-        # A program has the numbers of the cores' image.
-        numbers = [self._numbers.get(each, 0xFFFF) for each in firmware.kernels]
+        # A program calls kernels by their numbers in the cores' image.
+        numbers = [self._numbers.get(kernel, 0xFFFF) for kernel in firmware.kernels]
         host_numbers = (ctypes.c_uint16 * len(numbers))(*numbers)
         base = memory.ctypes.data
         spans = np.array(
-            [(base + each.span.start, base + each.span.stop, each.is_written, 0) for each in shown],
+            [(base + span.start, base + span.stop, is_written, 0) for _, span, is_written in shown],
             _SPAN,
         )
         with _LOCK:
@@ -112,7 +114,7 @@ class HostLibrary:
                 number, count, words_there, ctypes.c_void_p(spans.ctypes.data), len(spans)
             )
             place = ctypes.c_uint64.in_dll(self._library, "host_place").value - base
-            # It keeps nothing of this call.
+            # The array of this call is freed: leave no pointer to it.
             ctypes.c_void_p.in_dll(self._library, "host_numbers").value = None
         if not cause:
             return
@@ -128,24 +130,24 @@ class HostLibrary:
 
 
 def _beyond(place: int, shown: Sequence[Shown], *, writes: bool) -> str:
-    """Return in words the memory that a kernel may not touch and did."""
+    """Describe a forbidden access of a kernel to byte ``place`` of its memory."""
     verb = "a write" if writes else "a read"
-    for each in shown:
-        if place in each.span:
-            return f"{verb} of byte {place - each.span.start} of {each.label}, which is only read"
-    below = [each for each in shown if each.span.start <= place]
-    nearest = max(below or shown, key=lambda each: each.span.start, default=None)
+    for label, span, _ in shown:
+        if place in span:
+            return f"{verb} of byte {place - span.start} of {label}, which is only read"
+    below = [part for part in shown if part.span.start <= place]
+    nearest = max(below or shown, key=lambda part: part.span.start, default=None)
     if nearest is None:
-        return f"{verb} outside of all tensors, of which it has none"
+        return f"{verb} although it has no tensors"
     return (
         f"{verb} of byte {place - nearest.span.start} of {nearest.label}, which has "
-        f"{len(nearest.span)}, outside of all its tensors"
+        f"{len(nearest.span)} bytes, outside of all its tensors"
     )
 
 
 @cache
 def package_library() -> HostLibrary:
-    """The package's kernels.
+    """Compile the package's kernels for the host, once.
 
     Raises :class:`~sw_driver.simulator.runtime.BuildError` if there is no ``gcc``.
     """
@@ -158,6 +160,6 @@ def package_library() -> HostLibrary:
 
 
 def package_kernels() -> dict[str, int]:
-    """Return the kernels of :func:`package_library` with their words of arguments."""
+    """Return the number of argument words of each kernel of :func:`package_library`."""
     kernels = Firmware.of().kernels
     return {name: words for name, words in kernels.items() if name not in _NOT_ON_HOST}

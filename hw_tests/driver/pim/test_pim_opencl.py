@@ -499,7 +499,7 @@ def test_kernels_of_ones_own(tmp_path: Path) -> None:
         queue.enqueue_kernel(kernel)
         np.testing.assert_array_equal(queue.enqueue_read(y).wait(), 2 * np.arange(16))
         for arguments, uses, message in (
-            ((x, y, 17), "rw", "a read of byte 64 of the buffer 'x', which has 64, outside of all"),
+            ((x, y, 17), "rw", "a read of byte 64 of the buffer 'x', which has 64 bytes, outside"),
             ((x, y, 1 << 30), "rw", "a read of byte 64 of the buffer 'x'"),
             ((x, y, 16), "rr", "a write of byte 0 of the buffer 'y', which is only read"),
         ):
