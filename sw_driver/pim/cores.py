@@ -1,4 +1,4 @@
-"""A core of the programmable PIM as the driver has it: its firmware, its queue, what stops it."""
+"""The driver's side of a core of the programmable PIM: its firmware, its queue and its faults."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _RING_REASON = 0x80
 
 
 class Kernel(NamedTuple):
-    """What a core was asked for: the kernel, what it may touch, and which of that are results."""
+    """A kernel that a core was given, with the windows that it may use and its results."""
 
     name: str
     windows: list[Window]
@@ -47,30 +47,33 @@ class Kernel(NamedTuple):
 
 
 class KernelCounters(NamedTuple):
-    """What a core counts of a kernel: the operations that the pools do for it, and cycles of its
-    clock, with those that it waited for the pools, for other cores, and otherwise for memory."""
+    """A core's counters of a kernel, with cycles of the core's clock."""
 
     multiplications_done: int
+    """Multiplications that the pools have done for the kernel; likewise the next three."""
     multiplications_left: int
     additions_done: int
     additions_left: int
     cycles: int
     pool_cycles: int
+    """Cycles of waiting for the pools."""
     barrier_cycles: int
+    """Cycles of waiting for other cores."""
     memory_cycles: int
+    """Cycles of any other waiting for memory."""
 
 
 def window_of(tensor: PlacedTensor) -> Window:
-    """The whole beats that hold the tensor."""
+    """Return the window of whole beats that holds the tensor."""
     span = tensor.span
     start = span.start // BEAT_BYTES * BEAT_BYTES
     return Window(start, -(-(span.stop - start) // BEAT_BYTES) * BEAT_BYTES)
 
 
 def offset_in(tensor: PlacedTensor, windows: Sequence[Window]) -> int:
-    """The tensor as a kernel's argument; ``windows`` are those from 1 on.
+    """Return the tensor as a kernel's argument: its address within ``windows``, numbered from 1.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if none shows all of it.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if no window shows all of it.
     """
     span = tensor.span
     for number, (start, size) in enumerate(windows, 1):
@@ -84,10 +87,10 @@ def offset_in(tensor: PlacedTensor, windows: Sequence[Window]) -> int:
 
 
 class Core:
-    """The core ``number``, which has no other master. It is started with its first kernel, and
-    again with the first one after it was stopped.
+    """The core ``number``, which nothing else controls.
 
-    ``limit_cycles``: a kernel that takes as many is stopped.
+    The first kernel starts the core; after a stop, so does the next one. A kernel that takes
+    ``limit_cycles`` is stopped.
     """
 
     def __init__(
@@ -100,29 +103,32 @@ class Core:
         self._limit_cycles = limit_cycles
         self._name = f"core {number}"
         self._kernels: dict[int, Kernel] = {}
-        """The last kernels, by their numbers."""
+        """The last 16 kernels, by their numbers."""
         self._errors: dict[int, KernelError] = {}
         self._runs = False
         self._first = 0
-        """Number of the first kernel since the core was started."""
+        """Number of the first kernel since the last start."""
         self.offered = 0
-        """Kernels that were offered, from the first start on."""
+        """Kernels offered since the first start."""
         self.ended = 0
-        """Those that are known to have ended, or to have been stopped."""
+        """Kernels known to have ended or to have been stopped, since the first start."""
 
     def kernel(self, number: int) -> Kernel | None:
-        """One of the last kernels."""
+        """Return a kernel by its number, or None if it is not among the last 16."""
         return self._kernels.get(number)
 
     def offer(self, command: Command, kernel: Kernel) -> int:
-        """Puts a kernel into the queue and tells the core; returns its number."""
+        """Put a kernel into the queue, notify the core and return the kernel's number.
+
+        Raises :class:`~sw_driver.device.errors.RefusedWorkError` if the queue is full.
+        """
         slot = self._firmware.slot(command, kernel.windows)
         if self.offered - self.ended >= QUEUE_SLOTS:
             self.look()
         if self.offered - self.ended >= QUEUE_SLOTS:
             raise RefusedWorkError(
-                f"{self._name} has {QUEUE_SLOTS} kernels that have not ended, as many as its queue "
-                f"holds: wait for one of them; {kernel.name}",
+                f"{self._name} has {QUEUE_SLOTS} kernels that have not ended, and its queue holds "
+                f"no more: wait for one of them; {kernel.name}",
                 cause="full",
             )
         if not self._runs:
@@ -136,18 +142,18 @@ class Core:
         return number
 
     def look(self) -> None:
-        """Takes note of kernels that have ended, and of what stopped the core."""
+        """Record the kernels that have ended, and any fault that stopped the core."""
         if not self._runs or not self._registers.read_field("tail", "pending"):
             return
-        # Before what is looked at, so that what comes after that is pending again.
+        # Clear the interrupt before reading: any later change sets it again.
         self._registers.write("tail", _PENDING)
-        # Before the count, which does not change any more in a core that is stopped.
+        # Read the cause before the count: the count of a stopped core no longer changes.
         names = ("cause", "reason", "address")
         cause, reason, address = self._registers.read_fields("status", *names)
         count = self._registers.read_field("tail", "count")
         while (self.ended - self._first) % _COUNTS != count:
             if not self._end(self.ended):
-                # A kernel wrote the core's own registers: whatever it says is worth nothing.
+                # A kernel wrote the core's own registers: they cannot be trusted.
                 self._registers.write("control", 0)
                 self._stopped("tail", 0, count)
                 return
@@ -155,7 +161,7 @@ class Core:
             self._stopped(name_of(core_map()["status"]["cause"], cause), reason, address)
 
     def has_ended(self, number: int) -> bool:
-        """Whether a kernel has ended, as far as :meth:`look` knows.
+        """Return whether a kernel had ended by the last :meth:`look`.
 
         Raises :class:`~sw_driver.device.errors.KernelError` if it failed.
         """
@@ -164,7 +170,7 @@ class Core:
         return number < self.ended
 
     def counters(self) -> KernelCounters:
-        """Of the kernel that runs, or ran last."""
+        """Return the counters of the kernel that runs, or of the last one."""
         words = self._transport.read_memory(self._place.start + COUNTS_BYTES, 48)
         counts, cycles = words[:32].view("<u8").tolist(), words[32:].view("<u4").tolist()
         return KernelCounters(*counts, *cycles)
@@ -196,7 +202,7 @@ class Core:
         self._transport.write_memory(address, data)
 
     def _end(self, number: int) -> bool:
-        """Note what the core says of a kernel that has ended; return whether it has."""
+        """Record the core's result for a kernel; return False if the kernel has not ended."""
         place = self._slot(number) + SLOT_BYTES - BEAT_BYTES
         completion, cause = self._transport.read_memory(place, BEAT_BYTES).view("<u4")[-2:].tolist()
         if number >= self.offered or completion != (number - self._first + 1) % _COUNTS:
@@ -212,38 +218,40 @@ class Core:
         return True
 
     def _stopped(self, name: str, reason: int, address: int) -> None:
-        """What has not ended does not end any more."""
+        """Fail all kernels that have not ended, since the core was stopped."""
         self._runs = False
         self._registers.write("interrupt", 0)
-        what = f"stopped {self._name}: {name}"
+        trouble = f"stopped {self._name}: {name}"
         if name == "limit":
-            what += f", it took {self._limit_cycles} cycles"
+            trouble += f", it took {self._limit_cycles} cycles"
         elif name == "tail":
-            what += f", a kernel wrote that {address} were done, which is not so"
+            trouble += f", a kernel wrote a wrong count of completed kernels, {address}"
         elif name == "stop" and reason == _RING_REASON:
-            what += ", a kernel wrote registers of its ring"
+            trouble += ", a kernel wrote registers of its ring"
         elif name == "stop":
-            what += f", exception {reason} at {address:#x}"
+            trouble += f", exception {reason} at {address:#x}"
         elif name != "ring":
-            what += f", at {self._where(address)}"
+            trouble += f", at {self._where(address)}"
         for number in range(self.ended, self.offered):
-            self._fail(number, name, what if number == self.ended else f"was not begun: {what}")
+            is_first = number == self.ended
+            self._fail(number, name, trouble if is_first else f"was not begun: {trouble}")
         self.ended = self.offered
 
     def _where(self, address: int) -> str:
+        """Describe an address of a core, with its place in the window."""
         number, offset = divmod((address & ~_UNCACHED) - _WINDOWS_START, WINDOW_BYTES)
         windows = self._kernels[self.ended].windows if self.ended in self._kernels else []
         if not 1 <= number <= len(windows):
             return f"{address:#x}"
         start, size = windows[number - 1]
         return (
-            f"{address:#x}, byte {offset} of window {number}, which shows {size} bytes from "
-            f"{start:#x} of the stack on"
+            f"{address:#x}, byte {offset} of window {number}, which shows {size} bytes of the "
+            f"stack from {start:#x} on"
         )
 
-    def _fail(self, number: int, cause: str, what: str) -> None:
+    def _fail(self, number: int, cause: str, trouble: str) -> None:
         self._errors[number] = KernelError(
-            f"the kernel {self._kernels[number].name}, number {number}, {what}; the pool and other "
-            "cores go on, and so does this one with its next kernel",
+            f"the kernel {self._kernels[number].name}, number {number}, {trouble}; the pool and "
+            "other cores go on, and this core goes on with its next kernel",
             cause=cause,
         )

@@ -1,5 +1,7 @@
-"""The paper's runtime (III-C): where each operation of a training step runs, decided when all that
-it depends on has ended."""
+"""The paper's runtime (III-C), which chooses a device for each operation of a training step.
+
+It chooses once everything that the operation depends on has ended.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,33 @@ __all__ = ["PRINCIPLES", "Scheduler"]
 PRINCIPLES = "literal", "earliest"
 
 _LAUNCH_CYCLES, _BEAT_BYTES = 300, 32
-"""Of a work that the pools have, and what the host's port moves in a cycle; for what has not run
-yet."""
+"""Cycles to launch works in the pools, and bytes per cycle of the host's port.
+
+These and the next constants estimate the time of a kernel that has not run on a device yet.
+"""
 _CORE_CYCLES, _BYTE_CYCLES, _RESULT_CYCLES, _OPERATION_CYCLES = 2000, 8, 150, 37
-"""Of a kernel on a core, of each byte that it uses (3 for relu to 40 for softmax), and of results
-and operations of works that it computes itself; measured in RTL."""
+"""Cycles on a core: per kernel, per byte that it uses, and per result and operation of works.
+
+The last two are for works that the core computes itself. A byte takes 3 cycles in relu and 40 in
+softmax. Measured in RTL.
+"""
 
 
 class Scheduler(CommandQueue):
-    """Commands that depend on each other as what they read and write says, for whichever device.
+    """A queue that chooses a device for each kernel.
 
-    Kernels whose names are candidates go to the pools if they can, else to a core, else to the
-    host; all others to the host. One that the host does not have goes to a core, the one that is
-    free first. By the principle ``literal`` one that finds the pools and all
-    cores busy goes to the host (the paper's second principle as it is written); by ``earliest`` it
-    goes where it ends first, to the first of equals, from what it took there the last time.
+    A command waits for earlier ones if one of the two writes bytes that the other uses.
+    Kernels named in ``candidates`` go to the pools if they can, else to a core, else to the host.
+    All other kernels go to the host. A kernel that the host lacks goes to the core that is free
+    first. ``principle`` says what happens to a candidate while devices are busy:
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for candidates that are no names
-    of the context's kernels, which have to be made before it.
+    - ``literal``: if the pools and all cores are busy, it goes to the host (the paper's second
+      principle as written).
+    - ``earliest``: it goes where it is expected to end first, the first of equals. The estimate
+      is the time that it took there last.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if a candidate is not the name of
+    a kernel of the context. Make the kernels before the scheduler.
     """
 
     def __init__(
@@ -58,13 +69,13 @@ class Scheduler(CommandQueue):
         self.candidates = frozenset(names)
         self.principle = principle
         self._took: dict[tuple[str, str], int] = {}
-        """Cycles of a kernel, by its name, on a device, the last time."""
+        """Cycles that a kernel took the last time, by its name and device."""
         self._free_at = dict.fromkeys(context.places, 0)
-        """The cycle at which a place is expected to be done with what it was given."""
+        """Cycle in which a place is expected to have finished its kernels."""
         self._pending: list[tuple[Event, Sequence[Access]]] = []
 
     def finish(self) -> None:
-        """Lets time pass until all that was queued has ended, and raises the first failure."""
+        """Let time pass until all queued commands have ended; raise the first failure."""
         pending, self._pending = self._pending, []
         for event, _ in pending:
             with suppress(Exception):
@@ -73,21 +84,20 @@ class Scheduler(CommandQueue):
             event.wait()
 
     def recover(self) -> BaseException | None:
-        """Forget the failed commands, of which the first one's error is returned: what is queued
-        from now on does not depend on them."""
+        """Forget failed commands and return the error of the first; later commands can run."""
         failed = [event for event, _ in self._pending if event.failed]
-        self._pending = [each for each in self._pending if not each[0].failed]
+        self._pending = [entry for entry in self._pending if not entry[0].failed]
         return failed[0].error if failed else None
 
     def _begin(self, event: Event, accesses: Sequence[Access], steps: Callable[[], Steps]) -> None:
-        self._pending = [each for each in self._pending if not each[0].over or each[0].failed]
-        before = [each for each, others in self._pending if _meet(accesses, others)]
+        self._pending = [entry for entry in self._pending if not entry[0].over or entry[0].failed]
+        before = [earlier for earlier, others in self._pending if _meet(accesses, others)]
         self._pending.append((event, accesses))
 
         def ordered() -> Steps:
-            for each in before:
-                yield each
-                each.outcome()
+            for earlier in before:
+                yield earlier
+                earlier.outcome()
             return (yield from steps())
 
         self.context.domain.clock.begin_now(event, ordered())
@@ -109,14 +119,14 @@ class Scheduler(CommandQueue):
         ends = {place: self._free_at[place] + self._cycles(kernel, place) for place in can}
         if self.principle == "literal":
             busy = can[-1] if can[-1].device == "cpu" else min(can, key=self._free_at.__getitem__)
-            place = next((each for each in can if self._free_at[each] <= now), busy)
+            place = next((place for place in can if self._free_at[place] <= now), busy)
         else:
-            place = min(can, key=lambda each: ends[each])
+            place = min(can, key=ends.__getitem__)
         self._free_at[place] = ends[place]
         return place
 
     def _cycles(self, kernel: Kernel, place: Place) -> int:
-        """What a kernel took there the last time, or is expected to take."""
+        """Return the cycles that a kernel took at a place the last time, or an estimate."""
         device, context = place.device, self.context
         if (kernel.name, device) in self._took:
             return self._took[kernel.name, device]
@@ -133,7 +143,7 @@ class Scheduler(CommandQueue):
 
 
 def _meet(one: Sequence[Access], other: Sequence[Access]) -> bool:
-    """Whether one writes what the other uses."""
+    """Return whether one command writes bytes that the other uses."""
     return any(
         a.span.start < b.span.stop and b.span.start < a.span.stop
         for a in one

@@ -260,10 +260,13 @@ STOPS: dict[Offence, tuple[str, str]] = {
     **{writes(HEAD, head): ("ring", "stopped core 0: ring") for head in (17, 40, 0x8000, 0xFFFF)},
     writes(HEAD, 1): ("stop", "a kernel wrote registers of its ring"),
     writes(RING + ring_map()["interrupt"].offset_bytes, 1): ("register", "at 0x80010868"),
-    writes(TAIL, 5): ("tail", "a kernel wrote that 5 were done, which is not so"),
+    writes(TAIL, 5): ("tail", "a kernel wrote a wrong count of completed kernels, 5"),
     writes(TAIL, 0xFFFF): ("tail", "a kernel wrote that 65535 were done"),
     endless: ("limit", f"it took {LIMIT_CYCLES} cycles"),
-    past_a_tensor: ("window", r"byte 288 of window 1, which shows 288 bytes from 0x[0-9a-f]+ of"),
+    past_a_tensor: (
+        "window",
+        r"byte 288 of window 1, which shows 288 bytes of the stack from 0x[0-9a-f]+",
+    ),
     without_end_of_stack: ("unmapped", "at 0xf"),
     at_another_ring: ("register", "at 0x80010800"),
 }
