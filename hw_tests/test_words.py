@@ -29,6 +29,7 @@ DONE = (
     "sw_driver/memory_node",
     "sw_driver/nearmem",
     "sw_driver/numbers.py",
+    "sw_driver/pim",
     "sw_driver/predict/__init__.py",
     "sw_driver/predict/axdimm",
     "sw_driver/predict/dram",

@@ -1,4 +1,4 @@
-"""The PIM as a program sees it: the low-level API of the paper (Table III), registers, memory."""
+"""The PIM's device API: the paper's low-level calls (Table III), registers and memory."""
 
 from __future__ import annotations
 
@@ -44,27 +44,37 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _WAIT = (64, 4096, 4096, QUIET_LIMIT_CYCLES)
-"""Cycles of the first step of a wait, of its longest, from a look at the pool's counters to the
-next, which takes time too, and without a change of any after which it is given up."""
+"""Pace of a wait, in cycles: first step, longest step, look interval and quiet limit.
+
+A look reads the pool's counters, which takes time, too. The wait is given up once no counter has
+changed for the quiet limit.
+"""
 
 _KERNEL_WAIT = (4096, 4096, 1 << 22, QUIET_LIMIT_CYCLES)
-"""The same for a wait for kernels, which asks nothing until an interrupt comes; the core's limit is
-what ends it."""
+"""Pace of a wait for kernels, which queries nothing before an interrupt.
+
+The core's cycle limit ends such a wait.
+"""
 
 _KERNEL_ID = 1 << 32
-"""Ids of kernels begin here: so many times the core's number and one, and how many kernels it had
-before."""
+"""Smallest id of a kernel.
+
+An id is the core's number plus one, times this, plus the number of the core's earlier kernels.
+"""
 
 KERNEL_LIMIT_CYCLES = 100_000_000
-"""Cycles that a kernel may take unless the program says otherwise."""
+"""Default limit of a kernel's cycles."""
 
 _CHECK = (16, 16, 100_000, 100_000)
-"""The same for the check of a descriptor; of a sound one it takes some hundreds."""
+"""Pace of a wait for the check of a descriptor; a valid one takes some hundreds of cycles."""
 
 
 class Counters(NamedTuple):
-    """The counters of a work. Cycles are None if the backend has no clock; bytes are those that
-    moved between memory and banks (without a clock: the least that must)."""
+    """Counters of a work.
+
+    ``cycles`` is None if the backend has no clock. Bytes are those moved between memory and banks;
+    without a clock, the least possible number.
+    """
 
     multiplications_done: int
     multiplications_left: int
@@ -76,21 +86,23 @@ class Counters(NamedTuple):
 
 
 class DataLocation(NamedTuple):
-    """The banks that a work's or a kernel's operands, and its result, lie in, from each tensor's
-    lowest to its highest byte."""
+    """Banks that hold the operands and the results of a work or kernel.
+
+    A tensor counts from its lowest to its highest byte, with any gaps.
+    """
 
     inputs: list[int]
     outputs: list[int]
 
 
 def _once(call: Callable[[], Any]) -> Steps:
-    """A call as a single step."""
+    """Make a call a single step."""
     yield from ()
     return call()
 
 
 def _at_once(method: Callable[Concatenate[Pim, P], T]) -> Callable[Concatenate[Pim, P], T]:
-    """Makes a method a call that is a single step."""
+    """Turn a method into a call of the clock with a single step."""
 
     @wraps(method)
     def call(self: Pim, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -103,20 +115,20 @@ def _at_once(method: Callable[Concatenate[Pim, P], T]) -> Callable[Concatenate[P
 class Pim:
     """A stack of memory with its pool, over ``transport``. Any thread may call it.
 
-    Each call begins at the program's time, or later, and the program goes on at its end; others on
-    the same clock get on until then.
+    Each call begins at the program's time or later. The program goes on at the call's end; until
+    then other devices on the same clock make progress.
 
-    Raises :class:`~sw_driver.device.errors.IncompatibleDeviceError` if the registers say that the
-    device is another one.
+    Raises :class:`~sw_driver.device.errors.IncompatibleDeviceError` if the registers identify
+    another device or configuration.
 
     Parameters
     ----------
-    transport: the stack; no call of another ``Pim`` over it may be under way.
-    clock: the clock that it shares with other devices, on which it has had its time from the
-        beginning; None: it keeps its own.
-    firmware: what the cores run; by default the package's.
-    kernel_limit_cycles: a kernel that takes as many cycles of its core is stopped; for a core's
-        first one its start counts, too, some 45,000 cycles, more of one with a faster clock.
+    transport: the stack; no call of another ``Pim`` over it may be in progress.
+    clock: clock shared with other devices; the device's time then counts from the clock's
+        beginning. None for a clock of its own.
+    firmware: firmware of the cores, by default the package's.
+    kernel_limit_cycles: cycles of its core after which a kernel is stopped. A core's first kernel
+        includes the core's start: some 45,000 cycles, more with a faster core clock.
     """
 
     def __init__(
@@ -140,8 +152,10 @@ class Pim:
         self.transport = transport
         self.config = transport.config
         if clock is not None:
-            asked = transport.domain.question_cycles
-            transport.domain = Domain(clock, mhz=self.config.clock_mhz, question_cycles=asked)
+            query_cycles = transport.domain.question_cycles
+            transport.domain = Domain(
+                clock, mhz=self.config.clock_mhz, question_cycles=query_cycles
+            )
         self._domain = transport.domain
         self._turn = self._domain.turn(TURN)
         self._closed = False
@@ -149,13 +163,13 @@ class Pim:
         self._place = driver_place(self.config)
         self._registers = PoolRegisters(transport)
         self._offered: dict[int, tuple[int, Work]] = {}
-        """The works that were accepted, with their ids, by slot."""
+        """The last accepted work of each slot, with its id."""
         self.firmware = firmware or Firmware.of()
-        """What the cores run."""
+        """Firmware of the cores."""
         cores = range(self.config.cores)
         self._cores = [Core(transport, number, self.firmware, limit) for number in cores]
         self._running: set[int] = set()
-        """Ids of the works whose completion has not been seen."""
+        """Ids of works that the driver has not seen complete."""
         self._open()
 
     def __enter__(self) -> Pim:
@@ -165,7 +179,7 @@ class Pim:
         self.close()
 
     def close(self) -> None:
-        """Releases the device. Calling it twice does no harm."""
+        """Release the device; later calls of this method do nothing."""
         if not self._domain.clock.is_forked:
             self._domain.clock.release(self._close)
 
@@ -183,25 +197,25 @@ class Pim:
         ret: Tensor,
         num_pim: int,
     ) -> int:
-        """Has the banks ``pim_ids``, ``num_pim`` of them, compute ``args`` to ``ret``.
+        """Offer the work ``args`` with the result ``ret`` to banks; return its id at once.
 
-        Without ``pim_ids`` the pool chooses banks, with ``num_pim`` units, but no more than the
-        work has use for. Returns the work's id at once.
+        The work runs on the banks ``pim_ids``, whose number is ``num_pim``. Without ``pim_ids``
+        the pool chooses banks with ``num_pim`` units, but no more than the work can use.
 
         Raises
         ------
-        RefusedWorkError: the pool refused it, for ``error.cause``, or its result is where the
-            driver's ring is; nothing was written. With the cause ``full`` the pool holds as many
-            works of this program as it can: ask again when one has completed.
+        RefusedWorkError: the pool refused the work, for ``error.cause``, or its result overlaps
+            the driver's ring; nothing was written. The cause ``full`` means that the pool holds no
+            more works of this program: offer it again when one has completed.
         InvalidArgumentError: ``pim_ids`` are not ``num_pim`` different banks that a descriptor can
-            name, or a field cannot hold its value.
+            name, or a value does not fit its field.
         """
         if not isinstance(args, Work) or not isinstance(ret, Tensor):
             raise InvalidArgumentError(f"got {args!r} and {ret!r}: expected a Work and a Tensor")
         banks, units = 0, check_integer("num_pim", num_pim, None)
         if pim_ids is not None:
             ids = list(integers("pim_ids", "banks", pim_ids, None))
-            # A bank that the stack does not have is for the pool to refuse, if a bit can say it.
+            # The pool itself refuses a missing bank that the descriptor's bit mask can name.
             strange = [bank for bank in ids if not 0 <= bank < 32]
             problem = None
             if not 1 <= num_pim == len(ids) == len(set(ids)):
@@ -226,21 +240,23 @@ class Pim:
         *,
         windows: Sequence[Window] | None = None,
     ) -> int:
-        """Has a core, whose number comes after those of the banks, run ``kernel`` of its firmware
-        on ``args``; returns the work's id at once. Kernels of a core run one after the other.
+        """Offer a kernel of the firmware to a core; return the kernel's id at once.
 
-        Of the stack's memory the kernel sees ``windows``, numbered from 1 on, by default the
-        tensors among ``args``, seven at most. A tensor becomes its place in there, a float its
-        bits. ``ret`` are the tensors that are results, for :meth:`work_info`.
+        Numbers of cores follow those of the banks. Kernels of a core run one after the other.
+
+        The kernel can access the stack's memory through ``windows``, numbered from 1, at most
+        seven. By default they are the tensors among ``args``. The kernel gets a tensor as its
+        address in a window, and a float as its bits. ``ret`` lists the results, for
+        :meth:`work_info`.
 
         Raises
         ------
-        InvalidArgumentError: there is no such core or kernel, or it has other arguments, or a
-            tensor is in no window.
-        RangeError: a window is not within the stack, or meets what the driver keeps; or sizes have
+        InvalidArgumentError: the core or kernel does not exist, its arguments differ, or a tensor
+            is in no window.
+        RangeError: a window is outside of the stack or overlaps the driver's memory, or sizes make
             a kernel of the package go beyond a tensor.
         PointerError: a tensor was released.
-        RefusedWorkError: with the cause ``full``: 16 kernels of the core have not ended.
+        RefusedWorkError: the core has 16 kernels that have not ended (cause ``full``).
         """
         banks, cores = self.config.banks, self.config.cores
         if not cores:
@@ -252,7 +268,7 @@ class Pim:
         number = check_integer("pim_id", pim_id, banks, banks + cores - 1) - banks
         args = listed("args", args, "a list of tensors and numbers")
         results = listed("ret", ret, "a list of tensors")
-        tensors = [each for each in args if isinstance(each, PlacedTensor)]
+        tensors = [arg for arg in args if isinstance(arg, PlacedTensor)]
         for tensor in results:
             _check_placed(tensor)
         for tensor in [*tensors, *results]:
@@ -269,26 +285,26 @@ class Pim:
             check_integer("bytes of a window", window.size_bytes, 0, WINDOW_BYTES)
             self._check_range(*window, writes=True)
         words = [offset_in(a, shown) if isinstance(a, PlacedTensor) else a for a in args]
-        asked = Kernel(kernel, shown, list(map(window_of, results)))
-        taken = self._cores[number].offer(Command(kernel, words), asked)
-        return (number + 1) * _KERNEL_ID + taken
+        offered = Kernel(kernel, shown, list(map(window_of, results)))
+        kernel_number = self._cores[number].offer(Command(kernel, words), offered)
+        return (number + 1) * _KERNEL_ID + kernel_number
 
     pim_prog = _at_once(_pim_prog)
 
     @_at_once
     def pim_status(self, pim_id: int) -> int:
-        """1 if a bank, or a core of the programmable PIM, is busy or not there, 0 if it is idle.
+        """Return 0 if a bank or core is idle, 1 if it is busy or absent.
 
-        Raises :class:`~sw_driver.device.errors.InvalidArgumentError`.
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for any other ``pim_id``.
         """
-        # After the banks come the cores.
+        # Numbers of cores follow those of the banks.
         last = self.config.banks + max(1, self.config.cores) - 1
         pim_id = check_integer("pim_id", pim_id, 0, last)
         return self._asked(1 - (self._registers.pool.read_field("idle") >> pim_id & 1))
 
     @_at_once
     def work_query(self, work_id: int) -> int:
-        """1 if the work or the kernel has completed, 0 if not.
+        """Return 1 if the work or kernel has completed, 0 if not.
 
         Raises
         ------
@@ -298,8 +314,7 @@ class Pim:
         return self._asked(self._work_query(work_id))
 
     def _asked(self, answer: int) -> int:
-        """The answer to a question: without a clock a work completes after each, so that a loop
-        that asks ends."""
+        """Return ``answer``; without a clock, complete a work, so that a polling loop ends."""
         if not self.transport.timed:
             self.transport.advance(1)
         return answer
@@ -317,13 +332,14 @@ class Pim:
 
     @_at_once
     def work_info(self, work_id: int) -> tuple[list[int], DataLocation]:
-        """The banks that a work runs or ran on (none while it waits), or the core of a kernel, and
-        where its data is.
+        """Return the banks or the core that a work or kernel runs or ran on, and its data's banks.
+
+        A work that waits has no banks.
 
         Raises
         ------
-        UnknownWorkError: the id was not given out, or not to this program, or another work has
-            taken the slot.
+        UnknownWorkError: the id was not given out to this program, or another work has taken the
+            slot.
         """
         core, number = self._core_of(work_id)
         if core is not None:
@@ -332,10 +348,10 @@ class Pim:
                 raise UnknownWorkError(
                     f"kernel {work_id} has ended, and others have taken its place", work_id=work_id
                 )
-            inputs = [each for each in kernel.windows if each not in kernel.results]
+            inputs = [window for window in kernel.windows if window not in kernel.results]
             inputs, outputs = (
-                banks_of((range(at, at + size) for at, size in each), self.config)
-                for each in (inputs, kernel.results)
+                banks_of((range(at, at + size) for at, size in windows), self.config)
+                for windows in (inputs, kernel.results)
             )
             place = self.config.banks + self._cores.index(core)
             return [place], DataLocation(inputs, outputs)
@@ -350,7 +366,7 @@ class Pim:
             )
         banks = slot.read_field("banks")
         inputs, outputs = map(work.span, work.operands), [work.span("result")]
-        location = DataLocation(*(banks_of(each, self.config) for each in (inputs, outputs)))
+        location = DataLocation(*(banks_of(spans, self.config) for spans in (inputs, outputs)))
         return [bank for bank in range(self.config.banks) if banks >> bank & 1], location
 
     # Registers.
@@ -358,18 +374,17 @@ class Pim:
     @property
     @_at_once
     def idle(self) -> int:
-        """A bit for each bank, 1 if it works for no work; above them one for each core, 1 if it
-        runs and has no kernel."""
+        """Bit mask of idle banks, and above them of cores that run without a kernel."""
         return self._asked(self._registers.pool.read_field("idle"))
 
     @property
     @_at_once
     def cause(self) -> str:
-        """Why the last work that was offered was refused, or ``none``."""
+        """Cause for which the pool refused the last offered work, or ``none``."""
         return self._ring.cause
 
     def _state(self, work_id: int) -> str:
-        """``waiting``, ``running`` or ``completed``.
+        """Return the state of a work: ``waiting``, ``running`` or ``completed``.
 
         Raises :class:`~sw_driver.device.errors.UnknownWorkError` for an id that was not given out.
         """
@@ -381,7 +396,9 @@ class Pim:
 
     @_at_once
     def counters(self, work_id: int) -> Counters:
-        """The counters of a work, all of one cycle; they stay until another takes its slot.
+        """Return a work's counters, all read in one cycle.
+
+        They are available until another work takes the slot.
 
         Raises
         ------
@@ -396,51 +413,54 @@ class Pim:
 
     @_at_once
     def kernel_counters(self, work_id: int) -> KernelCounters:
-        """What a core counts of its kernel ``work_id``, the one that runs or ran last.
+        """Return the counters of a core's kernel, which has to be running or its last one.
 
-        Raises :class:`~sw_driver.device.errors.UnknownWorkError` for another.
+        Raises :class:`~sw_driver.device.errors.UnknownWorkError` for any other ``work_id``.
         """
         core, number = self._core_of(work_id)
         if core is not None:
             core.look()
         if core is None or number != min(core.ended, core.offered - 1):
             raise UnknownWorkError(
-                f"{work_id} is no kernel that runs, or was the last one of its core",
+                f"{work_id} is neither a running kernel nor the last one of its core",
                 work_id=work_id,
             )
         return core.counters()
 
     @_at_once
     def busy_cycles(self) -> list[int]:
-        """For each bank the cycles since reset in which it had a work; 0 without a clock. Reading
-        them takes time."""
+        """Return each bank's cycles with a work since reset; 0 without a clock.
+
+        Reading them takes simulated time.
+        """
         places = busy_window()[:: CSR_DATA_WIDTH // 8][: self.config.banks]
         return list(map(self.transport.read_register, places))
 
     @property
     def has_offered(self) -> bool:
-        """Whether a work was accepted from this program."""
+        """True if the pool has accepted a work from this program."""
         return bool(self._offered)
 
     # Waiting.
 
     def wait(self, work_id: int, *, timeout_cycles: int | None = None) -> None:
-        """Lets time pass until the work has completed; raises what :meth:`wait_any` does."""
+        """Let time pass until the work has completed; raise the same errors as :meth:`wait_any`."""
         work_id = check_integer("work_id", work_id, None)
         self.wait_any([work_id], timeout_cycles=timeout_cycles)
 
     def wait_any(self, work_ids: Sequence[int], *, timeout_cycles: int | None = None) -> list[int]:
-        """Lets time pass until some of the works have completed; returns these. Of none it is [].
+        """Let time pass until at least one work has completed; return the completed ones.
+
+        Without works, return []. A wait for kernels alone waits for the interrupt: it accesses no
+        registers or memory.
 
         Raises
         ------
-        WaitTimeoutError: none has, after ``timeout_cycles``; they go on.
+        WaitTimeoutError: none has completed after ``timeout_cycles``; the works go on.
         DeviceTimeoutError: nothing has happened in the pool for ``QUIET_LIMIT_CYCLES``.
         UnknownWorkError: an id was not given out.
         KernelError: a kernel failed, or its core was stopped.
-        InvalidArgumentError: a timeout is not a number of cycles, nor None.
-
-        For kernels alone it waits for the interrupt: it leaves registers and memory alone.
+        InvalidArgumentError: the timeout is neither a number of cycles nor None.
         """
         if timeout_cycles is not None:
             check_integer("timeout_cycles", timeout_cycles, 0)
@@ -452,33 +472,36 @@ class Pim:
         if not work_ids:
             return []
         works = ", ".join(f"work {work_id}" for work_id in work_ids)
-        kernels = all(self._core_of(each)[0] is not None for each in work_ids)
+        kernels = all(self._core_of(work_id)[0] is not None for work_id in work_ids)
         if kernels and (ended := list(filter(self._has_ended, work_ids))):
             return ended
         pace = _KERNEL_WAIT if kernels else _WAIT
-        steps = self._until(completed, works, pace, timeout_cycles, told=kernels)
+        steps = self._until(completed, works, pace, timeout_cycles, interrupts=kernels)
         return self._call("wait_any", steps)
 
     def _until(
         self,
-        found: Callable[[], object],
-        what: str,
+        poll: Callable[[], object],
+        awaited: str,
         pace: tuple[int, int, int, int],
         timeout_cycles: int | None = None,
         *,
-        told: bool = False,
+        interrupts: bool = False,
     ) -> Steps:
-        """Lets time pass, after those who are behind, until something is found; returns that. One
-        who will be ``told``, by an interrupt, does not ask before."""
+        """Let time pass until ``poll`` returns a true result; return that result.
+
+        Operations with an earlier time run first. With ``interrupts``, poll only after one.
+        Messages call the condition ``awaited``; ``pace`` is laid out as :data:`_WAIT`.
+        """
         step, last, look, limit = pace
         passed = quiet = unseen = 0
         before = None
-        result = None if told else found()
+        result = None if interrupts else poll()
         while not result:
             if timeout_cycles is not None:
                 if passed >= timeout_cycles:
                     raise WaitTimeoutError(
-                        f"waiting for {what}: none has completed after {passed} cycles, the "
+                        f"waiting for {awaited}: none has completed after {passed} cycles, the "
                         f"timeout is {timeout_cycles}; they go on; {self._describe()}",
                         timeout_cycles=timeout_cycles,
                         state=self._describe(),
@@ -492,33 +515,33 @@ class Pim:
                 before, unseen = progress, 0
                 if quiet >= limit:
                     raise DeviceTimeoutError(
-                        f"waiting for {what}: nothing has happened for {quiet} cycles, the limit "
-                        f"is {limit}; {self._describe()}",
+                        f"waiting for {awaited}: nothing has happened for {quiet} cycles, the "
+                        f"limit is {limit}; {self._describe()}",
                         limit_cycles=limit,
                         state=self._describe(),
                     )
-                # Time does not stop for a work that completed meanwhile.
-                result = found()
+                # Reading the counters took time, in which a work may have completed.
+                result = poll()
                 continue
             self._domain.now = self.transport.cycles()
             yield
             start = self.transport.cycles()
             self.transport.advance(step)
             taken = self.transport.cycles() - start
-            passed += taken if told else step
+            passed += taken if interrupts else step
             unseen += step
-            if not told:
-                result = found()
-            elif taken < step:  # of works and other kernels too: it would stay
+            if not interrupts:
+                result = poll()
+            elif taken < step:  # Clear every cause of the interrupt, or it stays active.
                 self._running.difference_update(self._ring.completed())
                 for core in self._cores:
                     core.look()
-                result = found()
+                result = poll()
             step = min(2 * step, last)
         return result
 
     def _describe(self) -> str:
-        """The pool's state in words, for messages."""
+        """Return the pool's state as text, for messages."""
         works = [
             f"work {slot.read_field('id')} {slot.read_name('state')}"
             f" ({slot.read_field('multiplications_left')} multiplications,"
@@ -536,14 +559,13 @@ class Pim:
     # Memory.
 
     def write_memory(self, address_bytes: int, values: NDArray[np.generic]) -> None:
-        """Writes the bytes of ``values`` to the stack.
+        """Write the bytes of ``values`` to the stack.
 
         Raises
         ------
         InvalidArgumentError: the address or the size is not a multiple of 4, or the values are not
             contiguous.
-        RangeError: they do not fit into the stack, or meet the driver's ring, which is at its
-            end.
+        RangeError: the bytes do not fit into the stack, or overlap the driver's ring at its end.
         """
         self._call("write_memory", self._write([(address_bytes, values)]))
 
@@ -560,14 +582,14 @@ class Pim:
             yield from self.transport.write_steps(address_bytes, values.reshape(-1).view(np.uint8))
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
-        """Bytes of the stack; of a work's result all or nothing.
+        """Read bytes of the stack; a work's result is read either complete or unwritten.
 
-        Where a work that has not completed writes, this may let time pass until it has.
+        If a work that has not completed writes there, the call may wait until it has.
 
         Raises
         ------
         InvalidArgumentError: the address or the size is not a multiple of 4.
-        RangeError: they are not within the stack.
+        RangeError: the bytes are not within the stack.
         """
         return self._call("read_memory", self._read(address_bytes, nbytes))
 
@@ -576,7 +598,7 @@ class Pim:
         return (yield from self.transport.read_steps(address_bytes, nbytes))
 
     def write_tensor(self, placed: PlacedTensor, values: NDArray[np.float32]) -> None:
-        """Writes ``values``, of the tensor's shape, to its place.
+        """Write ``values`` to a tensor of the same shape.
 
         Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for another shape or type.
         """
@@ -584,12 +606,12 @@ class Pim:
         self._call("write_tensor", self._write(placed.blocks_of(values)))
 
     def read_tensor(self, placed: PlacedTensor) -> NDArray[np.float32]:
-        """The tensor's values."""
+        """Return the tensor's values."""
         _check_placed(placed)
         return self._call("read_tensor", self._read_tensor(placed, self._read))
 
     def _read_tensor(self, placed: PlacedTensor, read: Callable[[int, int], Steps]) -> Steps:
-        """Read each block of a tensor; return its values."""
+        """Read a tensor block by block; return its values."""
         values = np.empty(placed.shape, np.float32)
         for index, address in placed.blocks():
             block = values[index]
@@ -597,11 +619,13 @@ class Pim:
             values[index] = data.view(np.float32).reshape(block.shape)
         return values
 
-    # What operations of the clock's others do, in their steps.
+    # Steps for operations of other users of the clock.
 
     def offer_steps(self, work: Work) -> Steps:
-        """Offers a work as soon as the pool has room for it; its id. Raises what :meth:`pim_fix`
-        does."""
+        """Offer a work as soon as the pool has room; return its id.
+
+        Raises the same errors as :meth:`pim_fix`.
+        """
 
         def steps() -> Steps:
             if self._is_full():
@@ -616,13 +640,15 @@ class Pim:
         return work_id
 
     def kernel_steps(self, core: int, command: Command, window: Window) -> Steps:
-        """:meth:`pim_prog` of a core, counted from 0, and a kernel that sees ``window``."""
+        """Offer a kernel with one ``window`` to a core, counted from 0; see :meth:`pim_prog`."""
         pim_id = self.config.banks + core
         return self._in_turn(_once(lambda: self._pim_prog(pim_id, *command, windows=[window])))
 
     def completion_steps(self, work_id: int) -> Steps:
-        """Lets time pass until a work or a kernel has completed. Raises what :meth:`work_query`
-        does."""
+        """Let time pass until a work or kernel has completed.
+
+        Raises the same errors as :meth:`work_query`.
+        """
 
         def query() -> int:
             if not (done := self._work_query(work_id)):
@@ -633,30 +659,30 @@ class Pim:
             yield
 
     def idle_steps(self) -> Steps:
-        """Reads :attr:`idle`."""
+        """Read :attr:`idle`."""
         return self._in_turn(_once(lambda: self._registers.pool.read_field("idle")))
 
     def read_steps(self, address_bytes: int, nbytes: int) -> Steps:
-        """The steps of :meth:`read_memory`."""
+        """Return the steps of :meth:`read_memory`."""
         return self._in_turn(self._read(address_bytes, nbytes))
 
     def tensor_steps(self, placed: PlacedTensor) -> Steps:
-        """The steps of :meth:`read_tensor`, a turn for each block."""
+        """Return the steps of :meth:`read_tensor`, a turn for each block."""
         return self._read_tensor(placed, self.read_steps)
 
     def write_steps(self, blocks: Iterable[tuple[int, NDArray[np.generic]]]) -> Steps:
-        """Those of :meth:`write_memory` for each address and what is written there."""
+        """Return the steps of :meth:`write_memory` for several pairs of address and values."""
         return self._in_turn(self._write(blocks))
 
     def _let_pass(self) -> None:
-        """Some time passes, at most until another operation does something."""
+        """Let some time pass, at most until the next step of another operation."""
         until_others = self._domain.horizon - self.transport.cycles()
         self.transport.advance(max(1, min(_WAIT[0], until_others)))
 
     # Calls.
 
     def _call(self, name: str, steps: Steps) -> Any:
-        """Carries out what is one call of the clock."""
+        """Carry out ``steps`` as one call of the clock; return their result."""
         call: Handle[Any] = Handle(f"the PIM's {name}", self._domain)
         with self._domain.clock:
             if self._closed:
@@ -665,8 +691,10 @@ class Pim:
         return call.result
 
     def _in_turn(self, steps: Steps) -> Steps:
-        """The steps, from the program's time on. Another thread's may be under way if a callback
-        has it call."""
+        """Carry out ``steps`` from the program's time on, once no other call is in progress.
+
+        Another thread's call may be in progress if a callback made it.
+        """
         domain, transport, turn = self._domain, self.transport, self._turn
         while not turn.over:
             yield turn
@@ -679,29 +707,29 @@ class Pim:
                 domain.now = transport.cycles()
             turn.release(domain)
 
-    # The rest is for calls.
+    # Helpers of the calls.
 
     @_at_once
     def _open(self) -> None:
         expected = {field.name: field.reset for field in pool_map()["identity"].fields}
         pool = self._registers.pool
-        found = {name: pool.read_field("identity", name) for name in expected}
-        if found != expected:
+        identity = {name: pool.read_field("identity", name) for name in expected}
+        if identity != expected:
             raise IncompatibleDeviceError(
-                f"the device identifies itself with {found}, this driver was written for "
+                f"the device identifies itself with {identity}, this driver was written for "
                 f"{expected}: use the driver that belongs to the device",
-                found=found,
+                found=identity,
             )
         names = ("rows", "columns", "works", "units", "rings", "cores")
         has = {name: pool.read_field("geometry", name) for name in names}
         has["bank_bytes"] = pool.read_field("bank_memory")
-        said = {name: getattr(self.config, name) for name in has}
-        if has != said:
+        configured = {name: getattr(self.config, name) for name in has}
+        if has != configured:
             raise IncompatibleDeviceError(
-                f"the device was made with {has}, the configuration given for it has {said}: open "
-                "it with its own",
+                f"the device was made with {has}, the configuration given for it has {configured}: "
+                "open it with its own",
                 found=has,
-                expected=said,
+                expected=configured,
             )
         self._ring = Ring(self.transport, 0, ring_place(self.config))
 
@@ -718,10 +746,10 @@ class Pim:
         place = self._place
         if not self.config.holds(address_bytes, nbytes):
             problem = f"are not within {self.config.memory_description}"
-        elif writes and _meet(range(address_bytes, address_bytes + nbytes), place):
+        elif writes and _overlap(range(address_bytes, address_bytes + nbytes), place):
             problem = (
-                f"meet the driver's ring{self._beside}, {place.start:#x} to {place.stop - 1:#x}: "
-                "write elsewhere"
+                f"overlap the driver's ring{self._beside}, {place.start:#x} to "
+                f"{place.stop - 1:#x}: write elsewhere"
             )
         else:
             return
@@ -736,13 +764,13 @@ class Pim:
         for tensor in (work.a, work.b, work.result):
             if tensor.buffer is not None:
                 tensor.buffer.check()
-        work.encode()  # or it is refused, before anything is made of its sizes
+        work.encode()  # Refuses invalid sizes before they are used for planning.
         work = planned(work, self.config)
         words = work.encode()
         place = self._place
-        if work.opcode in FORMS and _meet(work.span("result"), place):
+        if work.opcode in FORMS and _overlap(work.span("result"), place):
             raise RefusedWorkError(
-                f"the result meets the driver's ring{self._beside}, {place.start:#x} to "
+                f"the result overlaps the driver's ring{self._beside}, {place.start:#x} to "
                 f"{place.stop - 1:#x}, the last bytes of the striped memory: put it elsewhere; "
                 f"{work}",
                 cause="out_of_range",
@@ -772,17 +800,19 @@ class Pim:
         )
 
     def _settle(self) -> Steps:
-        """Waits until the descriptor is taken, for as long as works of others fill the pool; gives
-        the cause, and the id."""
+        """Wait until the pool has taken the descriptor; return the cause and the id.
+
+        That takes longer while works of others fill the pool.
+        """
         return self._until(self._ring.taken, "the check of a descriptor", _CHECK)
 
     def _is_full(self) -> bool:
         return len(self._running) >= self.config.works or self._ring.is_full
 
     def _core_of(self, work_id: int) -> tuple[Core | None, int]:
-        """The core of a kernel, and the kernel's number there; no core if it is a work's id.
+        """Return a kernel's core and its number there; for a work's id, (None, 0).
 
-        Raises :class:`~sw_driver.device.errors.UnknownWorkError` for one that was not given out.
+        Raises :class:`~sw_driver.device.errors.UnknownWorkError` if a core never gave out the id.
         """
         number, kernel = divmod(check_integer("work_id", work_id, None), _KERNEL_ID)
         if number < 1:
@@ -792,17 +822,20 @@ class Pim:
         return self._cores[number - 1], kernel
 
     def _has_ended(self, work_id: int) -> bool:
-        """Whether a kernel is known to have ended."""
+        """Return whether the driver knows that a kernel has ended."""
         core, number = self._core_of(work_id)
         return core is not None and core.has_ended(number)
 
     def _slot(self, work_id: int) -> int:
-        """The slot of a work."""
+        """Return the slot of a work."""
         return check_integer("work_id", work_id, None) % self.config.works
 
     def _check_id(self, work_id: int, slot: RegisterWindow, *, current: bool = False) -> int:
-        """The id of the work that has the slot of ``work_id``, which that must be if ``current``;
-        raises :class:`~sw_driver.device.errors.UnknownWorkError`."""
+        """Return the id of the work that has the slot now; if ``current``, only ``work_id``.
+
+        Raises :class:`~sw_driver.device.errors.UnknownWorkError` if the pool has not given out
+        ``work_id``, or if ``current`` and another work has the slot.
+        """
         held = slot.read_field("id")
         if not self.config.works <= work_id <= held:
             problem = f"the pool has not given out the id {work_id}; the last of its slot is {held}"
@@ -822,5 +855,5 @@ def _check_placed(placed: PlacedTensor) -> None:
     placed.check()
 
 
-def _meet(one: range, other: range) -> bool:
+def _overlap(one: range, other: range) -> bool:
     return one.start < other.stop and other.start < one.stop

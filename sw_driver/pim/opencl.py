@@ -1,8 +1,10 @@
-"""OpenCL's model as the paper extends it (Table II): a platform with the CPU, the pools and the
-programmable cores as devices, one memory that all share, and kernels that run on any of them.
+"""OpenCL's model as the paper extends it (Table II).
 
-Words are OpenCL's. Commands go on while somebody waits, in simulated time, each of the queues' when
-the one before it has ended (:mod:`sw_driver.device.streams`).
+A platform has the CPU, the pools and the programmable cores as devices. They share one memory, and
+kernels run on any of them. Terms are OpenCL's.
+
+Commands make progress in simulated time, while a caller waits. A queue's command begins when the
+one before it has ended (:mod:`sw_driver.device.streams`).
 """
 
 from __future__ import annotations
@@ -47,14 +49,16 @@ __all__ = [
 ]
 
 _CPU_CORES = 8
-"""Of the paper's CPU."""
+"""Cores of the paper's CPU."""
 _MOST_NS = 1e15
-"""Nanoseconds of a kernel at most, 12 days."""
+"""Longest time of a kernel on the CPU, in ns: 12 days."""
 
 
 class Device(NamedTuple):
-    """A compute device: ``pools``, whose compute units are banks and whose processing elements are
-    multipliers and adders; ``cores``, the programmable PIM; or ``cpu``, the host."""
+    """A compute device: ``pools``, ``cores`` (the programmable PIM) or ``cpu`` (the host).
+
+    Compute units of the pools are banks; their processing elements are multipliers and adders.
+    """
 
     name: str
     compute_units: int
@@ -62,7 +66,10 @@ class Device(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Bytes of the stack that a command reads or writes; it does both where it writes but some."""
+    """Bytes of the stack that a command reads or writes.
+
+    A command that writes only some bytes of the span also reads it.
+    """
 
     span: range
     reads: bool
@@ -70,23 +77,25 @@ class Access(NamedTuple):
 
 
 class Platform:
-    """The host with a stack, and their devices by name."""
+    """A host with a stack, and their devices by name."""
 
     def __init__(self, pim: Pim) -> None:
         if not isinstance(pim, Pim):
             raise InvalidArgumentError(f"got {pim!r}: expected a Pim")
         self.pim, config = pim, pim.config
-        found = [
+        devices = [
             Device("pools", config.banks, config.units),
             Device("cores", config.cores, config.cores),
             Device("cpu", _CPU_CORES, _CPU_CORES),
         ]
-        self.devices = {each.name: each for each in found if each.compute_units}
+        self.devices = {device.name: device for device in devices if device.compute_units}
 
 
 class Profile(NamedTuple):
-    """When a command was queued, when what it waited for had ended, and when it began and ended, in
-    ns of simulated time; all 0 on a backend without a clock."""
+    """Times of a command, in ns of simulated time; all 0 on a backend without a clock.
+
+    It is submitted when everything that it waits for has ended.
+    """
 
     queued_ns: int
     submitted_ns: int
@@ -97,29 +106,33 @@ class Profile(NamedTuple):
 class Event(Handle[Any]):
     """A command of a queue, which other commands may wait for."""
 
-    def __init__(self, context: Context, what: str) -> None:
-        super().__init__(what, context.domain)
+    def __init__(self, context: Context, label: str) -> None:
+        super().__init__(label, context.domain)
         self.context = context
         self.place = ""
-        """Where it runs or ran: a device, or which of the cores; none if it computes nothing."""
+        """Device or core on which the command runs or ran; empty if it computes nothing."""
         self.queued = self.submitted = self.running = context.domain.program_now
-        """The cycles of the device in which it was queued, had nothing to wait for, and began."""
+        """Cycles of the device in which the command was queued, became ready, and began."""
 
     @property
     def profile(self) -> Profile:
-        """The event's times. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` before
-        its end."""
+        """Times of the command.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` before its end.
+        """
         if not self.over:
             raise InvalidArgumentError(f"{self.label} has not ended: wait for it first")
         cycles = self.queued, self.submitted, self.running, self.ended
-        return Profile(*(int(each * self.context.cycle_ns) for each in cycles))
+        return Profile(*(int(cycle * self.context.cycle_ns) for cycle in cycles))
 
 
 class Kernel(Held):
-    """What computes the same bits on each device of :attr:`devices`: what the pools do, a core's
-    firmware, and the same compiled for the host (the paper's four binaries, Figure 4). Made by
-    :meth:`Context.kernel`; its memory is given back by :meth:`release`, or at the end of a
-    ``with``."""
+    """A kernel that computes the same bits on each device of :attr:`devices`.
+
+    Its forms are works of the pools, a core's firmware, and the same compiled for the host (the
+    paper's four binaries, Figure 4). :meth:`Context.kernel` makes kernels. :meth:`release`, or the
+    end of a ``with``, frees the kernel's memory.
+    """
 
     def __init__(
         self,
@@ -134,10 +147,10 @@ class Kernel(Held):
         config, firmware = context.pim.config, context.pim.firmware
         if not isinstance(name, str):
             raise InvalidArgumentError(f"a kernel's name is {name!r}: expected a string")
-        # Copies: a list that is given is its owner's, and may change.
+        # Copy the lists: the caller may change its own later.
         works, arguments = listed("works", works), listed("arguments", arguments)
         self.context, self.name, self.command = context, name, command
-        tensors = [each for each in arguments if isinstance(each, PlacedTensor)]
+        tensors = [value for value in arguments if isinstance(value, PlacedTensor)]
         for work in works:
             if not isinstance(work, Work):
                 raise InvalidArgumentError(f"works have {work!r}: expected what work_on returns")
@@ -148,10 +161,10 @@ class Kernel(Held):
                 f"{name} has {len(tensors)} tensors, and uses {uses!r}: expected r, w or b (read, "
                 "all written, both) for each"
             )
-        # Before anything is placed.
+        # Check the arguments before placing anything.
         binary, others = self._binary(len(works), arguments)
         firmware.words(
-            Command(binary, [0 if isinstance(each, PlacedTensor) else each for each in others])
+            Command(binary, [0 if isinstance(value, PlacedTensor) else value for value in others])
         )
         check_bounds(binary, arguments, called=name)
         by_name = {
@@ -160,34 +173,34 @@ class Kernel(Held):
             "cpu": context.host_kernels.get(binary) == firmware.kernels[binary],
         }
         self.devices = [device for device, has in by_name.items() if has]
-        """Devices that have a form of it, in the order in which the paper prefers them."""
+        """Devices that have a form of the kernel, in the paper's order of preference."""
         if not self.devices:
             raise InvalidArgumentError(
                 f"{name}: no device has the kernel {binary!r}: the stack has no cores, and the "
                 "context's library for the cpu lacks it; give one, Context(..., library=...)"
             )
         self.tensors = tuple(tensors)
-        """Tensors among the arguments."""
-        operands = [getattr(each, n) for each in works for n in (*each.operands, "result")]
+        """Tensors among the arguments, in order."""
+        operands = [getattr(work, n) for work in works for n in (*work.operands, "result")]
         self.buffers: list[Buffer] = list(
             {id(t.buffer): t.buffer for t in (*tensors, *operands) if t.buffer is not None}.values()
         )
-        """Buffers that it uses."""
+        """Buffers that the kernel uses."""
         context.check_buffers(self.buffers)
         self.works = [
-            planned(each if each.units or each.banks else replace(each, units=config.units), config)
-            for each in works
+            planned(work if work.units or work.banks else replace(work, units=config.units), config)
+            for work in works
         ]
         used = zip(tensors, uses, strict=True)
-        self.accesses = [Access(each.span, use != "w", use != "r") for each, use in used]
+        self.accesses = [Access(tensor.span, use != "w", use != "r") for tensor, use in used]
         for work in works:
-            self.accesses += (Access(work.span(each), True, False) for each in work.operands)
+            self.accesses += (Access(work.span(operand), True, False) for operand in work.operands)
             span = work.span("result")
             self.accesses.append(Access(span, len(span) != ELEMENT_BYTES * work.results, True))
         self._arguments = arguments
         self._slots: PlacedTensor | None = None
         self._words: NDArray[np.uint32] = np.array(work_slots(self.works), np.uint32)
-        spans = [each.span for each in self.accesses]
+        spans = [access.span for access in self.accesses]
         if works:
             self._slots = context.buffer(f"works of {name}", (len(self._words),))
             if self._slots.buffer is not None:
@@ -200,16 +213,16 @@ class Kernel(Held):
             raise
 
     def _place(self, spans: Sequence[range]) -> None:
-        """Find the window, and write the slots for the cores."""
+        """Set the window around ``spans``, and write the work slots for the cores."""
         context, name = self.context, self.name
         if self._slots is not None and context.pim.config.cores:
             context.pim.write_memory(self._slots.address_bytes, self._words)
-        start = min((each.start for each in spans), default=0) // BEAT_BYTES * BEAT_BYTES
-        stop = max((each.stop for each in spans), default=BEAT_BYTES)
+        start = min((span.start for span in spans), default=0) // BEAT_BYTES * BEAT_BYTES
+        stop = max((span.stop for span in spans), default=BEAT_BYTES)
         size = -(-(stop - start) // BEAT_BYTES) * BEAT_BYTES
         check_integer(f"bytes over which {name} spreads", size, 1, WINDOW_BYTES)
         self.window = Window(start, size)
-        """What a core sees of the stack while it runs the kernel."""
+        """Part of the stack that a core can access while it runs the kernel."""
         self._offset = (WINDOW_BYTES - start) % (1 << 32)
         context.pim.firmware.words(self.on_core())
 
@@ -225,21 +238,25 @@ class Kernel(Held):
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions of its works, or elements that it uses without any."""
+        """Multiplications and additions of the works; without works, elements read and written."""
         return sum(sum(work.operations) for work in self.works) or self.nbytes // ELEMENT_BYTES
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it reads and writes at least."""
-        return sum(len(each.span) for each in self.accesses)
+        """Bytes of all accesses; each counts once, even if it reads and writes."""
+        return sum(len(access.span) for access in self.accesses)
 
     def spans(self, used: Callable[[Access], bool]) -> list[tuple[int, int]]:
-        """Where bytes that are so used begin and end, in order, each once."""
-        return sorted({(each.span.start, each.span.stop) for each in self.accesses if used(each)})
+        """Return the distinct (start, stop) of accesses for which ``used`` is true, in order."""
+        spans = (access.span for access in self.accesses if used(access))
+        return sorted({(span.start, span.stop) for span in spans})
 
     def check_works(self) -> None:
-        """Raises :class:`~sw_driver.device.errors.RefusedWorkError` for a work that the pools would
-        refuse: whoever is in their place refuses it, too."""
+        """Check the works; cores and the host refuse the same works as the pools.
+
+        Raises :class:`~sw_driver.device.errors.RefusedWorkError` for a work whose result overlaps
+        itself or an operand.
+        """
         for number, work in enumerate(self.works):
             if work.overlaps:
                 raise RefusedWorkError(
@@ -249,13 +266,13 @@ class Kernel(Held):
                 )
 
     def on_core(self) -> Command:
-        """The command of a core, or of the host, which sees ``window`` as its first."""
+        """Return the command for a core or the host, with :attr:`window` as window 1."""
         name, arguments = self._binary(
             len(self.works), self._arguments, slots=self._slots, offset=self._offset
         )
-        shown = [self.window]
+        windows = [self.window]
         return Command(
-            name, [offset_in(a, shown) if isinstance(a, PlacedTensor) else a for a in arguments]
+            name, [offset_in(a, windows) if isinstance(a, PlacedTensor) else a for a in arguments]
         )
 
     def _binary(
@@ -266,16 +283,17 @@ class Kernel(Held):
         slots: PlacedTensor | None = None,
         offset: int = 0,
     ) -> tuple[str, list[Any]]:
-        """The firmware's kernel for this one, and its arguments."""
-        of_works = [slots or 0, works] * (works > 0)
+        """Return the name and the arguments of the firmware kernel that computes this kernel."""
+        work_arguments = [slots or 0, works] * (works > 0)
         if self.command is None:
-            return "compute", [*of_works, *arguments, offset]
-        return self.command, [*of_works, *arguments]
+            return "compute", [*work_arguments, *arguments, offset]
+        return self.command, [*work_arguments, *arguments]
 
     def on_host(self, memory: NDArray[np.uint8]) -> None:
-        """Computes on the host, on ``memory``, which is what ``window`` shows.
+        """Run the kernel on the host; ``memory`` holds the bytes of :attr:`window`.
 
-        Raises :class:`~sw_driver.device.errors.KernelError` if it goes beyond its tensors.
+        Raises :class:`~sw_driver.device.errors.KernelError` if the kernel fails, such as by an
+        access outside of its tensors.
         """
         start = self.window.address_bytes
         places = list(self.accesses)
@@ -284,7 +302,7 @@ class Kernel(Held):
             memory[at : at + self._words.nbytes] = self._words.view(np.uint8)
             places.append(Access(self._slots.span, True, False))
         shown = [
-            Shown(self._label(each.span), _moved(each.span, -start), each.writes) for each in places
+            Shown(self._label(span), _moved(span, -start), writes) for span, _, writes in places
         ]
         library = self.context.library or package_library()
         library.run(
@@ -292,7 +310,7 @@ class Kernel(Held):
         )
 
     def _label(self, span: range) -> str:
-        """Return in words the buffers in a span of memory."""
+        """Name the tensor that has a span of memory, for messages."""
         named = [*self.tensors, *([self._slots] if self._slots is not None else [])]
         for tensor in named:
             if tensor.span == span and tensor.buffer is not None:
@@ -305,16 +323,18 @@ def _moved(span: range, nbytes: int) -> range:
 
 
 def host_ns(kernel: Kernel, *, launch_ns: int = 0) -> int:
-    """What the paper's CPU takes for a kernel: its operations at the processor's rate or its bytes
-    at its memory's, whichever is more, and at least 1 ns; and before that a framework's
-    ``launch_ns``."""
+    """Return the time of a kernel on the paper's CPU, in ns.
+
+    It is the longer of the operations at the processor's rate and the bytes at the memory's rate,
+    at least 1 ns, plus a framework's ``launch_ns``.
+    """
     cpu = XEON_E5_2630_V3
     compute_ns = kernel.operations / (1000 * cpu.tflop_per_s.value)
     return launch_ns + ceil(max(compute_ns, kernel.nbytes / cpu.gb_per_s.value, 1))
 
 
 class Place(Exclusive):
-    """Where a kernel runs: the pools, which take several at once, the host or one of the cores."""
+    """A place for kernels: the pools, the host or one core; only the pools run several at once."""
 
     def __init__(self, device: str, number: int = 0) -> None:
         super().__init__(f"core {number}" if device == "cores" else device)
@@ -322,16 +342,18 @@ class Place(Exclusive):
 
 
 class Context:
-    """The devices of a platform with their memory, the striped memory of the stack. The cores load
-    their firmware, in some 45,000 cycles.
+    """The devices of a platform with their shared memory, the striped memory of the stack.
 
-    What a command wrote is seen by commands that wait for it, whatever device they are on. On the
-    host a kernel's operands are read through the stack's port, and results written, in the port's
-    time; in between it takes ``cpu_ns(kernel)``, by default :func:`host_ns`. What is in the gaps of
-    a result, as between the elements of a column, is written back, too: nobody else may write to
-    them meanwhile, which :class:`~sw_driver.pim.runtime.Scheduler` sees to.
-    The host has the package's kernels, or those of ``library``, which ``compile_library`` made of
-    the same C files as the cores' image; a kernel that is not there has no form for the cpu.
+    Making a context starts the cores, which load their firmware in some 45,000 cycles. A command
+    sees the results of the commands that it waits for, on any device.
+
+    On the host a kernel reads operands and writes results through the stack's port, in the port's
+    time. In between it takes ``cpu_ns(kernel)``, by default :func:`host_ns`. It also writes back
+    the old bytes in the gaps of a result, such as between the elements of a column. No other
+    command may write to a gap meanwhile; :class:`~sw_driver.pim.runtime.Scheduler` ensures that.
+
+    The host has the package's kernels, or those of ``library``, which ``compile_library`` made from
+    the same C files as the cores' image. A kernel that is not there has no form for the CPU.
     """
 
     def __init__(
@@ -350,26 +372,27 @@ class Context:
             )
         self.platform, self.pim, self._cpu_ns = platform, platform.pim, cpu_ns
         self.library = None if library is None else HostLibrary(library)
-        """The host's kernels, if they are not the package's."""
+        """Library of the host's kernels; None for the package's."""
         self.host_kernels = package_kernels() if self.library is None else self.library.kernels
-        """Words of arguments of the host's kernels, by name."""
+        """Number of argument words of the host's kernels, by name."""
         self.kernel_names: set[str] = set()
-        """Names of the kernels that were made."""
+        """Names of the context's kernels."""
         self.domain = self.pim.transport.domain
         config = self.pim.config
         self.cycle_ns = 1000 / config.clock_mhz if self.domain.timed else 0.0
         self.memory = StackMemory(config)
         cores = range(config.cores)
         self.places = [Place("pools"), *(Place("cores", core) for core in cores), Place("cpu")]
-        for each in [self.pim.pim_prog(config.banks + core, "fill", (0, 0, 0)) for core in cores]:
-            self.pim.wait(each)
+        kernel_ids = [self.pim.pim_prog(config.banks + core, "fill", (0, 0, 0)) for core in cores]
+        for kernel_id in kernel_ids:
+            self.pim.wait(kernel_id)
 
     def buffer(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
-        """A buffer, which all devices see, until :meth:`~PlacedTensor.release
-        <sw_driver.pim.placing.PlacedTensor.release>` or the end of a ``with``.
+        """Allocate a buffer that all devices can access.
 
-        A release is refused, with :class:`~sw_driver.device.errors.BusyError`, while a command that
-        uses the buffer has not ended; what uses it later, with
+        :meth:`~PlacedTensor.release <sw_driver.pim.placing.PlacedTensor.release>`, or the end of a
+        ``with``, frees it. A release raises :class:`~sw_driver.device.errors.BusyError` while a
+        command that uses the buffer has not ended. Later uses of the buffer raise
         :class:`~sw_driver.device.errors.PointerError`.
         """
         return self.memory.place(name, shape)
@@ -383,26 +406,29 @@ class Context:
         *,
         works: Sequence[Work] = (),
     ) -> Kernel:
-        """A kernel: ``works``, which the pools do, or a core or the host in their place; or
-        ``command``, a kernel of the firmware, with its arguments; or a recursive one, which has the
-        works done, and whose arguments begin behind its slots.
+        """Make a kernel from works, from a command of the firmware, or from both.
 
-        ``uses`` has a letter for each tensor among the arguments: ``r`` for one that is read, ``w``
-        for one of which all is written, ``b`` for one of which some is, or that is read, too.
+        - ``works`` alone run in the pools; a core or the host can compute them instead.
+        - ``command`` alone is a kernel of the firmware with ``arguments``.
+        - With both, the kernel is recursive: the command starts the works. ``arguments`` are then
+          those after the slots.
+
+        ``uses`` has a letter for each tensor among the arguments: ``r`` for read, ``w`` for
+        completely written, ``b`` for partly written, or read and written.
 
         Raises
         ------
-        InvalidArgumentError: the command is not there, on no device, or has other arguments.
-        RangeError: sizes have a kernel of the package go beyond a tensor. A kernel of one's own, or
-            a program, that does so fails when it runs: on the host where it goes beyond any of its
-            tensors, on a core where it goes beyond what these spread over.
+        InvalidArgumentError: no device has the command, or its arguments differ.
+        RangeError: sizes make a kernel of the package go beyond a tensor. A user's kernel or a
+            program that does so fails while it runs: on the host at the first access outside of
+            its tensors, on a core at the first one outside of their common window.
         """
         kernel = Kernel(self, name, works, command, arguments, uses)
         self.kernel_names.add(name)
         return kernel
 
     def cpu_ns(self, kernel: Kernel) -> float:
-        """Return what the host takes for a kernel.
+        """Return the time of a kernel on the host, in ns.
 
         Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if the context's ``cpu_ns``
         returns no number of ns.
@@ -412,23 +438,33 @@ class Context:
         return value
 
     def check_buffers(self, buffers: Iterable[Buffer]) -> None:
-        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a buffer of another
-        context, and :class:`~sw_driver.device.errors.PointerError` for one that was released."""
-        for each in buffers:
-            each.check()
-            if each.memory is not self.memory:
-                raise InvalidArgumentError(f"{each.title} is another context's: make one here")
+        """Check that all buffers can be used in this context.
+
+        Raises
+        ------
+        InvalidArgumentError: a buffer belongs to another context.
+        PointerError: a buffer was released.
+        """
+        for buffer in buffers:
+            buffer.check()
+            if buffer.memory is not self.memory:
+                raise InvalidArgumentError(
+                    f"{buffer.title} belongs to another context: make one here"
+                )
 
     def check(self, *mine: Event | Kernel) -> None:
-        """Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is another's."""
-        for each in mine:
-            if not isinstance(each, Event | Kernel) or each.context is not self:
+        """Check that events and kernels belong to this context.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if one does not.
+        """
+        for member in mine:
+            if not isinstance(member, Event | Kernel) or member.context is not self:
                 raise InvalidArgumentError(
-                    f"{each!r} is no event or kernel of this context: make it with this one"
+                    f"{member!r} is no event or kernel of this context: make it with this one"
                 )
 
     def run(self, kernel: Kernel, place: Place, event: Event) -> Steps:
-        """The steps of a kernel at a place, when that is free."""
+        """Run a kernel at a place, once that is free."""
         domain, pim = self.domain, self.pim
         if place.device != "pools":
             while not place.over:
@@ -447,35 +483,36 @@ class Context:
             else:
                 offers = [pim.offer_steps(work) for work in kernel.works]
             running = []
-            for each in offers:
-                running.append((yield from each))
-            for each in running:
-                yield from pim.completion_steps(each)
+            for offer in offers:
+                running.append((yield from offer))
+            for work_id in running:
+                yield from pim.completion_steps(work_id)
         finally:
             place.release(domain)
 
     def _on_host(self, kernel: Kernel) -> Steps:
         start = kernel.window.address_bytes
         memory = np.zeros(kernel.window.size_bytes, np.uint8)
-        for at, stop in kernel.spans(lambda each: each.reads):
+        for at, stop in kernel.spans(lambda access: access.reads):
             memory[at - start : stop - start] = yield from self.pim.read_steps(at, stop - at)
         kernel.on_host(memory)
         if self.domain.timed:
             self.domain.now += ceil(self.cpu_ns(kernel) / self.cycle_ns)
             yield
-        written = kernel.spans(lambda each: each.writes)
+        written = kernel.spans(lambda access: access.writes)
         blocks = [(at, memory[at - start : stop - start]) for at, stop in written]
         yield from self.pim.write_steps(blocks)
 
 
 class CommandQueue:
-    """Commands for a device, one after the other. Each is queued, and its event returned, at once;
-    it begins when the one before it, and all that it is to ``wait_for``, has ended.
+    """A queue of commands for a device, which run one after the other.
 
-    When one fails, those behind it are not carried out, and the queue takes no more, until
-    :meth:`recover`; :meth:`finish` raises what it failed with. Lists that are given may change
-    afterwards. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is another
-    context's.
+    Queueing a command returns its event at once. The command begins when the one before it, and all
+    events in ``wait_for``, have ended. Lists that are passed may change afterwards.
+
+    After a failure the commands behind it do not run, and the queue refuses new ones until
+    :meth:`recover`. :meth:`finish` raises the error of the failed command. Objects of another
+    context are refused with :class:`~sw_driver.device.errors.InvalidArgumentError`.
     """
 
     def __init__(self, context: Context, device: str) -> None:
@@ -484,12 +521,15 @@ class CommandQueue:
         check_name("the device", device, context.platform.devices)
         self.context, self.device = context, device
         self._devices = [device]
-        """Devices that commands may go to."""
+        """Devices that may run the queue's kernels."""
         self._stream = Stream(f"of the {device}", context.domain)
 
     def enqueue_kernel(self, kernel: Kernel, wait_for: Sequence[Event] = ()) -> Event:
-        """Runs a kernel. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for one that
-        has no form for the device."""
+        """Queue a kernel.
+
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if the kernel has no form for
+        the device.
+        """
         self.context.check(kernel)
         if not set(kernel.devices).intersection(self._devices):
             raise InvalidArgumentError(
@@ -509,7 +549,7 @@ class CommandQueue:
     def enqueue_write(
         self, buffer: PlacedTensor, values: NDArray[np.float32], wait_for: Sequence[Event] = ()
     ) -> Event:
-        """Writes values, which may change afterwards, to a buffer of their shape."""
+        """Queue a write of a copy of ``values`` to a buffer of their shape."""
         self._check_buffer(buffer)
         blocks = buffer.blocks_of(values)
         access = Access(buffer.span, False, True)
@@ -522,7 +562,7 @@ class CommandQueue:
         )
 
     def enqueue_read(self, buffer: PlacedTensor, wait_for: Sequence[Event] = ()) -> Event:
-        """Reads a buffer, whose values are the event's result."""
+        """Queue a read of a buffer; its values are the event's result."""
         self._check_buffer(buffer)
         return self._enqueue(
             "read",
@@ -533,16 +573,16 @@ class CommandQueue:
         )
 
     def enqueue_barrier(self, wait_for: Sequence[Event] = ()) -> Event:
-        """Ends when all before it, and what it is to wait for, has."""
+        """Queue a command that ends once all earlier ones, and all of ``wait_for``, have ended."""
         everything = Access(range(self.context.pim.config.stack_bytes), True, True)
-        return self._enqueue("barrier", [everything], lambda _: (each for each in ()), wait_for)
+        return self._enqueue("barrier", [everything], lambda _: (step for step in ()), wait_for)
 
     def finish(self) -> None:
-        """Lets time pass until all that was queued has ended; raises what one failed with."""
+        """Let time pass until all queued commands have ended; raise the error of a failed one."""
         self._stream.wait()
 
     def recover(self) -> BaseException | None:
-        """Forget the failure, which is returned: what is queued from now on is carried out."""
+        """Forget the failure and return its error; the queue accepts commands again."""
         return self._stream.recover()
 
     def _check_buffer(self, buffer: PlacedTensor) -> None:
@@ -553,7 +593,7 @@ class CommandQueue:
 
     def _enqueue(
         self,
-        what: str,
+        label: str,
         accesses: Sequence[Access],
         run: Callable[[Event], Steps],
         wait_for: Sequence[Event],
@@ -561,27 +601,27 @@ class CommandQueue:
     ) -> Event:
         context = self.context
         before = listed("wait_for", wait_for, "a list of events, such as [event]")
-        for each in before:
-            if not isinstance(each, Event) or each.context is not context:
+        for earlier in before:
+            if not isinstance(earlier, Event) or earlier.context is not context:
                 raise InvalidArgumentError(
-                    f"wait_for has {each!r}, which is no event of this context: expected what its "
-                    "queues returned"
+                    f"wait_for has {earlier!r}, which is no event of this context: expected what "
+                    "its queues returned"
                 )
-        event = Event(context, what)
+        event = Event(context, label)
 
         def steps() -> Steps:
-            for each in before:
-                yield each
-                each.outcome()
+            for earlier in before:
+                yield earlier
+                earlier.outcome()
             event.start()
             event.submitted = event.running = context.domain.now
             return (yield from run(event))
 
         with context.domain.clock:
             self._begin(event, accesses, steps)
-        for each in used:
-            if each is not None:
-                each.use(event)
+        for resource in used:
+            if resource is not None:
+                resource.use(event)
         return event
 
     def _begin(self, event: Event, _: Sequence[Access], steps: Callable[[], Steps]) -> None:
@@ -589,6 +629,6 @@ class CommandQueue:
         self._stream.submit(event, steps)
 
     def _run(self, kernel: Kernel, event: Event) -> Steps:
-        places = [each for each in self.context.places if each.device == self.device]
-        place = next((each for each in places if each.over), places[0])
+        places = [place for place in self.context.places if place.device == self.device]
+        place = next((place for place in places if place.over), places[0])
         return self.context.run(kernel, place, event)

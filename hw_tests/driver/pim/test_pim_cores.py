@@ -261,7 +261,7 @@ STOPS: dict[Offence, tuple[str, str]] = {
     writes(HEAD, 1): ("stop", "a kernel wrote registers of its ring"),
     writes(RING + ring_map()["interrupt"].offset_bytes, 1): ("register", "at 0x80010868"),
     writes(TAIL, 5): ("tail", "a kernel wrote a wrong count of completed kernels, 5"),
-    writes(TAIL, 0xFFFF): ("tail", "a kernel wrote that 65535 were done"),
+    writes(TAIL, 0xFFFF): ("tail", "a kernel wrote a wrong count of completed kernels, 65535"),
     endless: ("limit", f"it took {LIMIT_CYCLES} cycles"),
     past_a_tensor: (
         "window",

@@ -468,9 +468,9 @@ def test_the_ring_is_not_written_over(device: Pim) -> None:
     device.wait(offer(device, add(0, 64, 128)))
     before = device.read_memory(place.start, len(place))
     for address in (place.start - 4, place.start, place.stop - 8):
-        with pytest.raises(RangeError, match=rf"meet the driver's ring, {place.start:#x} to"):
+        with pytest.raises(RangeError, match=rf"overlap the driver's ring, {place.start:#x} to"):
             device.write_memory(address, np.ones(2, np.uint32))
-        with pytest.raises(RefusedWorkError, match=r"meets the driver's ring.*: put it") as refusal:
+        with pytest.raises(RefusedWorkError, match=r"overlaps the driver's.*: put it") as refusal:
             offer(device, add(0, 64, address, 2))
         assert refusal.value.cause == "out_of_range"
     device.write_memory(place.start - 8, np.ones(2, np.uint32))
