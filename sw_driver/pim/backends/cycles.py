@@ -81,7 +81,7 @@ class CyclesPim(GoldenPim):
         """Last accepted work of each slot."""
         self._running: dict[int, WorkRun] = {}
         self._checked: tuple[int, Descriptor, Cause] | None = None
-        """Descriptor in the check: its fields, the cycle when it is taken, the cause of refusal."""
+        """Cycle when the checked descriptor is taken, its fields, and the cause of a refusal."""
         self._notices: list[tuple[int, Callable[[], None]]] = []
         """Pending writes to rings in order: the cycle of arrival, and the function that writes."""
 
