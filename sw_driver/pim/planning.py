@@ -32,8 +32,8 @@ _LEAST_TILES, _TILES = 4, 16
 _BUFFER_SHARE = 5
 """Base-2 logarithm of the chunks that fit in a buffer: four vectors for each of eight lanes.
 
-A chunk is half as large if there are more first vectors, and the few shared second vectors leave
-turns idle unless a lane has eight first ones.
+A chunk is half as large if there are more first vectors, and few shared second vectors. The lanes
+then need eight first vectors each to fill their turns.
 """
 _TURNED = (Opcode.SUM, Opcode.DOT)
 LEAST_LINE = 8

@@ -18,8 +18,8 @@ __all__ = ["PIM_BACKENDS", "SIMULATED_BANK_BYTES", "Announce", "open_pim"]
 SIMULATED_BANK_BYTES = 4 << 20
 """Bytes of a bank that suffice for a layer scaled for RTL.
 
-The 8 GiB of the paper's stack would have to fit into the host's memory: tensors are spread over
-all of a bank, so they touch nearly every page of it.
+The 8 GiB of the paper's stack would have to fit into the host's memory. Tensors are spread over all
+of a bank and touch nearly every page of it.
 """
 
 
