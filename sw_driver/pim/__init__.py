@@ -1,4 +1,4 @@
-"""The heterogeneous PIM's driver: the low-level API, layers as works, what a run cost.
+"""Driver of the heterogeneous PIM: the low-level API, layers as works, and the cost of a run.
 
 The specification is ``docs/pim-spec.md``.
 """

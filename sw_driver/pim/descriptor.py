@@ -1,7 +1,7 @@
-"""What the driver tells the pool: a work, and the words of its descriptor.
+"""A work for the pool, and the words of its descriptor.
 
-The layout is the hardware's, :mod:`hw.pim.work.descriptor`. The golden model has an encoder of its
-own, from ``docs/pim-spec.md``, and both are compared by the tests.
+The layout comes from the hardware, :mod:`hw.pim.work.descriptor`. The golden model has its own
+encoder, written from ``docs/pim-spec.md``. The tests compare the two.
 """
 
 from __future__ import annotations
@@ -42,22 +42,23 @@ _INDICES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Tensor:
-    """Where an operand or a result is: the address of the element whose indices are all zero, and
-    the distance in elements between neighbours along each index (up to four)."""
+    """Place of an operand or a result in the stack."""
 
     address_bytes: int = 0
+    """Address of the element at index 0 of every dimension."""
     strides: tuple[int, ...] = ()
+    """Distance in elements between neighbours along each index, of up to four indices."""
     buffer: Buffer | None = field(default=None, compare=False, repr=False)
-    """Buffer that the tensor lies in, if :func:`~sw_driver.pim.placing.work_on` knew it."""
+    """Buffer that holds the tensor, if :func:`~sw_driver.pim.placing.work_on` knew it."""
 
     def __post_init__(self) -> None:
-        # Or a list would change with its owner's.
+        # A copy: the caller may change its list later.
         object.__setattr__(self, "strides", tuple(self.strides))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a work is cut (``docs/pim-spec.md``, "The plan"); its result does not depend on it."""
+    """Tiling of a work (``docs/pim-spec.md``, "The plan"); the result does not depend on it."""
 
     chunk: int = 0
     depth: int = 0
@@ -70,7 +71,7 @@ class Plan:
 
     @property
     def across(self) -> tuple[int, int]:
-        """Flags of first and second vectors: 1 if neighbouring ones are loaded together."""
+        """Flags of the first and second vectors: 1 loads neighbouring vectors together."""
         return self.first_across, self.second_across
 
 
@@ -78,16 +79,17 @@ class Plan:
 class Work:
     """One operation on tensors in the stack, as ``docs/pim-spec.md`` describes it.
 
-    What the opcode does not use is zero. The pool, not this class, refuses what makes no sense.
+    Fields that the opcode does not use are zero. The pool refuses an invalid work; this class does
+    not check it.
     """
 
     opcode: int
     alpha_bits: int = 0
-    """The FP32 factor of SCALEADD, as its bits."""
+    """FP32 factor of SCALEADD, as raw bits."""
     banks: int = 0
-    """A bit for each bank to work on; 0 leaves the choice to the pool."""
+    """Mask of the banks to work on; 0 lets the pool choose."""
     units: int = 0
-    """Units to work on at most, if the choice is the pool's."""
+    """Most units to work on, if the pool chooses the banks."""
     a: Tensor = field(default_factory=Tensor)
     b: Tensor = field(default_factory=Tensor)
     result: Tensor = field(default_factory=Tensor)
@@ -106,11 +108,11 @@ class Work:
     pad_top: int = 0
     pad_left: int = 0
     plan: Plan | None = None
-    """How the work is cut; by default the driver plans that when it offers the work."""
+    """Tiling of the work; by default the driver plans it when it offers the work."""
 
     @property
     def operands(self) -> tuple[str, ...]:
-        """Names of the tensors that are read."""
+        """Names of the tensors that the work reads."""
         return tuple(name for name in self._tensors if name != "result")
 
     @property
@@ -118,11 +120,11 @@ class Work:
         return FORMS[Opcode(self.opcode)].tensors
 
     def extents(self, name: str) -> tuple[int, ...]:
-        """How many values each index of the tensor ``name`` takes."""
+        """Return the extent of each index of the tensor ``name``."""
         return tuple(getattr(self, size) for size in self._tensors[name])
 
     def span(self, name: str) -> range:
-        """The bytes from the lowest to the highest element of the tensor ``name``."""
+        """Return the byte range from the lowest to the highest element of the tensor ``name``."""
         tensor: Tensor = getattr(self, name)
         reaches = [
             stride * (extent - 1)
@@ -137,8 +139,11 @@ class Work:
 
     @property
     def overlaps(self) -> bool:
-        """Whether the pool refuses it as ``overlap``: results may share places, or the result's
-        span meets that of an operand that is not in place."""
+        """True if the pool refuses the work as ``overlap``.
+
+        Two results may share an address, or the result's span meets the span of an operand. An
+        elementwise work may write its result in place of an operand.
+        """
         result, reach = self.span("result"), 0
         indices = zip(self.result.strides, self.extents("result"), strict=False)
         for stride, extent in sorted((abs(stride), extent) for stride, extent in indices):
@@ -148,11 +153,11 @@ class Work:
         by_element = self.opcode in ELEMENTWISE_OPCODES
         others = [n for n in self.operands if not (by_element and getattr(self, n) == self.result)]
         spans = map(self.span, others)
-        return any(each.start < result.stop and result.start < each.stop for each in spans)
+        return any(span.start < result.stop and result.start < span.stop for span in spans)
 
     @property
     def results(self) -> int:
-        """Values that the work computes."""
+        """Number of values that the work computes."""
         return prod(self.extents("result"))
 
     @property
@@ -167,10 +172,10 @@ class Work:
         return (self.opcode != Opcode.SUM) * results * terms, results * (terms - 1)
 
     def encode(self) -> list[int]:
-        """The words of the descriptor, each from 0 to 2**32 - 1; those of the plan are zero if
-        there is none.
+        """Return the words of the descriptor, each from 0 to 2**32 - 1.
 
-        Raises :class:`InvalidArgumentError` for a value that its field cannot hold.
+        Without a plan its words are zero. Raises :class:`InvalidArgumentError` for a value that its
+        field cannot hold.
         """
         words = [0] * DESCRIPTOR_WORDS
         for name in (item.name for item in fields(self) if item.name not in (*TENSORS, "plan")):
@@ -199,12 +204,12 @@ class Work:
         return words
 
     def encode_bytes(self) -> bytes:
-        """The descriptor as it is in memory, little endian."""
+        """Return the descriptor as bytes in memory, little endian."""
         return b"".join(word.to_bytes(4, "little") for word in self.encode())
 
 
 def banks_of(spans: Iterable[range], config: PimConfig) -> list[int]:
-    """The banks that ``spans`` touch, in ascending order."""
+    """Return the banks that ``spans`` touch, in ascending order."""
     return sorted({bank for span in spans for bank in _banks_of(span, config)})
 
 

@@ -1,4 +1,4 @@
-"""Layers of neural networks: their sizes, and smaller ones of the same kind for simulation."""
+"""Sizes of neural network layers, and smaller layers of the same kind for simulation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SIDES = ("top", "bottom", "left", "right")
 class Convolution:
     """A 2-D convolution of ``images`` x ``channels`` x ``height`` x ``width`` with ``filters``.
 
-    ``stride`` and ``dilation`` are those of rows and of columns alike, as in a descriptor.
-    ``padding`` is that of all sides, or four: of top, bottom, left and right. With ``groups``, a
-    group of filters sees only its own group of channels. Raises
+    ``stride`` and ``dilation`` apply to rows and columns alike, as in a descriptor. ``padding`` is
+    one integer for all sides, or four for top, bottom, left and right. With ``groups``, a group of
+    filters reads only its own group of channels. Raises
     :class:`~sw_driver.device.errors.InvalidArgumentError` for sizes that do not fit together.
     """
 
@@ -66,7 +66,7 @@ class Convolution:
 
     @property
     def sides(self) -> tuple[int, int, int, int]:
-        """Padding of the top, the bottom, the left and the right."""
+        """Padding at the top, bottom, left and right."""
         if isinstance(self.padding, tuple):
             return self.padding
         return self.padding, self.padding, self.padding, self.padding
@@ -82,7 +82,7 @@ class Convolution:
         return (self.width - self._beside("columns")) // self.stride + 1
 
     def _beside(self, name: str) -> int:
-        """How much larger an image is than its padding for a single row, or column, of result."""
+        """Return the image size that yields one row (or column) of the result with the padding."""
         top, bottom, left, right = self.sides
         filter_size, padding = {
             "rows": (self.filter_height, top + bottom),
@@ -92,17 +92,17 @@ class Convolution:
 
     @property
     def group_channels(self) -> int:
-        """Channels that a filter sees."""
+        """Channels that one filter reads."""
         return self.channels // self.groups
 
     @property
     def products(self) -> int:
-        """Multiplications of the forward pass."""
+        """Number of multiplications in the forward pass."""
         taps = self.group_channels * self.filter_height * self.filter_width
         return self.images * self.filters * self.rows * self.columns * taps
 
     def describe(self) -> str:
-        """The sizes in words."""
+        """Return the sizes as text."""
         return (
             f"{self.images} x {self.channels} x {self.height} x {self.width}, {self.filters} "
             f"filters of {self.filter_height} x {self.filter_width}"
@@ -113,13 +113,12 @@ class Convolution:
         )
 
     def scaled(self, most_products: int) -> Convolution:
-        """The layer with some sizes halved, so that it takes ``most_products`` or fewer.
+        """Return the layer with some sizes halved, to ``most_products`` multiplications at most.
 
-        The batch first, down to two images; then the result's rows, of which each is computed like
-        the others; then in turn its columns, channels and filters, each down to a size below which
-        a work does not show how the pool does. Filter sizes, stride and padding stay. If that is
-        not enough the batch becomes a single image, and the layer remains larger than asked for if
-        even that does not do.
+        First halve the batch, down to two images, and then the result's rows, which are all
+        computed alike. Then halve its columns, channels and filters in turn. Each keeps a least
+        size; smaller works do not show how the pool performs. Filter sizes, stride and padding
+        stay. If that is not enough, take a single image; the layer may then still be too large.
         """
         check_integer("most_products", most_products)
         layer = self
@@ -139,14 +138,14 @@ class Convolution:
         if name in ("channels", "filters"):
             return replace(self, **{name: size // (2 * self.groups) * self.groups})
         needed = (size // 2 - 1) * self.stride + self._beside(name)
-        if needed < 1:  # the padding alone makes more
+        if needed < 1:  # The padding alone yields more rows or columns.
             return self
         return replace(self, **{"height" if name == "rows" else "width": needed})
 
 
 @dataclass(frozen=True, kw_only=True)
 class FullyConnected:
-    """A fully connected layer: ``samples`` vectors of ``inputs`` to as many of ``outputs``.
+    """A fully connected layer from ``samples`` x ``inputs`` to ``samples`` x ``outputs``.
 
     Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for sizes out of range.
     """
@@ -160,16 +159,19 @@ class FullyConnected:
 
     @property
     def products(self) -> int:
-        """Multiplications of the forward pass."""
+        """Number of multiplications in the forward pass."""
         return self.samples * self.inputs * self.outputs
 
     def describe(self) -> str:
-        """The sizes in words."""
+        """Return the sizes as text."""
         return f"{self.samples} x {self.inputs} to {self.outputs}"
 
     def scaled(self, most_products: int) -> FullyConnected:
-        """The layer with as few halvings as bring it to ``most_products``, of the size that is
-        furthest from a least useful one."""
+        """Return the layer with some sizes halved, to ``most_products`` multiplications at most.
+
+        Each step halves the size with the largest ratio to its least size: 4 samples, 64 inputs or
+        64 outputs. No size falls below its least size, so the layer may stay too large.
+        """
         check_integer("most_products", most_products)
         layer = self
         while layer.products > most_products:

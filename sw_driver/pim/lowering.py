@@ -1,8 +1,8 @@
 """Passes of layers as works: the table "Layers of networks" of ``docs/pim-spec.md``.
 
-Activations have their channels or features first, then the images or samples: (channels, images,
-height, width) and (features, samples). Weights have the filters or outputs first. This index is the
-one that :mod:`sw_driver.pim.placing` spreads over banks, and works are cut along it.
+Activations have the shape (channels, images, height, width) or (features, samples). Weights have
+the filters or outputs first. :mod:`sw_driver.pim.placing` spreads the first index over banks, and
+works are cut along it.
 """
 
 from __future__ import annotations
@@ -35,38 +35,42 @@ LEARNING_RATE = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """A pass of a layer: its tensors, placed in the stack, and its works in their order.
+    """A pass of a layer: its tensors, placed in the stack, and its works in order.
 
-    The pool itself keeps works apart that depend on each other.
+    The pool itself runs dependent works one after the other.
     """
 
     tensors: dict[str, PlacedTensor]
-    """Tensors by name: ``x``, ``weights``, ``bias``, ``y``, their gradients with a ``d`` before
-    them, and ``sums`` for what is between two works."""
+    """Tensors by name: ``x``, ``weights``, ``bias``, ``y``, their gradients with a leading ``d``.
+
+    ``sums`` holds values that one work writes and the next one reads.
+    """
     inputs: tuple[str, ...]
-    """What must be written before; a tensor may be among these and be the result, too."""
+    """Names of the tensors that the host writes first; the result may be one of them."""
     result: str
     zeroed: bool
-    """Whether places of the result that no work writes must hold zero before."""
+    """True if elements of the result that no work writes must be zeroed first."""
     works: tuple[Work, ...]
 
     @property
     def operations(self) -> tuple[int, int]:
-        """Multiplications and additions of all works."""
+        """Numbers of multiplications and additions of all works."""
         multiplications, additions = zip(*(work.operations for work in self.works), strict=True)
         return sum(multiplications), sum(additions)
 
     @property
     def least_bytes(self) -> tuple[int, int]:
-        """Bytes that have to be read and written at least: each tensor once, what is between two
-        works both ways."""
-        size = {name: ELEMENT_BYTES * each.elements for name, each in self.tensors.items()}
+        """Fewest bytes read, and fewest bytes written.
+
+        Every tensor counts once; a tensor between two works counts as read and as written.
+        """
+        size = {name: ELEMENT_BYTES * tensor.elements for name, tensor in self.tensors.items()}
         between = sum(size.values()) - sum(size[name] for name in {*self.inputs, self.result})
         return sum(size[name] for name in self.inputs) + between, size[self.result] + between
 
 
 class _Draft:
-    """Works before they are cut and given units."""
+    """Works of a pass before :func:`lower` cuts them and assigns their units."""
 
     def __init__(self, layer: Layer, config: PimConfig, memory: StackMemory) -> None:
         self.config = config
@@ -74,20 +78,19 @@ class _Draft:
         self.tensors: dict[str, PlacedTensor] = {}
         self.zeroed = False
         self.parts = 1
-        """Into how many parts each work is cut."""
+        """Number of parts that each work is cut into."""
         self._shapes = _shapes(layer)
         self._memory = memory
 
     def place(self, *names: str, **shapes: tuple[int, ...]) -> list[PlacedTensor]:
-        """Gives tensors of the layer, and others of these shapes, their places."""
-        given = {name: self._shapes[name.removeprefix("d")] for name in names} | shapes
-        placed = {name: self._memory.place(name, shape) for name, shape in given.items()}
+        """Place the layer's tensors ``names``, and other tensors of these ``shapes``."""
+        all_shapes = {name: self._shapes[name.removeprefix("d")] for name in names} | shapes
+        placed = {name: self._memory.place(name, shape) for name, shape in all_shapes.items()}
         self.tensors |= placed
         return list(placed.values())
 
     def add(self, opcode: Opcode, **settings: Any) -> None:
-        """Appends a work, see :func:`~sw_driver.pim.placing.work_on`, in pieces if it is a long
-        sum."""
+        """Append a work of :func:`~sw_driver.pim.placing.work_on`; split a long sum in pieces."""
         self.works += split(work_on(opcode, **settings), self.config, self._scratch)
 
     def _scratch(self, elements: int) -> int:
@@ -102,12 +105,12 @@ def lower(
     *,
     memory: StackMemory | None = None,
 ) -> Program:
-    """The pass ``pass_name`` of ``layer`` as works for a pool of ``config``.
+    """Return the pass ``pass_name`` of ``layer`` as works for a pool of ``config``.
 
-    The pool spreads the tiles of a work over the banks. Works that follow each other are cut into
-    parts that do not, and which run side by side: units are shared out evenly to these.
+    The pool spreads the tiles of a work over the banks. Works that would run one after the other
+    are cut into independent parts. These run side by side and share the units evenly.
 
-    ``memory``: gives the tensors their places; by default all of the striped memory.
+    ``memory`` places the tensors; by default all of the striped memory is free.
 
     Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown pass,
     :class:`~sw_driver.device.errors.OutOfMemoryError` if the stack is too small.
@@ -132,11 +135,14 @@ def lower(
 
 
 def cut(work: Work, parts: int) -> list[Work]:
-    """``work`` in ``parts`` of about the same size, or fewer if it has not as many results, along
-    the index of the result with the largest stride: so no part's span meets another's result."""
+    """Return ``work`` cut into ``parts`` of about the same size, or fewer for few results.
+
+    The cut is along the result's index with the largest stride. The results' spans of two parts
+    then never meet.
+    """
     check_integer("parts", parts)
     extents = work.extents("result")
-    # Rows and columns of a CONV2D are no indices of an operand.
+    # No operand of a CONV2D is indexed by the result's rows or columns.
     indices = range(2 if work.opcode == Opcode.CONV2D else len(extents))
     index = max(indices, key=lambda i: (extents[i] > 1, abs(work.result.strides[i])))
     extent = extents[index]
@@ -146,7 +152,7 @@ def cut(work: Work, parts: int) -> list[Work]:
 
 
 def _part(work: Work, index: int, start: int, count: int) -> Work:
-    """The work on ``count`` values, from ``start`` on, of one index of the result."""
+    """Return the work on ``count`` values of one index of the result, from ``start`` on."""
     tensors = FORMS[Opcode(work.opcode)].tensors
     size = tensors["result"][index]
     changes: dict[str, Any] = {size: count}
@@ -160,7 +166,7 @@ def _part(work: Work, index: int, start: int, count: int) -> Work:
 
 def _shapes(layer: Layer) -> dict[str, tuple[int, ...]]:
     if isinstance(layer, FullyConnected):
-        x, y = ((each, layer.samples) for each in (layer.inputs, layer.outputs))
+        x, y = ((features, layer.samples) for features in (layer.inputs, layer.outputs))
         weights = layer.outputs, layer.inputs
     else:
         x = layer.channels, layer.images, layer.height, layer.width
@@ -173,7 +179,7 @@ def _shapes(layer: Layer) -> dict[str, tuple[int, ...]]:
 
 
 def _groups(layer: Convolution) -> list[tuple[slice, slice]]:
-    """The channels and the filters of each group."""
+    """Return the channels and the filters of each group."""
     channels, filters = layer.group_channels, layer.filters // layer.groups
     return [
         (slice(n * channels, (n + 1) * channels), slice(n * filters, (n + 1) * filters))
@@ -214,22 +220,22 @@ def _filter_gradient(layer: Convolution, draft: _Draft) -> None:
 
 
 class _Remainder(NamedTuple):
-    """The rows, or columns, of an input's gradient that meet the same rows of the filter."""
+    """Rows, or columns, of an input's gradient that meet the same rows of the filter."""
 
     of_input: slice
     of_filter: slice
     of_output: slice
-    """From the row on that the last of the filter's rows meets first."""
+    """Slice from the first row that the filter's last row meets."""
     pad: int
 
 
 def _remainders(
     layer: Convolution, size: int, outputs: int, filter_size: int, pad: int
 ) -> tuple[list[_Remainder], bool]:
-    """The remainders of one dimension that meet the output, and whether these are all rows."""
+    """Return one dimension's remainders that meet the output; True if they cover every row."""
     stride, dilation = layer.stride, layer.dilation
     common = gcd(stride, dilation)
-    found, rows = [], 0
+    remainders, rows = [], 0
     for q in range(min(filter_size, stride // common)):
         first = (dilation * q - pad) % stride
         step = stride // common
@@ -245,9 +251,10 @@ def _remainders(
             )
         reversed_taps = slice(q + step * (taps - 1), None, -step)
         seen = slice(max(0, top), None)
-        found.append(_Remainder(slice(first, None, stride), reversed_taps, seen, max(0, -top)))
+        of_input = slice(first, None, stride)
+        remainders.append(_Remainder(of_input, reversed_taps, seen, max(0, -top)))
         rows += len(range(first, size, stride))
-    return found, rows == size
+    return remainders, rows == size
 
 
 def _input_gradient(layer: Convolution, draft: _Draft) -> None:
@@ -273,8 +280,8 @@ def _input_gradient(layer: Convolution, draft: _Draft) -> None:
             )
     if not draft.works:
         raise InvalidArgumentError(f"no element of the input of {layer.describe()} has a gradient")
-    # The remainders' results lie between one another, so that by their spans they follow each
-    # other; parts of other channels do not.
+    # The results of the remainders are interleaved. Their spans overlap, so the pool runs them one
+    # after the other; parts with different channels do not overlap.
     draft.parts = 1 if layer.stride == 1 else draft.config.works
 
 
@@ -307,12 +314,12 @@ def _input_gradient_product(layer: FullyConnected, draft: _Draft) -> None:
 def _add_product(
     draft: _Draft, matrix: PlacedTensor, vectors: PlacedTensor, result: PlacedTensor
 ) -> None:
-    """The matrix times each of the vectors."""
+    """Add the product of the matrix and every vector."""
     if vectors.shape[1] == 1:
         a, y = matrix.in_columns, result.view(0).in_columns
         draft.add(Opcode.MATVEC, a=a, b=vectors.view(0), result=y)
     else:
-        a, b, transposed = (each.view(1, 0) for each in (vectors, matrix, result))
+        a, b, transposed = (tensor.view(1, 0) for tensor in (vectors, matrix, result))
         draft.add(Opcode.MATMUL, a=a, b=b, result=transposed)
 
 
@@ -338,7 +345,7 @@ def _bias(layer: Layer, draft: _Draft) -> None:
 
 def _descent(layer: Layer, draft: _Draft) -> None:
     alpha_bits = int(np.float32(-LEARNING_RATE).view(np.uint32))
-    weights, gradient = (each.flat for each in draft.place("weights", "dweights"))
+    weights, gradient = (tensor.flat for tensor in draft.place("weights", "dweights"))
     draft.add(Opcode.SCALEADD, alpha_bits=alpha_bits, a=gradient, b=weights, result=weights)
 
 
@@ -350,8 +357,7 @@ _PASSES: dict[str, tuple[tuple[str, ...], str, Callable[..., None], Callable[...
     "backward-bias": (("dy",), "dbias", _bias_gradient, _features_bias_gradient),
     "descent": (("weights", "dweights"), "weights", _descent, _descent),
 }
-"""What is read, what is written, and who writes the works of a convolution and of a fully connected
-layer."""
+"""Inputs and result of each pass, and its functions for convolutions and fully connected layers."""
 
 PASSES = tuple(_PASSES)
-"""The passes of every layer; of a fully connected one ``backward-filter`` is the weights'."""
+"""Names of every layer's passes; ``backward-filter`` is the weight gradient if fully connected."""

@@ -1,8 +1,7 @@
-"""Where tensors lie in the stack: in its striped memory, so that whatever a work asks for at one
-time, many banks answer.
+"""Placement of tensors in the striped memory, so that many banks serve a work at the same time.
 
-The rule of :mod:`sw_driver.pim.layers` is that channels, filters and features come first, since
-these are what lanes and banks work on at the same time.
+Channels, filters and features are the first index of a tensor, because lanes and banks work on
+these at the same time.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
 __all__ = ["PlacedTensor", "StackMemory", "integers", "work_on"]
 
 _MOST_COLUMNS = (1 << 24) - 1
-"""Columns of a work at most."""
+"""Most columns of a work."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedTensor:
-    """A tensor in the stack, or a part of one, as of an array.
+    """A tensor in the stack, or a slice or view of one.
 
     ``strides`` count elements of 4 bytes.
     """
@@ -46,17 +45,18 @@ class PlacedTensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     buffer: Buffer | None = field(default=None, compare=False, repr=False)
-    """Buffer that the tensor lies in, if it came from a :class:`StackMemory`."""
+    """Buffer that holds the tensor, if a :class:`StackMemory` placed it."""
 
     def __post_init__(self) -> None:
         set_field = object.__setattr__
         set_field(self, "address_bytes", check_integer("address_bytes", self.address_bytes, None))
-        # Copies, as lists may change.
+        # Copies: the caller may change its lists later.
         set_field(self, "shape", integers("the shape", "extents", self.shape, 0))
         set_field(self, "strides", integers("the strides", "strides", self.strides, None))
         if len(self.shape) != len(self.strides):
             raise InvalidArgumentError(
-                f"the shape is {self.shape}, the strides are {self.strides}: expected as many"
+                f"the shape is {self.shape}, the strides are {self.strides}: expected a stride "
+                "for every extent"
             )
 
     def __enter__(self) -> PlacedTensor:
@@ -66,8 +66,11 @@ class PlacedTensor:
         self.release()
 
     def release(self) -> None:
-        """Give the tensor's memory back; raises what :meth:`Buffer.release` does, and
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for a part of a tensor."""
+        """Free the tensor's memory.
+
+        Raises the errors of :meth:`Buffer.release`, and
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for a part of a tensor.
+        """
         if self.buffer is None or self.elements != self.buffer.elements:
             raise InvalidArgumentError(
                 f"{self} is no whole buffer: release the one that it is a part of"
@@ -75,25 +78,25 @@ class PlacedTensor:
         self.buffer.release()
 
     def check(self) -> None:
-        """Raises :class:`~sw_driver.device.errors.PointerError` if its memory was released."""
+        """Raise :class:`~sw_driver.device.errors.PointerError` if the memory was released."""
         if self.buffer is not None:
             self.buffer.check()
 
     def at(self, *start: int) -> int:
-        """Byte address of the element with these first indices, the others zero."""
+        """Return the byte address of the element with these first indices; the others are zero."""
         steps = zip(start, self.strides, strict=False)
         return self.address_bytes + ELEMENT_BYTES * sum(index * step for index, step in steps)
 
     def __getitem__(self, slices: slice | tuple[slice, ...]) -> PlacedTensor:
-        """The part that these slices of the first indices take."""
-        each = slices if isinstance(slices, tuple) else (slices,)
-        if len(each) > len(self.shape) or not all(isinstance(one, slice) for one in each):
+        """Return the part that these slices of the first indices select."""
+        cuts = slices if isinstance(slices, tuple) else (slices,)
+        if len(cuts) > len(self.shape) or not all(isinstance(one, slice) for one in cuts):
             raise InvalidArgumentError(
                 f"the indices are {slices!r}: expected slices, such as [1:2], of {len(self.shape)} "
                 "indices at most"
             )
         try:
-            taken = [range(extent)[one] for extent, one in zip(self.shape, each, strict=False)]
+            taken = [range(extent)[one] for extent, one in zip(self.shape, cuts, strict=False)]
         except (TypeError, ValueError) as error:
             raise InvalidArgumentError(f"the indices are {slices!r}: {error}") from None
         steps = zip(taken, self.strides, strict=False)
@@ -105,23 +108,23 @@ class PlacedTensor:
         )
 
     def view(self, *indices: int) -> PlacedTensor:
-        """The part with these indices in this order, and the others zero."""
+        """Return the part with these indices, in this order; all other indices are zero."""
         for index in indices:
             check_integer("an index", index, 0, len(self.shape) - 1)
         shape, strides = (
-            tuple(each[index] for index in indices) for each in (self.shape, self.strides)
+            tuple(values[index] for index in indices) for values in (self.shape, self.strides)
         )
         return replace(self, shape=shape, strides=strides)
 
     @property
     def lines(self) -> PlacedTensor:
-        """A tensor that is dense but for its first index, with all others as one."""
+        """The tensor as a matrix, if all indices but the first are dense: these become one."""
         strides = self.strides[0], 1
         return replace(self, shape=(self.shape[0], prod(self.shape[1:])), strides=strides)
 
     @property
     def flat(self) -> PlacedTensor:
-        """The tensor as one line, if it is dense and a descriptor can say so; else its lines."""
+        """The tensor as one row, if it is dense and fits a descriptor's columns; else its lines."""
         lines = self.lines
         if lines.strides[0] != lines.shape[1] or self.elements > _MOST_COLUMNS:
             return lines
@@ -129,28 +132,28 @@ class PlacedTensor:
 
     @property
     def in_columns(self) -> PlacedTensor:
-        """The tensor with a second index, of extent 1: a matrix, or its product, as MATVEC has
-        them."""
+        """The tensor with a second index of extent 1, as MATVEC takes its matrix and result."""
         shape, strides = (
-            (each[0], extent, *each[1:]) for each, extent in ((self.shape, 1), (self.strides, 0))
+            (values[0], second, *values[1:])
+            for values, second in ((self.shape, 1), (self.strides, 0))
         )
         return replace(self, shape=shape, strides=strides)
 
     @property
     def elements(self) -> int:
-        """Elements of the tensor."""
+        """Number of elements in the tensor."""
         return prod(self.shape)
 
     @property
     def span(self) -> range:
-        """The bytes from the lowest to the highest element."""
+        """Byte range from the lowest to the highest element."""
         reaches = [step * (size - 1) for step, size in zip(self.strides, self.shape, strict=True)]
-        low, high = (sum(each(reach, 0) for reach in reaches) for each in (min, max))
+        low, high = (sum(limit(reach, 0) for reach in reaches) for limit in (min, max))
         start = self.address_bytes
         return range(start + ELEMENT_BYTES * low, start + ELEMENT_BYTES * (high + 1))
 
     def blocks(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """The dense pieces of the tensor: the first indices of each, and its byte address."""
+        """Yield the first indices and the byte address of every dense piece of the tensor."""
         dense = len(self.shape)
         size = 1
         while dense and self.strides[dense - 1] == size:
@@ -160,7 +163,7 @@ class PlacedTensor:
             yield index, self.at(*index)
 
     def blocks_of(self, values: NDArray[np.float32]) -> list[tuple[int, NDArray[np.float32]]]:
-        """Copies of the tensor's ``values``, block by block, each behind its byte address.
+        """Return pairs of a byte address and a copy of the ``values`` there, for every block.
 
         Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for another shape or type.
         """
@@ -180,15 +183,17 @@ class PlacedTensor:
 
 
 def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | int) -> Work:
-    """The work ``opcode`` on operands, by their names, to ``result``: its sizes are those of the
-    tensors, of which one that has fewer indices has its last ones. What else it takes is given,
-    too.
+    """Return the work ``opcode`` on operands, given by name, that writes ``result``.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no opcode, operands
-    that it does not have, and settings that no work has.
+    The sizes of the work come from the tensors' shapes. A tensor with fewer indices than the opcode
+    takes has the last ones; the missing ones get extent 1. ``settings`` also holds the work's other
+    fields.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown opcode, a missing
+    or wrong operand, and a setting that no work has.
     """
     if opcode not in FORMS:
-        known = ", ".join(each.name for each in FORMS)
+        known = ", ".join(form.name for form in FORMS)
         raise InvalidArgumentError(f"the opcode is {opcode!r}: expected one of Opcode, {known}")
     values: dict[str, Any] = settings | {"result": result}
     extents: dict[str, int] = {}
@@ -206,7 +211,7 @@ def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | 
             if extents.setdefault(size, extent) != extent:
                 raise InvalidArgumentError(
                     f"{Opcode(opcode).name}'s {name} has {extent} {size}, another operand of it "
-                    f"{extents[size]}: expected as many"
+                    f"{extents[size]}: expected the same number"
                 )
         values |= dict.fromkeys(sizes, 1) | extents
         strides = (*[0] * missing, *tensor.strides)
@@ -216,22 +221,25 @@ def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | 
     return Work(opcode=opcode, **values)
 
 
-def integers(what: str, expected: str, values: Any, least: int | None = 1) -> tuple[int, ...]:
-    """Return integers, numpy's among them, as a tuple of Python's.
+def integers(name: str, expected: str, values: Any, least: int | None = 1) -> tuple[int, ...]:
+    """Return Python or numpy integers as a tuple of Python integers.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for anything else.
+    ``name`` and ``expected`` describe the values in errors. Raises
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for anything else.
     """
     if not isinstance(values, str | bytes):
         with suppress(TypeError):
             values = tuple(values)
     if not isinstance(values, tuple):
-        raise InvalidArgumentError(f"{what} is {values!r}: expected {expected}, such as (4, 16)")
-    return tuple(check_integer(f"one of {what}", value, least) for value in values)
+        raise InvalidArgumentError(f"{name} is {values!r}: expected {expected}, such as (4, 16)")
+    return tuple(check_integer(f"one of {name}", value, least) for value in values)
 
 
 class StackMemory:
-    """Gives tensors their places in the striped memory of a stack of ``config``, each the first
-    that is large enough: one after the other, unless some are released."""
+    """First-fit allocator of the striped memory in a stack of ``config``.
+
+    Tensors lie one after the other, unless some are released.
+    """
 
     def __init__(self, config: PimConfig) -> None:
         self._config = config
@@ -241,11 +249,13 @@ class StackMemory:
         self._cores = config.cores
 
     def place(self, name: str, shape: tuple[int, ...]) -> PlacedTensor:
-        """A place for a tensor of ``shape``, dense unless the slices of its first index have a
-        stripe's size or more: then these begin in different banks.
+        """Allocate a tensor of ``shape``.
+
+        The tensor is dense, unless a slice of its first index has a stripe's size or more. Then
+        neighbouring slices begin in different banks.
 
         Raises :class:`~sw_driver.device.errors.OutOfMemoryError`, and
-        :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no shape.
+        :class:`~sw_driver.device.errors.InvalidArgumentError` for an invalid shape.
         """
         if not isinstance(name, str):
             raise InvalidArgumentError(f"a buffer's name is {name!r}: expected a string")
@@ -254,10 +264,10 @@ class StackMemory:
         slices, slice_bytes = shape[0], ELEMENT_BYTES * prod(shape[1:])
         step_bytes = slice_bytes
         if slices > 1 and slice_bytes >= STRIPE_BYTES:
-            # With an even number of stripes slices would meet in the same bank sooner.
+            # An odd number: with an even one, slices would return to the same bank sooner.
             step_bytes = (-(-slice_bytes // STRIPE_BYTES) | 1) * STRIPE_BYTES
         nbytes = (slices - 1) * step_bytes + slice_bytes
-        hole = next((each for each in self._holes if len(each) >= nbytes), None)
+        hole = next((hole for hole in self._holes if len(hole) >= nbytes), None)
         if hole is None:
             free_bytes = sum(map(len, self._holes))
             largest_bytes = max(map(len, self._holes), default=0)
@@ -272,8 +282,8 @@ class StackMemory:
             )
         stripes = -(-nbytes // STRIPE_BYTES)
         if self._cores:
-            # An even number of stripes, as of tensors of so many times 4 KiB, would have tensors of
-            # a size push each other out of a core's cache.
+            # An odd number: with an even one (tensors of a multiple of 4 KiB), tensors of equal
+            # size would evict each other from a core's cache.
             stripes |= 1
         first = hole.start
         stop = min(first + stripes * STRIPE_BYTES, hole.stop)
@@ -288,14 +298,14 @@ class StackMemory:
         )
 
     def _least(self, nbytes: int) -> str:
-        """Return in words with which banks ``nbytes`` would be free behind all that is taken."""
+        """Return a sentence with the ``bank_bytes`` that leave ``nbytes`` after the last tensor."""
         last = self._holes[-1] if self._holes else range(0)
         begin = last.start if last.stop == self._end_bytes else self._end_bytes
         return least_bank_bytes(self._config, begin + nbytes - self._config.striped_start_bytes)
 
     def _give_back(self, place: range) -> None:
-        """Make a place free again."""
-        self._holes = sorted([*self._holes, place], key=lambda each: each.start)
+        """Free the addresses ``place`` and merge neighbouring holes."""
+        self._holes = sorted([*self._holes, place], key=lambda hole: hole.start)
         for at in reversed(range(len(self._holes) - 1)):
             one, other = self._holes[at : at + 2]
             if one.stop == other.start:

@@ -1,7 +1,7 @@
-"""How works are cut for a pool: the plan that a descriptor has, and the units that are of use.
+"""Plan of a work for a pool: its tiling, and the number of units that it can use.
 
-The pool refuses a plan that does not fit it, and computes the same with every other one; how long
-it takes depends on it. The reasons for what is chosen here are in ``docs/pim.md``, "Tiles".
+The pool refuses a plan that does not fit its buffers. All other plans give the same result and
+differ only in time. ``docs/pim.md``, "Tiles", gives the reasons for the choices here.
 """
 
 from __future__ import annotations
@@ -25,26 +25,29 @@ _MOST_DEPTH = 3
 _MOST_SECONDS = 10
 _MOST_BLOCK = 6
 _LANES = 3
-"""The logarithm of the lanes for which tiles are cut, and of the results on which a lane works in
-turn."""
+"""Base-2 logarithm of the lanes that tiles are cut for, and of a lane's interleaved results."""
 _LEAST_TILES, _TILES = 4, 16
-"""Tiles that a bank should get of a work, so that all end at about the same time: the least, and
-those that are enough."""
+"""Minimum and target tiles of a work for each bank, so that all banks end at about the same time.
+"""
 _BUFFER_SHARE = 5
-"""A chunk takes at most a part in ``2 ** 5`` of a buffer: four vectors for each of eight lanes. It
-takes half of that if there are more vectors, and a few shared second vectors that leave turns idle
-unless a lane has eight."""
+"""Base-2 logarithm of the chunks that fit in a buffer: four vectors for each of eight lanes.
+
+A chunk is half as large if there are more first vectors, and few shared second vectors. The lanes
+then need eight first vectors each to fill their turns.
+"""
 _TURNED = (Opcode.SUM, Opcode.DOT)
 LEAST_LINE = 8
-"""Results that make a line of some length."""
+"""Fewest results that count as a long line."""
 _SHORT_ROW = 4
-"""Rows of taps shorter than this are no reason to load a vector's elements together."""
+"""Length of a row of taps from which loading a vector's elements together pays off."""
 
 
 def planned(work: Work, config: PimConfig) -> Work:
-    """``work`` with a plan for a pool of ``config``, and with no more units than all its groups
-    have. A plan that it has already stays, and then so do its indices. What the pool will refuse is
-    returned as it is."""
+    """Return ``work`` with a plan for a pool of ``config``, and no more units than it can use.
+
+    A work that already has a plan keeps its plan and the order of its indices. A work that the pool
+    will refuse is returned unchanged.
+    """
     if work.opcode not in list(Opcode):
         return work
     sizes = (size for name in (*work.operands, "result") for size in work.extents(name))
@@ -52,16 +55,18 @@ def planned(work: Work, config: PimConfig) -> Work:
         return work
     if work.opcode in _TURNED and work.plan is None:
         work = _turned(work)
-    # More units than there are is for the pool to refuse.
+    # The pool refuses more units than it has.
     most = _groups(work) * _group_units(work) if work.units <= config.units else work.units
     return replace(work, plan=work.plan or _plan_of(work, config), units=min(work.units, most))
 
 
 def _turned(work: Work) -> Work:
-    """``work``, a SUM or DOT, with its result's indices in another order: as columns those whose
-    results are nearest to each other, if they make a line of some length, and as images the fewest.
-    Short lines take the pool time, a tile ends with an image, and what is side by side is written
-    together."""
+    """Return ``work``, a SUM or DOT, with the result's indices in a faster order.
+
+    The columns are the index with the nearest results, if it is a long line; else the longest
+    index. The images are the shorter of the other two. Short lines cost the pool time, a tile ends
+    with an image, and neighbouring results are written together.
+    """
     names = ("images", "rows", "columns")
     extents = [getattr(work, name) for name in names]
     apart = [abs(stride) for stride in (*work.result.strides, 0, 0, 0)[:3]]
@@ -82,7 +87,7 @@ def _turned(work: Work) -> Work:
 
 
 def sum_lanes(opcode: int, config: PimConfig) -> int:
-    """Lanes of all banks that work on a reduction."""
+    """Return the number of lanes, in all banks, that work on a reduction."""
     placement = config.placement
     if opcode == Opcode.SUM:
         return sum(placement.adders)
@@ -90,31 +95,32 @@ def sum_lanes(opcode: int, config: PimConfig) -> int:
 
 
 def _group_units(work: Work) -> int:
-    """Units of one of the work's groups (``docs/pim-spec.md``, "Groups")."""
+    """Return the units in one of the work's groups (``docs/pim-spec.md``, "Groups")."""
     if work.opcode == Opcode.CONV2D:
         taps = work.filter_height * work.filter_width
-        # A filter of one tap has no tree, but an adder if channels are to be added.
+        # A filter of one tap has no tree, but needs an adder to sum several channels.
         return taps + max(taps - 1, int(work.channels > 1))
     return 1 if work.opcode in (Opcode.ADD, Opcode.MUL, Opcode.SUM) else 2
 
 
 def _groups(work: Work) -> int:
-    """Number of groups that the work has use for."""
-    each_result = (*ELEMENTWISE_OPCODES, Opcode.CONV2D)
-    return work.results * (1 if work.opcode in each_result else work.length)
+    """Return the number of groups that the work can use."""
+    one_a_result = (*ELEMENTWISE_OPCODES, Opcode.CONV2D)
+    return work.results * (1 if work.opcode in one_a_result else work.length)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Vectors:
-    """The first or the second operand of a reduction: how many vectors, and its strides from one to
-    the next and from element to element."""
+    """Vectors of the first or the second operand of a reduction; strides are in elements."""
 
     count: int
     vector: int
+    """Stride from vector to vector."""
     element: int
+    """Stride from element to element of a vector."""
 
     def across(self, row: int) -> bool:
-        """Whether neighbouring vectors are better loaded together than neighbouring elements."""
+        """Return True if neighbouring vectors load faster together than neighbouring elements."""
         return abs(self.vector) <= 1 and (abs(self.element) > 1 or row < _SHORT_ROW)
 
 
@@ -123,12 +129,12 @@ def _ceiling(value: int, part: int) -> int:
 
 
 def _logarithm(value: int) -> int:
-    """The logarithm of ``value`` to base 2, rounded down."""
+    """Return the logarithm of ``value`` to base 2, rounded down."""
     return value.bit_length() - 1
 
 
 def _plan_of(work: Work, config: PimConfig) -> Plan:
-    """A plan for a good work, with its indices as they are, on a pool of ``config``."""
+    """Return a plan for a valid work on a pool of ``config``; its indices keep their order."""
     workers = work.banks.bit_count() or config.banks
     if work.opcode in ELEMENTWISE_OPCODES:
         least, most = _ELEMENTWISE_CHUNKS
@@ -138,7 +144,7 @@ def _plan_of(work: Work, config: PimConfig) -> Plan:
         ):
             chunk -= 1
         return Plan(chunk=chunk)
-    # Strides that are not given are zero.
+    # Missing strides are zero.
     a, b = ((*tensor.strides, 0, 0, 0, 0) for tensor in (work.a, work.b))
     outer, channels, row, taps = 1, 1, work.length, work.length
     exchanged = False
@@ -165,8 +171,8 @@ def _plan_of(work: Work, config: PimConfig) -> Plan:
             outer = work.images
             first = _Vectors(count=places, **steps)
             second = _Vectors(count=work.filters, vector=b[0], element=b[3])
-            # The places of the result, if they are enough for the lanes, go on from row to row, and
-            # so leave fewer lanes idle than filters that begin anew with each row.
+            # Places of the result continue from row to row, but filters start anew in every row. So
+            # places leave fewer lanes idle, if there are enough of them.
             exchanged = 2 * places < work.filters
             if exchanged:
                 outer *= work.rows
@@ -204,10 +210,11 @@ def _cut(
     taps: int,
     workers: int,
 ) -> Plan:
-    """The sizes of a reduction's chunks and tiles; ``lanes``: of a bank, the mean."""
+    """Return the sizes of a reduction's chunks and tiles; ``lanes`` is the mean of the banks."""
     words = min(config.first_words, config.second_words) if private else config.first_words
-    # A turn in eight is for each pair of one of 2 ** depth first vectors and one of the second
-    # vectors, so these are best a multiple of 8 / 2 ** depth; at most an eighth may be missing.
+    # A lane has eight turns: one for every pair of its 2 ** depth first vectors and a second
+    # vector. The second vectors are best a multiple of 8 / 2 ** depth; up to an eighth may be
+    # missing.
     filling = next(d for d in range(1, _MOST_DEPTH + 1) if 8 * (-second % (8 >> d)) <= second)
     share = _BUFFER_SHARE
     if filling == _MOST_DEPTH and first > 1 << _BUFFER_SHARE and second > 1:
@@ -216,31 +223,31 @@ def _cut(
     most = ((first - 1) >> _LANES).bit_length()
     if second == 1:
         most = min(_MOST_DEPTH, (ceil(first / lanes) - 1).bit_length())
-        # Only first vectors fill a lane's turns, and are to find room.
+        # Only first vectors fill a lane's turns, and all of them must fit in the buffer.
         chunk = min(chunk, _logarithm(words) - _LANES - most)
     chunk = max(_LEAST_CHUNK, chunk)
-    # As many channels as a chunk holds, or rather as few as make no more chunks: the next tile is
-    # loaded beside the last chunk, which should not be a short one.
+    # The fewest channels in a chunk that need no more chunks. The next tile is loaded while the
+    # last chunk is computed, so that chunk should not be short.
     whole = (1 << chunk) // taps
     together = _ceiling(channels, _ceiling(channels, whole)) if whole else 0
 
     places = _logarithm(config.state_words) - ((taps - 1) >> chunk).bit_length().bit_length()
     depth = min(_MOST_DEPTH, _logarithm(words) - _LANES - chunk, places, most)
     if second == 1:
-        # A tile takes as long with fewer vectors: as few as take no more turns of the banks.
+        # A tile with fewer vectors takes as long, so take the fewest that need no more rounds.
         def turns(depth: int) -> int:
             return _ceiling(outer * ceil(first / (lanes * 2**depth)), workers)
 
         depth = min(range(depth + 1), key=turns)
     seconds = min(_MOST_SECONDS, places - depth, (second - 1).bit_length())
-    # Fewer first vectors make a tile shorter only if second vectors fill the lanes' turns.
+    # With fewer first vectors a tile is shorter only if second vectors fill the lanes' turns.
     fills = seconds >= _LANES
     enough, least = (_TILES, _LEAST_TILES) if fills else (1, 1)
     while second > 1:
         tiles = outer * _ceiling(first, 8 << depth) * _ceiling(second, 1 << seconds)
         if tiles >= enough * workers:
             break
-        # As many first as second vectors, if it can be: that is the fewest to load.
+        # Equal numbers of first and second vectors, if possible, need the fewest loads.
         if seconds > depth + _LANES:
             seconds -= 1
         elif depth > filling:

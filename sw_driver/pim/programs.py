@@ -1,5 +1,7 @@
-"""What a core of the programmable PIM is told: kernels by their names, commands, programs of these,
-and works that a kernel has the pools do (``docs/pim-kernels.md``, "A kernel and its arguments")."""
+"""Commands for a core of the programmable PIM: kernels, programs, and works for the pools.
+
+``docs/pim-kernels.md``, "A kernel and its arguments", is the specification.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,14 @@ __all__ = [
 ]
 
 QUEUE_BYTES, RING_BYTES, COUNTS_BYTES, FIRMWARE_BYTES = 0x8000, 0x9000, 0xA000, 0xA100
-"""Where, in a core's window 0, its queue, its ring and its counts of operations begin, and the
-size of all of that. The image is at 0."""
+"""Layout of a core's window 0, in bytes, with the image at 0.
+
+The offsets of the queue, the ring and the counts of operations, and the size of the whole.
+"""
 QUEUE_SLOTS, SLOT_BYTES = 16, 256
-"""Of the queue."""
+"""Slots of a core's queue, and bytes of a slot."""
 WINDOW_BYTES = 1 << 27
-"""Bytes of offsets that a window has: those of window i start at i times that."""
+"""Bytes of offsets in a window; window i starts at offset i times this."""
 
 _ENTRY = struct.Struct("<IHH24s")
 _SLOT_WORDS, _MOST_WORDS, _WINDOWS, _OPERATIONS = 64, 46, 48, 52
@@ -44,22 +48,24 @@ _WINDOW_COUNT = 7
 
 
 class Window(NamedTuple):
-    """A part of the stack that a kernel may touch; both a multiple of 32."""
+    """A part of the stack that a kernel may access; both fields are multiples of 32."""
 
     address_bytes: int
     size_bytes: int
 
 
 class Command(NamedTuple):
-    """A kernel with its arguments: offsets in bytes, integers, and FP32 numbers as floats."""
+    """A kernel with its arguments: byte offsets, integers, and floats for FP32 numbers."""
 
     kernel: str
     arguments: Sequence[int | float | np.floating]
 
 
 class Firmware:
-    """What runs on a core: its ``image``, and ``kernels``, how many words each one's arguments are,
-    by its name, in the order of their numbers."""
+    """Program of a core: its ``image``, and its ``kernels`` in the order of their numbers.
+
+    ``kernels`` has the number of argument words of every kernel, by name.
+    """
 
     def __init__(self, kernels: Mapping[str, int], image: bytes = b"") -> None:
         self.kernels = dict(kernels)
@@ -68,9 +74,9 @@ class Firmware:
 
     @classmethod
     def of(cls, image: bytes | None = None) -> Firmware:
-        """The firmware in ``image``, by default the package's.
+        """Read the firmware in ``image``, by default the package's.
 
-        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is no image.
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an invalid image.
         """
         if not isinstance(image, bytes | None):
             raise InvalidArgumentError(f"the image is {image!r}: expected bytes")
@@ -87,10 +93,10 @@ class Firmware:
         return cls({name.rstrip(b"\0").decode(): words for _, words, _, name in entries}, image)
 
     def words(self, command: Command) -> list[int]:
-        """The words of a command: the kernel's number, how many arguments, and these.
+        """Return the words of a command: the kernel's number, the argument count, the arguments.
 
-        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a kernel that is not
-        there, and for arguments that are not as many or do not fit.
+        Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown kernel, a wrong
+        number of arguments, and an argument that does not fit a word.
         """
         name, arguments = command
         if not isinstance(name, str) or name not in self.kernels:
@@ -107,32 +113,34 @@ class Firmware:
         return [self._numbers[name], len(arguments), *map(_word, arguments)]
 
     def slot(self, command: Command, windows: Sequence[Window]) -> list[int]:
-        """The words of a slot of a core's queue; ``windows`` are those from 1 on."""
+        """Return the words of a slot in a core's queue; ``windows`` start at window 1."""
         words = self.words(command)
         if len(windows) > _WINDOW_COUNT:
             raise InvalidArgumentError(
                 f"{command.kernel} has {len(windows)} windows, a core has {_WINDOW_COUNT} for it: "
-                "give larger ones that show several tensors each"
+                "give larger ones that hold several tensors each"
             )
         check_integer("words of a command", len(words) - 2, 0, _MOST_WORDS)
         words += [0] * (_SLOT_WORDS - len(words))
-        for each in windows:
-            for what, number in zip(Window._fields, each, strict=True):
-                check_integer(f"{what} of a window", number, 0)
-            if any(number % BEAT_BYTES for number in each):
-                raise InvalidArgumentError(f"{each}: both have to be multiples of {BEAT_BYTES}")
-        beats = [each // BEAT_BYTES for window in windows for each in window]
+        for window in windows:
+            for name, number in zip(Window._fields, window, strict=True):
+                check_integer(f"{name} of a window", number, 0)
+            if any(number % BEAT_BYTES for number in window):
+                raise InvalidArgumentError(f"{window}: both have to be multiples of {BEAT_BYTES}")
+        beats = [number // BEAT_BYTES for window in windows for number in window]
         words[_WINDOWS : _WINDOWS + len(beats)] = beats
         return words
 
     def program(self, commands: Iterable[Command]) -> list[int]:
-        """The words of what the kernel ``program`` runs."""
+        """Return the words of the commands that the kernel ``program`` runs."""
         return [word for command in commands for word in self.words(command)]
 
 
 def work_slots(works: Iterable[Work]) -> list[int]:
-    """The words of what recursive kernels offer the pools: works with their plans, and the counts
-    of their operations."""
+    """Return the slots that recursive kernels offer to the pools.
+
+    A slot has a work with its plan and the counts of its operations.
+    """
     words: list[int] = []
     for work in works:
         counts = [half for count in work.operations for half in (count & 0xFFFF_FFFF, count >> 32)]

@@ -1,8 +1,8 @@
-"""Long sums in pieces, so that all lanes work on them, with the same result to the last bit.
+"""Long sums in pieces for all lanes, with the same result to the last bit.
 
-A tree over n values (``docs/pim-spec.md``, "Reductions") has, at its level k, the trees of the
-consecutive 2**k values that start at multiples of 2**k, and of the rest at the end, if any. So
-pieces of 2**k values are reduced one by one, and a tree over their sums is the tree over all.
+Level k of a tree over n values (``docs/pim-spec.md``, "Reductions") has one subtree for every 2**k
+consecutive values, from a multiple of 2**k on. The rest at the end, if any, is one more subtree. So
+a tree over the sums of pieces of 2**k values equals the tree over all values.
 """
 
 from __future__ import annotations
@@ -26,37 +26,41 @@ __all__ = ["in_pieces", "split"]
 _LEAST_PIECE = 8
 """Elements of the smallest piece."""
 _START_CYCLES = 320
-"""Cycles from the end of the work that a work waits for until its lanes are at work, and from their
-end until it completes, together."""
+"""Cycles of a dependent work in which its lanes are idle.
+
+They are the cycles from the previous work's end until its lanes start, and from the lanes' end
+until it completes.
+"""
 _TILE_CYCLES = 45
-"""Cycles between the beginnings of a bank's tiles, at least."""
+"""Fewest cycles from the start of a bank's tile to the start of its next one."""
 _DEAL_CYCLES = 4
-"""Cycles from the dealing of a tile to that of the next one."""
+"""Cycles between the dealing of two consecutive tiles."""
 _BANDWIDTH = 0.5
-"""Share of the memories' bandwidth that all banks together reach with vectors of a chunk, one after
-the other."""
+"""Share of the memory bandwidth that all banks reach with contiguous vectors of one chunk."""
 _ROWS_BANDWIDTH = 0.37
-"""Share of the bandwidth with vectors that are rows, far from each other."""
+"""Share of the memory bandwidth with vectors that are rows far apart."""
 _NARROWER = 0.4
-"""Power of the chunks of a vector with which the bandwidth falls: longer vectors are further apart,
-in fewer memories."""
+"""Exponent with which bandwidth falls in the chunks of a vector.
+
+Longer vectors lie further apart, so fewer memories serve them at the same time.
+"""
 _MOST_CHUNKS = 4
-"""Chunks of a piece at most."""
+"""Most chunks in a piece."""
 _VECTORS = 8
 """Vectors of a lane in a tile."""
 
 
 def split(work: Work, config: PimConfig, scratch: Callable[[int], int]) -> list[Work]:
-    """The works that compute ``work``, to the last bit, as fast as is predicted for a pool of
-    ``config``: itself, or its sums in pieces, a short last one if there is one, and the sums of
-    these, again in pieces if they are many.
+    """Return the works that compute ``work`` to the last bit in the fewest predicted cycles.
 
-    SUM, DOT and MATVEC are split if one index of the result has the extent 1; other works are
-    returned as they are. ``scratch`` gives the byte address of a place for so many elements, which
-    no other tensor may meet until the last of the works has completed. The works are offered in
-    their order; the pool keeps apart what depends on each other. They may be more than the pool
-    holds at once. A work's ``units`` are those that its share of the sums is worth; none if all
-    that are offered.
+    They are the work itself, or its sums in pieces (the last may be short) and the sums of these.
+    Many pieces are summed in pieces again. SUM, DOT and MATVEC are split if one index of the result
+    has the extent 1; other works are returned unchanged.
+
+    ``scratch`` returns the byte address of memory for a number of elements. No other tensor may
+    overlap it until the last work has completed. Offer the works in their order; the pool keeps
+    dependent works apart. There may be more of them than the pool holds at once. All works keep the
+    ``units`` of ``work``.
     """
     if work.opcode not in (Opcode.SUM, Opcode.DOT, Opcode.MATVEC) or work.plan is not None:
         return [work]
@@ -77,21 +81,24 @@ def in_pieces(
     *,
     opcode: Opcode | None = None,
 ) -> list[Work]:
-    """The works that compute ``work`` in pieces of ``piece`` elements, a power of two; the first of
-    them a MATVEC of a MATVEC, or a DOT, as ``opcode`` says."""
+    """Return the works that compute ``work`` in pieces of ``piece`` elements, a power of two.
+
+    With the ``opcode`` MATVEC, the pieces of a MATVEC are MATVECs; else they are DOTs.
+    """
     sums = _normal(work)
     whole, rest = divmod(sums.length, piece)
     pieces, count = whole + bool(rest), sums.images * sums.rows
     if pieces <= 1:
         return [work]
-    # The sums of a tile side by side: of pieces that lie one after the other, which is fastest if
-    # they are whole beats, or of rows.
+    # Place the sums of one tile side by side. A tile takes consecutive pieces, which is fastest if
+    # they are whole beats; else it takes rows.
     strides = (sums.rows * pieces, pieces, 1)
     if sums.rows >= LEAST_LINE and (opcode == Opcode.MATVEC or not _in_beats(sums)):
         strides = (sums.rows, 1, count)
     partial = Tensor(address_bytes=scratch(count * pieces), strides=strides)
     works = []
-    # The rest first: as its sums mostly lie between the others, the two follow each other.
+    # The rest first. Its sums mostly lie between the other sums, so the pool runs the two works one
+    # after the other.
     for first, columns, length in ((whole, 1, rest), (0, whole, piece)):
         if not columns * length:
             continue
@@ -115,7 +122,7 @@ def in_pieces(
 
 
 def _normal(work: Work) -> Work:
-    """A DOT or SUM with the same sums, which has the most rows and the fewest columns."""
+    """Return a DOT or SUM with the same sums, the most rows and the fewest columns."""
     if work.opcode == Opcode.MATVEC:
         (i, j, k), (along, element) = _strides(work.a, 3), _strides(work.b, 2)
         row, column = _strides(work.result, 2)
@@ -140,7 +147,7 @@ def _normal(work: Work) -> Work:
 
 
 def _in_beats(work: Work) -> bool:
-    """Whether rows of dense elements begin with a beat of memory."""
+    """Return True if the rows are dense and all start at a memory beat."""
     tensors: list[Tensor] = [getattr(work, name) for name in work.operands]
     return all(
         tensor.address_bytes % BEAT_BYTES == 0
@@ -151,10 +158,10 @@ def _in_beats(work: Work) -> bool:
 
 
 def _matvec(work: Work) -> Work:
-    """The DOT of :func:`_normal`, of one image, as a MATVEC again."""
+    """Return the one-image DOT of :func:`_normal` as a MATVEC again."""
     strides = {"a": work.a.strides[1:], "b": work.b.strides[2:], "result": work.result.strides[1:]}
     changes: dict[str, Any] = {
-        name: replace(getattr(work, name), strides=each) for name, each in strides.items()
+        name: replace(getattr(work, name), strides=steps) for name, steps in strides.items()
     }
     return replace(work, opcode=Opcode.MATVEC, images=0, **changes)
 
@@ -167,24 +174,23 @@ def _strides(tensor: Tensor, count: int) -> tuple[int, ...]:
 def _fastest(
     config: PimConfig, opcode: Opcode, sums: int, length: int
 ) -> tuple[float, Opcode, int]:
-    """The cycles, the opcode and the piece with which so many sums of so many elements are computed
-    fastest."""
+    """Return cycles, opcode and piece of the fastest ``sums`` sums of ``length`` elements."""
     ways = [(_cycles(config, opcode, sums, 1, length), opcode, length)]
-    for each in {opcode, Opcode.DOT} if opcode == Opcode.MATVEC else {opcode}:
+    for way in {opcode, Opcode.DOT} if opcode == Opcode.MATVEC else {opcode}:
         piece = _LEAST_PIECE
-        while piece < length and piece <= _MOST_CHUNKS * _chunk(config, each):
+        while piece < length and piece <= _MOST_CHUNKS * _chunk(config, way):
             whole, rest = divmod(length, piece)
-            cycles = _cycles(config, each, sums, whole, piece)
+            cycles = _cycles(config, way, sums, whole, piece)
             if rest:
-                cycles += _cycles(config, each, sums, 1, rest)
+                cycles += _cycles(config, way, sums, 1, rest)
             cycles += _fastest(config, Opcode.SUM, sums, whole + bool(rest))[0]
-            ways.append((cycles, each, piece))
+            ways.append((cycles, way, piece))
             piece *= 2
     return min(ways)
 
 
 def _chunk(config: PimConfig, opcode: Opcode) -> int:
-    """Elements of a vector that are loaded at once if lanes have all the vectors they can."""
+    """Return the elements of a vector that one chunk holds if every lane has all its vectors."""
     words = config.first_words
     if opcode == Opcode.DOT:
         words = min(words, config.second_words)
@@ -192,7 +198,7 @@ def _chunk(config: PimConfig, opcode: Opcode) -> int:
 
 
 def _cycles(config: PimConfig, opcode: Opcode, sums: int, pieces: int, length: int) -> float:
-    """Predicted cycles of a work that sums up so many pieces of each of so many sums."""
+    """Predict the cycles of ``sums`` sums, in ``pieces`` pieces of ``length`` elements each."""
     lanes = sum_lanes(opcode, config) / config.banks
     room = _VECTORS * lanes
     vectors = sums if opcode == Opcode.MATVEC else sums * pieces

@@ -1,4 +1,4 @@
-"""The pool's registers by their names: where each one is."""
+"""Registers of the pool by name, with their offsets."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ __all__ = ["PoolRegisters", "core_map", "pool_map", "ring_map", "slot_map"]
 
 
 def pool_map() -> RegisterMap:
-    """The registers of the pool."""
+    """Return the register map of the pool."""
     return load_registers("pim_pool", PIM_RDL)
 
 
 def ring_map() -> RegisterMap:
-    """The registers of a ring."""
+    """Return the register map of a ring."""
     return load_registers("pim_ring", PIM_RDL)
 
 
 def core_map() -> RegisterMap:
-    """The registers of a core."""
+    """Return the register map of a core."""
     return load_registers("pim_core", PIM_RDL)
 
 
 def slot_map() -> RegisterMap:
-    """The registers of a slot."""
+    """Return the register map of a slot."""
     return load_registers("pim_slot", PIM_RDL)
 
 
 class PoolRegisters:
-    """The registers behind ``transport``, those of each ring, core and slot by its number."""
+    """Registers behind ``transport``; rings, cores and slots are indexed by their number."""
 
     def __init__(self, transport: PimTransport) -> None:
         config = transport.config
@@ -58,9 +58,9 @@ class PoolRegisters:
         self.cores = row(core_map(), CORES_OFFSET_BYTES, CORE_BYTES, config.cores)
         self.slots = row(slot_map(), SLOTS_OFFSET_BYTES, SLOT_BYTES, config.works)
         self.kept = window(slot_map(), kept_window().start)
-        """The slot whose number was last written to ``snapshot``, as it was then."""
+        """Copy of a slot, taken when its number was last written to ``snapshot``."""
 
     def progress(self) -> tuple[int, ...]:
-        """What changes whenever the pool gets on."""
+        """Return register values that change whenever the pool makes progress."""
         names = ("id", "state", "multiplications_left", "additions_left", "bytes_read")
         return tuple(slot.read_field(name) for slot in self.slots for name in names)

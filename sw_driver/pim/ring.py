@@ -1,4 +1,4 @@
-"""A ring of descriptors in the stack's memory, for its master (docs/pim-spec.md, "Rings")."""
+"""Ring of descriptors in the stack's memory, written by one master (docs/pim-spec.md, "Rings")."""
 
 from __future__ import annotations
 
@@ -28,38 +28,40 @@ _COUNTS = 1 << COUNT_BITS
 _DESCRIPTOR_BYTES = 4 * DESCRIPTOR_WORDS
 _COMPLETION_WORDS = 3
 _PAGE_BYTES = 4096
-"""What a core's window 0 begins at a multiple of."""
+"""Alignment of a core's window 0, in bytes."""
 _CORE_BYTES = -(-FIRMWARE_BYTES // _PAGE_BYTES) * _PAGE_BYTES
 _CAUSE = ring_map()["tail"]["cause"]
 _PENDING = ring_map()["completions"]["pending"].mask
 
 
 class Completion(NamedTuple):
-    """What became of a descriptor."""
+    """Outcome of a descriptor."""
 
     descriptor: int
-    """How many descriptors had been written to the ring before this one, modulo 65536."""
+    """Number of descriptors written to the ring before this one, modulo 65536."""
     id: int
-    """Id of the work, or 0 if the descriptor was refused."""
+    """Id of the work, or 0 if the pool refused the descriptor."""
     cause: int
-    """Code of the cause for which it was refused, or 0."""
+    """Code of the cause of a refusal, or 0."""
 
 
 def ring_place(config: PimConfig) -> range:
-    """The bytes of the stack that the driver keeps for its ring, the last ones: a slot for each
-    work that the pool holds, or as many as a bank has room for."""
+    """Return the bytes of the driver's ring, at the end of the stack.
+
+    The ring has one slot for each work that the pool holds, but is no larger than a bank.
+    """
     size = min(RING_SLOT_BYTES * config.works, config.bank_bytes)
     return range(config.stack_bytes - size, config.stack_bytes)
 
 
 def core_place(config: PimConfig, number: int) -> range:
-    """The bytes that the driver keeps for the window 0 of a core, before its ring."""
+    """Return the bytes of a core's window 0; the windows lie just below the driver's ring."""
     end = ring_place(config).start // _PAGE_BYTES * _PAGE_BYTES - _CORE_BYTES * number
     return range(end - _CORE_BYTES, end)
 
 
 def driver_place(config: PimConfig) -> range:
-    """The last bytes of the stack, which the driver keeps for its ring and the cores.
+    """Return the bytes that the driver keeps for its ring and the cores, at the stack's end.
 
     Raises :class:`~sw_driver.device.errors.OutOfMemoryError` if the striped memory is too small.
     """
@@ -67,7 +69,7 @@ def driver_place(config: PimConfig) -> range:
     if start < config.striped_start_bytes:
         raise OutOfMemoryError(
             f"no room for {config.cores} cores: each takes {_CORE_BYTES} bytes of the striped "
-            f"memory, of which a bank has {config.bank_bytes}; {least_bank_bytes(config, 0)}",
+            f"memory, and a bank has {config.bank_bytes}; {least_bank_bytes(config, 0)}",
             bytes=config.cores * _CORE_BYTES,
         )
     return range(start, config.stack_bytes)
@@ -80,19 +82,19 @@ def _driver_start(config: PimConfig) -> int:
 
 
 def least_bank_bytes(config: PimConfig, nbytes: int) -> str:
-    """Return in words with which banks ``nbytes`` are free in the striped memory of a stack."""
+    """Return a sentence with the smallest ``bank_bytes`` that leaves ``nbytes`` striped bytes."""
     for bank_bytes in (1 << bits for bits in range(10, 31)):
         larger = replace(config, bank_bytes=bank_bytes)
         if _driver_start(larger) - larger.striped_start_bytes >= nbytes:
             return f"bank_bytes of at least {bank_bytes} would do"
-    return "no bank_bytes would do, whose most is 1073741824"
+    return "no bank_bytes would do, not even the largest, 1073741824"
 
 
 class Ring:
-    """The ring ``number`` of a pool, at ``place``, whose length is a power of two times 256, and
-    which begins at a multiple of that. It has no other master.
+    """Ring ``number`` of a pool, at the addresses ``place``, with no other master.
 
-    What the ring was told before is forgotten, so there should be no works of it that run.
+    The length of ``place`` is a power of two times 256 bytes; its start is a multiple of the
+    length. Opening a ring clears its memory, so none of its works may be running.
     """
 
     def __init__(self, transport: PimTransport, number: int, place: range) -> None:
@@ -113,12 +115,14 @@ class Ring:
 
     @property
     def is_full(self) -> bool:
-        """Whether no descriptor may be written until there are more completions."""
+        """True if no descriptor may be written before the next completion."""
         return (self._head - self._seen) % _COUNTS >= self.slots
 
     def write(self, words: Sequence[int]) -> int:
-        """Puts the words of a descriptor into the ring, which must not be full, and tells the pool;
-        returns how many there were before, modulo 65536."""
+        """Write the words of a descriptor to the ring, which must not be full, and the new head.
+
+        Return the number of descriptors written before, modulo 65536.
+        """
         descriptor = self._head
         self._transport.post_memory(self._slot(descriptor), np.array(words, "<u4").view(np.uint8))
         self._head = (descriptor + 1) % _COUNTS
@@ -126,38 +130,43 @@ class Ring:
         return descriptor
 
     def taken(self) -> tuple[str, int] | None:
-        """The name of the cause for which the last descriptor was refused, or ``none``, and the id
-        of the last work that was accepted; None until the last one that was written is taken."""
+        """Return why the last descriptor was refused, and the id of the last accepted work.
+
+        The cause is a name, or ``none``. Return None while the pool has not taken the descriptor
+        that was written last.
+        """
         count, cause, work_id = self._registers.read_fields("tail", "count", "cause", "id")
         return None if count != self._head else (name_of(_CAUSE, cause), work_id)
 
     @property
     def cause(self) -> str:
-        """Why the last descriptor that was taken was refused, or ``none``."""
+        """Name of the cause why the last taken descriptor was refused, or ``none``."""
         return name_of(_CAUSE, self._registers.read_field("tail", "cause"))
 
     def completions(self) -> list[Completion]:
-        """What has been completed or refused since the last call."""
+        """Return the descriptors that completed or were refused since the last call."""
         count, _ = self._acknowledge()
         return [self._next() for _ in range((count - self._seen) % _COUNTS)]
 
     def completed(self) -> list[int]:
-        """The ids of the works that have completed since the last call; of a single one the
-        registers tell, which is sooner than to read the memory."""
+        """Return the ids of the works that have completed since the last call."""
         count, work_id = self._acknowledge()
         if (count - self._seen) % _COUNTS == 1:
+            # The registers hold the last id; reading them is faster than reading memory.
             self._seen = count
             return [work_id]
         return [self._next().id for _ in range((count - self._seen) % _COUNTS)]
 
     def _acknowledge(self) -> tuple[int, int]:
-        """How many completions there are, and the id in the last one; the interrupt is pending when
-        there are more."""
+        """Return the number of completions and the id in the last one, and clear the interrupt.
+
+        The next completion makes the interrupt pending again.
+        """
         names = ("count", "id", "pending")
         count, work_id, pending = self._registers.read_fields("completions", *names)
         if not pending:
             return count, work_id
-        # Before what is looked at, so that what comes after that is pending again.
+        # Clear before reading: a completion after the read then makes the interrupt pending again.
         self._registers.write("completions", _PENDING)
         count, work_id, _ = self._registers.read_fields("completions", *names)
         return count, work_id
@@ -170,7 +179,7 @@ class Ring:
         self._seen = (self._seen + 1) % _COUNTS
         if number != self._seen:
             raise DeviceFault(
-                f"the ring tells of completion {self._seen}, but at {place:#x} there is "
+                f"the ring's registers count completion {self._seen}, but at {place:#x} there is "
                 f"{number}: was something else written there?"
             )
         return Completion(descriptor, work_id, cause)

@@ -1,6 +1,6 @@
-"""What the driver needs of a stack with PIMs: the one interface between them.
+"""The one interface between the driver and a stack with PIMs.
 
-Registers over AXI4-Lite, memory over the host's port, and time.
+It has registers over AXI4-Lite, memory over the host's port, and time.
 """
 
 from __future__ import annotations
@@ -20,85 +20,90 @@ if TYPE_CHECKING:
 __all__ = ["ACCESS_CYCLES", "QUIET_LIMIT_CYCLES", "TURN", "PimTransport", "alone", "no_memory"]
 
 ACCESS_CYCLES = 3
-"""Cycles of a read or a write of a register, measured on RTL."""
+"""Cycles of a register read or write, measured on RTL."""
 
 TURN = "the PIM"
-"""Name of what one operation at a time has: the stack."""
+"""Name of the stack in errors; one operation at a time may use it."""
 
 alone = one_call(TURN)
-"""Makes a transport's method a call of its own."""
+"""Decorator that makes a transport's method a call of its own."""
 
 QUIET_LIMIT_CYCLES = 200_000
-"""Cycles without a change of any counter after which a wait is given up. In a sound pool the
-longest pauses are those of memory, some hundreds of cycles."""
+"""Cycles without a change of any counter until a wait times out.
+
+In a sound pool memory causes the longest pauses, of some hundred cycles.
+"""
 
 
 class PimTransport(Transport, Protocol):
-    """A stack with its pool. See :class:`~sw_driver.device.transport.Transport`; time passes in
-    every call, but only :class:`~sw_driver.pim.device.Pim` takes note of it.
+    """A stack with its pool; see :class:`~sw_driver.device.transport.Transport`.
 
-    Every call returns: one that the device does not answer raises
-    :class:`~sw_driver.device.transport.DeviceTimeout`, and one that it refuses, or in which it
-    breaks its own rules, :class:`~sw_driver.device.transport.DeviceFault`. It refuses memory that
-    no bank holds, for which :class:`~sw_driver.pim.device.Pim` does not ask it.
+    Time passes in every call, but only :class:`~sw_driver.pim.device.Pim` records it. Every call
+    ends. It raises :class:`~sw_driver.device.transport.DeviceTimeout` if the device does not
+    answer. It raises :class:`~sw_driver.device.transport.DeviceFault` if the device refuses the
+    call or breaks its own rules. The device refuses memory that no bank holds;
+    :class:`~sw_driver.pim.device.Pim` never asks for such memory.
     """
 
     config: PimConfig
-    """What the stack was made for."""
+    """Configuration of the stack."""
 
     computes: bool
-    """Whether memory holds data and works compute; a model of the time alone does not."""
+    """True if memory holds data and works compute; a timing-only model does neither."""
 
     def read_register(self, offset_bytes: int) -> int:
-        """The 64 bits of the register at ``offset_bytes`` (a multiple of 8)."""
+        """Return the 64 bits of the register at ``offset_bytes`` (a multiple of 8)."""
         ...
 
     def write_register(self, offset_bytes: int, value: int) -> None:
-        """Writes the 64 bits of the register at ``offset_bytes``."""
+        """Write the 64 bits of the register at ``offset_bytes``."""
         ...
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
-        """Bytes of the stack as the host sees them: of a work's result all or nothing.
+        """Return bytes of the stack; a work's result is visible completely or not at all.
 
-        Where a work that has not completed writes, this may take until it has.
+        A read of bytes that a running work writes may last until that work completes.
         """
         ...
 
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """Writes bytes of the stack, visible to works that are offered after it."""
+        """Write bytes of the stack, visible to works that are offered afterwards."""
         ...
 
     def read_steps(self, address_bytes: int, nbytes: int) -> Steps:
-        """The steps of :meth:`read_memory`."""
+        """Run :meth:`read_memory` step by step."""
         yield from ()
         return self.read_memory(address_bytes, nbytes)
 
     def write_steps(self, address_bytes: int, data: NDArray[np.uint8]) -> Steps:
-        """The steps of :meth:`write_memory`."""
+        """Run :meth:`write_memory` step by step."""
         yield from ()
         self.write_memory(address_bytes, data)
 
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """Writes bytes that banks hold, visible to all memory accesses of this transport and of
-        rings after it, though perhaps not yet to banks: it does not wait for the answers."""
+        """Write bytes that banks hold, without waiting for the responses.
+
+        Later memory accesses of this transport and of rings see the bytes; banks may not see them
+        yet.
+        """
         ...
 
     def advance(self, cycles: int) -> None:
-        """Lets time pass: ``cycles`` of the fabric clock, or fewer, one at least, if a ring's
-        interrupt is pending and enabled, or becomes so.
+        """Advance the fabric clock by ``cycles``.
 
-        A model without a clock completes the oldest of the works that run, if there is one.
+        Stop earlier, after one cycle at least, once an enabled interrupt of a ring is pending. A
+        model without a clock completes the oldest running work, if there is one.
         """
         ...
 
     def cycles(self) -> int:
-        """Cycles that have passed; 0 on a model without a clock."""
+        """Return the cycles that have passed; 0 on a model without a clock."""
         ...
 
 
-def no_memory(what: str, config: PimConfig) -> DeviceFault:
-    """The error of an access, called ``what``, of which no bank holds some or all bytes."""
+def no_memory(access: str, config: PimConfig) -> DeviceFault:
+    """Return the error of an ``access`` (its description) to bytes that no bank holds."""
     return DeviceFault(
-        f"{what}: the device refused it, no bank holds all of that; ask within "
+        f"{access}: the device refused it, no bank holds all of that; ask within "
         f"{config.memory_description}"
     )

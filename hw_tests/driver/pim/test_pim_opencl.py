@@ -258,7 +258,7 @@ def refusals(made: Any, other: Made) -> list[tuple[Callable[[], Any], str]]:
         (lambda: made.x[1:, 1:, 1:], "expected slices"),
         (lambda: made.x[1.5:], "slice indices must be integers"),
         (lambda: made.x.view(2), "an index is 2: expected an integer from 0 to 1"),
-        (lambda: replace(made.x, strides=(1,)), r"the strides are \(1,\): expected as many"),
+        (lambda: replace(made.x, strides=(1,)), r"the strides are \(1,\): expected a stride"),
         (lambda: replace(made.x, shape=None), "the shape is None: expected extents"),
         (lambda: replace(made.x, address_bytes="x"), "address_bytes is 'x'"),
         (lambda: work_on(99, a=made.x, result=made.y), "the opcode is 99: expected one of Opcode"),

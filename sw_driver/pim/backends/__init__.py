@@ -1,4 +1,4 @@
-"""Backends of the PIM: what executes the works."""
+"""Backends that execute the works of the PIM."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 __all__ = ["PIM_BACKENDS", "SIMULATED_BANK_BYTES", "Announce", "open_pim"]
 
 SIMULATED_BANK_BYTES = 4 << 20
-"""Memory of a bank that suffices for a layer scaled for RTL.
+"""Bytes of a bank that suffice for a layer scaled for RTL.
 
-The 8 GiB of the paper's stack would have to fit into the host's memory: tensors are spread over
-all of a bank, so that hardly a page of it remains untouched.
+The 8 GiB of the paper's stack would have to fit into the host's memory. Tensors are spread over all
+of a bank and touch nearly every page of it.
 """
 
 
 Announce = Callable[[str], None]
-"""Is told when something has to be done first that takes its time."""
+"""Callback that gets a message before a long preparation, such as a build."""
 
 
 def _open_golden(config: PimConfig, _: Announce | None) -> PimTransport:
@@ -44,7 +44,7 @@ def _open_rtl(
 def _open_cycles(config: PimConfig, _: Announce | None) -> PimTransport:
     from .cycles import CyclesPim
 
-    # What this backend is for is larger than what could be computed.
+    # This backend serves works that are too large to compute.
     return CyclesPim(config, computes=False)
 
 
@@ -53,7 +53,7 @@ PIM_BACKENDS: dict[str, Callable[[PimConfig, Announce | None], PimTransport]] = 
     "rtl": _open_rtl,
     "cycles": _open_cycles,
 }
-"""How each backend is opened, by its name."""
+"""Functions that open a backend, by its name."""
 
 
 def open_pim(
@@ -63,13 +63,13 @@ def open_pim(
     announce: Announce | None = None,
     dram_trace: Path | None = None,
 ) -> PimTransport:
-    """Opens ``backend`` with a stack of ``config``.
+    """Open ``backend`` with a stack of ``config``.
 
     ``dram_trace``: see :class:`~sw_driver.pim.backends.rtl.RtlPim`.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for a name that is none,
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown backend,
     :class:`~sw_driver.device.errors.OutOfMemoryError` if the memory has no room for the cores,
-    ``ValueError`` for a trace of another backend than ``rtl``.
+    ``ValueError`` for a trace with another backend than ``rtl``.
     """
     if backend not in PIM_BACKENDS:
         raise InvalidArgumentError(
@@ -81,12 +81,12 @@ def open_pim(
             "'rtl'",
             cores=config.cores,
         )
-    driver_place(config)  # or it is refused, before anything is built
+    driver_place(config)  # Raises before anything is built.
     if dram_trace is None:
         return PIM_BACKENDS[backend](config, announce)
     if backend != "rtl":
         raise ValueError(
-            f"a trace of DRAM commands to {str(dram_trace)!r} was asked for, but the backend "
+            f"a trace of DRAM commands to {str(dram_trace)!r} was requested, but the backend "
             f"{backend} has no DRAM: take the backend 'rtl'"
         )
     return _open_rtl(config, announce, dram_trace)

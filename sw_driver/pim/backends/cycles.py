@@ -1,4 +1,4 @@
-"""The backend ``cycles``: time from the cycle model, values, if any, from the golden model."""
+"""Backend ``cycles``: time from the cycle model, and values, if any, from the golden model."""
 
 from __future__ import annotations
 
@@ -26,39 +26,41 @@ __all__ = ["CyclesPim"]
 
 # Measured on RTL, in cycles.
 ANSWER_CYCLES = 2
-"""Cycles from when a register is read to the end of its access."""
+"""Cycles from the sampling of a register's value to the end of the access."""
 RING_WRITE_CYCLES = 6
-"""Cycles until all of a descriptor has been asked to be written."""
+"""Cycles until all write requests of a descriptor are issued."""
 RING_READ_CYCLES = 34
 """Cycles of the host's read of a completion that has just been written."""
 FETCH_CYCLES = 47
 """Cycles from the write of a ring's head until the check of a descriptor just written."""
 NEXT_FETCH_CYCLES = 37
-"""Cycles from the end of a check until that of a descriptor that was already there."""
+"""Cycles from the end of a check until the check of a descriptor that is already in the ring."""
 CHECK_CYCLES = 64
 """Cycles of the check of a descriptor."""
 ACCEPT_CYCLES = 2
-"""Cycles from the end of a descriptor's check until its work is accepted, besides one for each work
-that the pool holds."""
+"""Cycles from the end of a descriptor's check until its work is accepted.
+
+One more passes for each work that the pool can hold.
+"""
 REFUSE_CYCLES = 1
 """Cycles from the end of a descriptor's check until it is refused."""
 NOTICE_CYCLES = 4
-"""Cycles from a work's completion, or a descriptor's refusal, until its ring tells of it."""
+"""Cycles from a work's completion, or a descriptor's refusal, until its ring shows it."""
 
 
 class CyclesPim(GoldenPim):
     """A :class:`~sw_driver.pim.transport.PimTransport` with the time of the cycle model.
 
-    Works complete in the model's order; a work's counters go up meanwhile as the model's do. What
-    goes on evenly for long is extrapolated, and then :meth:`advance` may let more time pass than it
-    is asked for. The host's copies take no time.
+    Works complete in the model's order, and their counters rise as the model's do. The model
+    extrapolates long steady phases; :meth:`advance` may then pass more cycles than requested. The
+    host's copies take no time.
 
     Parameters
     ----------
-    config: the stack.
-    computes: whether there are memory and results; else reads give zeros.
-    shortened: of longer tiles about so many cycles, times the second number, are followed, and they
-        take that time. By default all of every tile.
+    config: configuration of the stack.
+    computes: True for memory and results; else reads return zeros.
+    shortened: two integers; the model follows only about their product in cycles of every longer
+        tile, and the tile takes that time. By default it follows every tile in full.
     """
 
     name = "cycles"
@@ -76,17 +78,16 @@ class CyclesPim(GoldenPim):
         self._model = Pool(config, shortened=shortened)
         self._clock = 0
         self._runs: dict[int, WorkRun] = {}
-        """The last work of each slot, once its check has ended."""
+        """Last accepted work of each slot."""
         self._running: dict[int, WorkRun] = {}
         self._checked: tuple[int, Descriptor, Cause] | None = None
-        """When the descriptor that is being checked is taken, what it says, and why it is
-        refused."""
+        """Cycle when the checked descriptor is taken, its fields, and the cause of a refusal."""
         self._notices: list[tuple[int, Callable[[], None]]] = []
-        """Writes to rings: when each is there, and what does it, in this order."""
+        """Pending writes to rings in order: the cycle of arrival, and the function that writes."""
 
     @alone
     def read_register(self, offset_bytes: int) -> int:
-        """Reads a register, which takes time; the rest as in :class:`GoldenPim`."""
+        """Read a register like :class:`GoldenPim`, and pass the access time."""
         self._pass(ACCESS_CYCLES - ANSWER_CYCLES)
         value = super().read_register(offset_bytes)
         self._pass(ANSWER_CYCLES)
@@ -94,32 +95,32 @@ class CyclesPim(GoldenPim):
 
     @alone
     def write_register(self, offset_bytes: int, value: int) -> None:
-        """Writes a register, which takes time; the rest as in :class:`GoldenPim`."""
+        """Write a register like :class:`GoldenPim`, after the access time."""
         self._pass(ACCESS_CYCLES)
         super().write_register(offset_bytes, value)
 
     @alone
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
-        """Reads memory; only a ring's takes time. The rest as in :class:`GoldenPim`."""
+        """Read memory like :class:`GoldenPim`; only a ring's memory takes time."""
         if self._is_of_ring(address_bytes):
             self._pass(RING_READ_CYCLES)
         return super().read_memory(address_bytes, nbytes)
 
     @alone
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """Writes to a ring, which takes time; the rest as in :class:`GoldenPim`."""
+        """Write to a ring like :class:`GoldenPim`, after the time of the requests."""
         self._pass(RING_WRITE_CYCLES)
         super().post_memory(address_bytes, data)
 
     @alone
     def advance(self, cycles: int) -> None:
-        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        """Advance the clock; see :class:`~sw_driver.pim.transport.PimTransport`."""
         self._step(self._clock + cycles)
 
     def _step(self, target: int) -> None:
-        """Lets time pass until ``target``, or until a completion is in a ring."""
-        told = False
-        while not told:
+        """Advance the clock to ``target``, or until a completion is in a ring."""
+        is_notified = False
+        while not is_notified:
             checked = self._checked
             if checked is not None and not self._has_place(checked):
                 checked = None
@@ -133,35 +134,37 @@ class CyclesPim(GoldenPim):
                 self._take(*checked)
             while self._notices and self._clock >= self._notices[0][0]:
                 self._notices.pop(0)[1]()
-                told = True
+                is_notified = True
             if self._clock >= target:
                 return
 
     def followed_cycles(self, work: Work) -> int:
-        """About how many cycles of a work are followed one by one, five to fifty thousand a second
-        of host time; the rest is extrapolated."""
+        """Estimate the cycles of a work that the model follows one by one.
+
+        It follows 5,000 to 50,000 a second of host time, and extrapolates the rest.
+        """
         return self._model.followed_cycles(self._descriptor_of(work))
 
     def products(self, work: Work) -> int:
-        """Products of a work, or those of its tiles as far as they are followed."""
+        """Return the products of a work's tiles, or of the parts that the model follows."""
         return self._model.products(self._descriptor_of(work))
 
     def _descriptor_of(self, work: Work) -> Descriptor:
         return Descriptor.decode(planned(work, self.config).encode_bytes())
 
     def cycles(self) -> int:
-        """Cycles that have passed."""
+        """Return the cycles that have passed."""
         self.domain.check_open()
         return self._clock
 
     def _pass(self, cycles: int) -> None:
-        """Lets exactly so much time pass, whatever completes."""
+        """Advance the clock by exactly ``cycles``, even if works complete meanwhile."""
         target = self._clock + cycles
         while self._clock < target:
             self._step(target)
 
     def _complete(self) -> bool:
-        """Completes the works that the model has completed; whether there was one."""
+        """Complete the works that the model has completed; return True if there was one."""
         done = {work_id: run for work_id, run in self._running.items() if run.end is not None}
         for work_id, run in sorted(done.items(), key=lambda item: item[1].end or 0):
             del self._running[work_id]
@@ -175,7 +178,7 @@ class CyclesPim(GoldenPim):
         self._grow()
 
     def _notify(self, write: Callable[[], None]) -> None:
-        """Writes to a ring, after what is being written."""
+        """Queue a write to a ring, behind the pending writes."""
         before = self._notices[-1][0] if self._notices else 0
         self._notices.append((max(self._clock, before) + NOTICE_CYCLES, write))
 
@@ -188,7 +191,7 @@ class CyclesPim(GoldenPim):
         self._checked = self._clock + cycles, work, cause
 
     def _has_place(self, checked: tuple[int, Descriptor, Cause]) -> bool:
-        """Whether a descriptor that was checked need not wait."""
+        """Return True if the checked descriptor is refused, or the pool has room for its work."""
         return bool(checked[2]) or self._pool.has_room
 
     def _take(self, _: int, work: Descriptor, cause: Cause) -> None:

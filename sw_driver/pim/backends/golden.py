@@ -1,4 +1,4 @@
-"""The backend ``golden``: the functional pool behind registers as the RTL has them. No time."""
+"""Backend ``golden``: the functional pool behind the RTL's registers, without time."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _REGISTER_BYTES = CSR_DATA_WIDTH // 8
 class GoldenPim(PimTransport):
     """A :class:`~sw_driver.pim.transport.PimTransport` over :class:`golden.pim.pool.Pool`.
 
-    Works complete only in :meth:`advance`, one a call, the oldest first: a program sees works that
-    run, but nothing of how long.
+    Works complete only in :meth:`advance`, one in each call, the oldest first. A program sees
+    running works, but no duration.
     """
 
     name = "golden"
@@ -56,20 +56,20 @@ class GoldenPim(PimTransport):
             room=self._room,
         )
         self._slots: dict[int, int] = {}
-        """The bytes of rings, by address, where nothing else is in the memory."""
+        """Bytes of rings by address, kept here if nothing is computed."""
         self._rings = Rings(config.rings, self)
         self._next: Descriptor | None = None
-        """The next work, which has been checked and finds no room in the pool."""
+        """Checked work that waits for room in the pool."""
         self._held = [0] * config.works
-        """Id of the work that has each slot."""
+        """Id of the last work in each slot, or 0."""
         self._accepted: list[int] = []
-        """Ids of works, oldest first; those that have completed are still among them."""
+        """Ids of accepted works, oldest first; some may have completed."""
         self._kept = {register.name: 0 for register in slot_map().registers}
-        """A slot's registers as they were at the last snapshot."""
+        """Values of a slot's registers at the last snapshot."""
 
     @alone
     def read_register(self, offset_bytes: int) -> int:
-        """A register's 64 bits; 0 where there is none."""
+        """Return a register's 64 bits, or 0 if no register is there."""
         register = _at(offset_bytes, pool_map())
         if register is not None:
             return _pack(register, self._pool_fields(register.name))
@@ -91,7 +91,7 @@ class GoldenPim(PimTransport):
 
     @alone
     def write_register(self, offset_bytes: int, value: int) -> None:
-        """Writes a register of a ring, or keeps a slot."""
+        """Write a register of a ring, or take a snapshot of a slot."""
         ring, offset = self._ring_at(offset_bytes)
         if ring is not None:
             register = _at(offset, ring_map())
@@ -107,7 +107,7 @@ class GoldenPim(PimTransport):
                     ring.pending = ring.pending and not value & 1 << 16
                 case "interrupt":
                     ring.enable = bool(value & 1)
-                case _:  # what cannot be written
+                case _:  # read-only, or no register
                     pass
         elif offset_bytes == pool_map()["snapshot"].offset_bytes:
             slot = value % len(self._held)
@@ -115,8 +115,10 @@ class GoldenPim(PimTransport):
 
     @alone
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
-        """What completed works, and the host, have written; zeros if nothing is computed, but for
-        what is in a ring."""
+        """Return the bytes that completed works and the host have written.
+
+        If nothing is computed, return zeros outside of rings.
+        """
         errors = self._pool.host_errors
         data = self.read(address_bytes, nbytes)
         if self._pool.host_errors != errors:
@@ -125,7 +127,7 @@ class GoldenPim(PimTransport):
 
     @alone
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """Writes bytes of the stack; nothing but what is in a ring if nothing is computed."""
+        """Write bytes of the stack; if nothing is computed, only bytes of rings are kept."""
         errors = self._pool.host_errors
         self.write(address_bytes, data)
         if self._pool.host_errors != errors:
@@ -133,11 +135,11 @@ class GoldenPim(PimTransport):
 
     @alone
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """Writes bytes at once, like :meth:`write_memory`."""
+        """Write bytes at once, like :meth:`write_memory`."""
         self.write_memory(address_bytes, data)
 
     def read(self, address: int, nbytes: int) -> NDArray[np.uint8]:
-        """The bytes that the host, or a ring, reads at ``address``."""
+        """Return the bytes that the host, or a ring, reads at ``address``."""
         data = self._pool.read(address, nbytes)
         if not self.computes and self._is_of_ring(address):
             places = range(address, address + nbytes)
@@ -145,14 +147,14 @@ class GoldenPim(PimTransport):
         return data
 
     def write(self, address: int, data: NDArray[np.uint8]) -> None:
-        """Writes the bytes that the host, or a ring, gives to ``address``."""
+        """Write the bytes of the host, or of a ring, to ``address``."""
         self._pool.write(address, data)
         if not self.computes and self._is_of_ring(address):
             self._slots |= zip(range(address, address + data.size), data.tolist(), strict=True)
 
     @alone
     def advance(self, cycles: int) -> None:
-        """Completes the oldest of the works that run; ``cycles`` mean nothing here."""
+        """Complete the oldest running work if ``cycles`` is positive; its value has no meaning."""
         self._accepted = [work for work in self._accepted if not self._pool.work_query(work)]
         running = (work for work in self._accepted if self._pool.banks_of(work))
         oldest = next(running, None)
@@ -160,12 +162,12 @@ class GoldenPim(PimTransport):
             self._finish(oldest)
 
     def cycles(self) -> int:
-        """0: there is no clock."""
+        """Return 0, as there is no clock."""
         self.domain.check_open()
         return 0
 
     def close(self) -> None:
-        """See :class:`~sw_driver.device.transport.Transport`."""
+        """Close the backend; see :class:`~sw_driver.device.transport.Transport`."""
         with self.domain.clock.within():
             self.domain.close()
 
@@ -173,13 +175,13 @@ class GoldenPim(PimTransport):
         return any(address in ring.region for ring in self._rings.rings)
 
     def _ring_at(self, offset_bytes: int) -> tuple[Ring | None, int]:
-        """The ring that has a register at ``offset_bytes``, and which."""
+        """Return the ring with a register at ``offset_bytes``, if any, and the offset in it."""
         number, offset = divmod(offset_bytes - RINGS_OFFSET_BYTES, RING_BYTES)
         rings = self._rings.rings
         return (rings[number] if 0 <= number < len(rings) else None), offset
 
     def _serve(self) -> None:
-        """Takes descriptors as long as there are some and the pool has room."""
+        """Take descriptors from the rings while there are some and the pool has room."""
         while self._next is not None or (raw := self._rings.fetch()) is not None:
             if self._next is None:
                 work, cause = self._check(raw)
@@ -193,7 +195,7 @@ class GoldenPim(PimTransport):
             self._accept(work)
 
     def _check(self, raw: bytes) -> tuple[Descriptor, Cause]:
-        """The work of a descriptor, and why it is refused."""
+        """Return the work of a descriptor, and the cause if it is refused."""
         words = np.frombuffer(raw, "<u4").copy()
         reserved = words[[*RESERVED_WORDS]].any()
         words[[*RESERVED_WORDS]] = 0
@@ -204,7 +206,7 @@ class GoldenPim(PimTransport):
         return work, check(work, stack=self._pool.stack, units=self.config.units, room=self._room)
 
     def _accept(self, work: Descriptor) -> int:
-        """Gives a checked work to the pool, which has room; returns its id."""
+        """Submit a checked work to the pool, which has room, and return its id."""
         work_id = self._pool.submit(work)
         self._rings.accept(work_id)
         self._held[work_id % len(self._held)] = work_id
@@ -219,16 +221,16 @@ class GoldenPim(PimTransport):
         self._serve()
 
     def _grow(self) -> None:
-        """Gives banks that nobody waits for to the works that run."""
+        """Give banks that no work waits for to running works."""
         while self._pool.grow(self._dealt()) is not None:
             pass
 
     def _dealt(self) -> Container[int]:
-        """Works of which no tile is left: without a clock a work that runs has some."""
+        """Return the works that have dealt all their tiles; without a clock there is none."""
         return ()
 
     def _busy_cycles(self, bank: int) -> int:
-        """Cycles in which a bank had a work."""
+        """Return the cycles in which a bank had a work."""
         return 0
 
     def _pool_fields(self, name: str) -> dict[str, int]:
@@ -256,7 +258,7 @@ class GoldenPim(PimTransport):
             case "host_error" if (error := self._pool.host_error) is not None:
                 cause = pool_map()["host_error"]["cause"].code("no_memory")
                 return {"address": error.address, "write": error.write, "cause": cause}
-            case _:  # what is constant, is written, or never lasts
+            case _:  # constant, write-only, or never lasting
                 return {}
 
     def _slot_value(self, slot: int, name: str) -> int:
@@ -275,13 +277,13 @@ class GoldenPim(PimTransport):
 
 
 def _pack(register: Register, values: Mapping[str, int]) -> int:
-    """The register's bits; a field without a value holds what it has after a reset."""
+    """Return the register's bits; a field without a value has its reset value."""
     return sum(values.get(field.name, field.reset) << field.lsb for field in register.fields)
 
 
 def _at(offset_bytes: int, registers: RegisterMap) -> Register | None:
-    found = (each for each in registers.registers if each.offset_bytes == offset_bytes)
-    return next(found, None)
+    matches = (entry for entry in registers.registers if entry.offset_bytes == offset_bytes)
+    return next(matches, None)
 
 
 def _ring_fields(ring: Ring, name: str) -> dict[str, int]:
@@ -295,7 +297,6 @@ def _ring_fields(ring: Ring, name: str) -> dict[str, int]:
         case "tail":
             return {"count": ring.tail, "cause": ring.cause, "id": ring.id}
         case "completions":
-            told = {"count": ring.completions, "id": ring.completed_id}
-            return told | {"pending": ring.pending}
+            return {"count": ring.completions, "id": ring.completed_id, "pending": ring.pending}
         case _:
             return {"enable": ring.enable}

@@ -1,4 +1,4 @@
-"""The backend ``rtl``: the Verilated pool with simulated vaults, in this process."""
+"""Backend ``rtl``: the Verilated pool with simulated vaults, in this process."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ __all__ = ["RtlPim"]
 _OK, _WAITING, _REFUSED = range(3)
 
 _REGISTER_LIMIT_CYCLES = 1000
-"""Cycles that an access to a register may take; a sound one takes five."""
+"""Most cycles of a register access; a sound one takes five."""
 
 _FIRST_STEP_CYCLES = 256
 _LAST_STEP_CYCLES = 4096
-"""Cycles between looks at how a transfer gets on, at most."""
+"""Most cycles between two checks of a transfer's progress; the first step is shorter."""
 
 _CALL_CYCLES = 1 << 16
-"""Cycles after which a long wait comes back to Python, where it can be interrupted."""
+"""Cycles after which a long wait returns to Python, where it can be interrupted."""
 
 _TRACE_COLUMNS = "tck,vault,command,layer,bank,row,column"
 
@@ -59,18 +59,18 @@ _u64 = ctypes.c_uint64
 class RtlPim(PimTransport):
     """A :class:`~sw_driver.pim.transport.PimTransport` over the RTL, with time.
 
-    The clock stands still while no call is made.
+    The clock stands still between calls.
 
     Parameters
     ----------
-    config: the stack.
+    config: configuration of the stack.
     part: timing and organisation of the vaults.
-    memory_timing: what the simulated vaults insist on, if not the timing that their controllers
-        keep; to see a violation.
-    quiet_limit_cycles: a read or write of memory that has not ended after so many cycles without a
-        change of anything in the pool is given up.
-    dram_trace: where :meth:`close` puts every command to a vault's DRAM (CSV).
-    announce: told when the simulator has to be built first.
+    memory_timing: timing that the simulated vaults check, by default the timing that their
+        controllers keep; another one provokes a violation.
+    quiet_limit_cycles: cycles without any change in the pool until a read or write of memory times
+        out.
+    dram_trace: path of a CSV file with every command to a vault's DRAM, written by :meth:`close`.
+    announce: callback that gets a message before a build of the simulator.
 
     Raises
     ------
@@ -116,7 +116,7 @@ class RtlPim(PimTransport):
         self._address_space_bytes = BEAT_BYTES << address_bits
         self._stack = self._library.nm_open(address_bits)
         self._registers = PoolRegisters(self)
-        # For a transport that nobody closes. Not at the program's end, when others close it.
+        # Closes a transport that was never closed. Not at exit, where other code closes it.
         self._finalizer = weakref.finalize(self, self._library.nm_close, self._stack)
         self._finalizer.atexit = False
         self._silent = False
@@ -130,52 +130,52 @@ class RtlPim(PimTransport):
 
     @alone
     def read_register(self, offset_bytes: int) -> int:
-        """A register's 64 bits; :class:`DeviceFault` where there is none."""
+        """Return a register's 64 bits; raise :class:`DeviceFault` if no register is there."""
         return self._access("reading", offset_bytes, 0)
 
     @alone
     def write_register(self, offset_bytes: int, value: int) -> None:
-        """Writes a register; :class:`DeviceFault` where there is none, or that is refused now."""
+        """Write a register; raise :class:`DeviceFault` if it is missing or refuses the write."""
         self._access("writing", offset_bytes, value)
 
     def read_memory(self, address_bytes: int, nbytes: int) -> NDArray[np.uint8]:
-        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        """Read memory; see :class:`~sw_driver.pim.transport.PimTransport`."""
         steps = self.read_steps(address_bytes, nbytes)
         return whole_call(self.domain, "reading memory", steps, TURN)
 
     def read_steps(self, address_bytes: int, nbytes: int) -> Steps:
-        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        """Run :meth:`read_memory` step by step."""
         data = np.empty(nbytes, np.uint8)
         if address_bytes % BEAT_BYTES + nbytes <= BEAT_BYTES:
-            # A beat is of one state anyway.
+            # The read of one beat is atomic.
             yield from self._transfer(address_bytes, data, write=False)
             return data
         while True:
             starts = self._registers.pool.read_field("starts")
             yield from self._transfer(address_bytes, data, write=False)
-            # Of the result of a work that started meanwhile some beats may be old, and those that
-            # waited for it new. No work is offered meanwhile, so this comes to an end.
+            # If a work started meanwhile, some beats of its result may be old, and others that
+            # waited for it new. No work is offered meanwhile, so the loop ends.
             if self._registers.pool.read_field("starts") == starts:
                 return data
 
     def write_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        """Write memory; see :class:`~sw_driver.pim.transport.PimTransport`."""
         steps = self.write_steps(address_bytes, data)
         whole_call(self.domain, "writing memory", steps, TURN)
 
     def write_steps(self, address_bytes: int, data: NDArray[np.uint8]) -> Steps:
-        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        """Run :meth:`write_memory` step by step."""
         yield from self._transfer(address_bytes, np.ascontiguousarray(data, np.uint8), write=True)
 
     @alone
     def post_memory(self, address_bytes: int, data: NDArray[np.uint8]) -> None:
-        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        """Write memory without waiting; see :class:`~sw_driver.pim.transport.PimTransport`."""
         data = np.ascontiguousarray(data, np.uint8)
         finished(self._transfer(address_bytes, data, write=True, posted=True))
 
     @alone
     def advance(self, cycles: int) -> None:
-        """See :class:`~sw_driver.pim.transport.PimTransport`."""
+        """Advance the clock; see :class:`~sw_driver.pim.transport.PimTransport`."""
         self._check_open()
         interrupted = 0
         while cycles > 0 and not interrupted:
@@ -185,14 +185,16 @@ class RtlPim(PimTransport):
             cycles -= step
 
     def cycles(self) -> int:
-        """Cycles of the fabric clock since the end of reset."""
+        """Return the cycles of the fabric clock since the end of reset."""
         with self.domain.clock.within():
             self._check_open(answering=False)
             return self._library.nm_cycles(self._stack)
 
     def close(self) -> None:
-        """Release the model, when calls of other threads are over. Raises ``OSError`` if its
-        trace could not be written in full; then there is none."""
+        """Release the model, once calls of other threads have ended.
+
+        Raises ``OSError`` if the trace could not be written in full; no trace remains then.
+        """
         with self.domain.clock.within():
             failed = self._finalizer()
             self._stack = None
@@ -210,14 +212,14 @@ class RtlPim(PimTransport):
         self, address_bytes: int, data: NDArray[np.uint8], *, write: bool, posted: bool = False
     ) -> Steps:
         self._check_open()
-        what = f"{'writing' if write else 'reading'} {data.size} bytes at {address_bytes:#x}"
+        access = f"{'writing' if write else 'reading'} {data.size} bytes at {address_bytes:#x}"
         if address_bytes + data.size > self._address_space_bytes:
-            raise no_memory(what, self.config)
+            raise no_memory(access, self.config)
         self._library.nm_begin(self._stack, write, address_bytes, data.size, data.ctypes.data)
         step, quiet, before = _FIRST_STEP_CYCLES, 0, None
         try:
             while self._library.nm_transfer(self._stack, step, posted):
-                self._check_timing(what)
+                self._check_timing(access)
                 progress = (
                     self._library.nm_left(self._stack),
                     self._registers.progress(),
@@ -225,7 +227,7 @@ class RtlPim(PimTransport):
                 quiet = quiet + step if progress == before else 0
                 if quiet >= self._quiet_limit_cycles:
                     raise DeviceTimeout(
-                        f"{what}: nothing has happened for {quiet} cycles, the limit is "
+                        f"{access}: nothing has happened for {quiet} cycles, the limit is "
                         f"{self._quiet_limit_cycles}"
                     )
                 before = progress
@@ -234,11 +236,11 @@ class RtlPim(PimTransport):
                 yield
             refused = self._library.nm_refused(self._stack)
         finally:
-            # The device must not write to memory of ours that is gone.
+            # The device must not write to a buffer that is freed.
             self._library.nm_abandon(self._stack)
-        self._check_timing(what)
+        self._check_timing(access)
         if refused:
-            raise no_memory(what, self.config)
+            raise no_memory(access, self.config)
 
     def _check_open(self, *, answering: bool = True) -> None:
         self.domain.check_open()
@@ -252,21 +254,21 @@ class RtlPim(PimTransport):
             *(self._stack, doing == "writing", offset_bytes, _REGISTER_LIMIT_CYCLES),
             ctypes.byref(word),
         )
-        what = f"{doing} the register at {offset_bytes:#x}"
-        self._check_timing(what)
+        access = f"{doing} the register at {offset_bytes:#x}"
+        self._check_timing(access)
         if status == _WAITING:
             self._silent = True
             raise DeviceTimeout(
-                f"{what}: the device has not answered for {_REGISTER_LIMIT_CYCLES} cycles"
+                f"{access}: the device has not answered for {_REGISTER_LIMIT_CYCLES} cycles"
             )
         if status == _REFUSED:
-            raise DeviceFault(f"{what}: the device refused it (SLVERR)")
+            raise DeviceFault(f"{access}: the device refused it (SLVERR)")
         return word.value
 
-    def _check_timing(self, what: str) -> None:
+    def _check_timing(self, action: str) -> None:
         if self._library.nm_violated(self._stack):
             raise DeviceFault(
                 f"a vault's timing was violated, at the latest in cycle {self.cycles()} while "
-                f"{what}; a line on the standard output tells how. The simulation is not to be "
-                "trusted from there on"
+                f"{action}; a line on the standard output describes it. Do not trust the "
+                "simulation from there on"
             )

@@ -17,7 +17,7 @@ constexpr uint64_t kBeatBytes = 32;
 constexpr unsigned kTagBits = 5;
 constexpr unsigned kTags = 1 << kTagBits;
 
-// What is worth a second thread.
+// Fewest parts and cycles that make a second thread pay off.
 constexpr unsigned kManyParts = 8;
 constexpr uint64_t kManyCycles = 256;
 
@@ -26,15 +26,15 @@ enum Command { kNop, kAct, kRd, kRda, kWr, kWra, kRef };
 constexpr const char* kCommandNames[] = {"NOP", "ACT", "RD", "RDA", "WR", "WRA", "REF"};
 constexpr unsigned kSlots = 4;
 
-// Bytes of the stack on their way, beat by beat.
+// A read or write of the stack in flight, beat by beat.
 struct Transfer {
     bool write;
     uint64_t address;
     uint64_t bytes;
     uint8_t* data;
-    uint64_t next;  // bytes that have been asked for
-    uint64_t left;  // bytes that are not yet answered
-    uint64_t refused;  // beats that were answered with an error
+    uint64_t next;  // bytes requested so far
+    uint64_t left;  // bytes without a response
+    uint64_t refused;  // beats with an error response
 };
 
 class Stack : public Assembly {
@@ -55,7 +55,7 @@ public:
     bool open_trace(const char* path) { return trace_.open(path, "a"); }
     bool close_trace() { return trace_.close(); }
 
-    // For that many cycles, one at least, or until an interrupt is pending; says whether one is.
+    // Advance by `cycles`, or, after one at least, until an interrupt is pending; return if it is.
     bool advance(uint64_t cycles) {
         const auto alone = [this] { tick(); };
         if (Parts::kCount < kManyParts || cycles < kManyCycles || !own_process()) {
@@ -85,15 +85,15 @@ public:
         return interrupted;
     }
 
-    // See read_register and write_register.
+    // Read or write a register; see read_register and write_register.
     int access(bool write, uint64_t offset, uint64_t limit, uint64_t* value) {
         const auto tick = [this] { this->tick(); };
         return write ? write_register(control_, offset, limit, *value, tick)
                      : read_register(control_, offset, limit, value, tick);
     }
 
-    // A cycle; whether all outputs were in it what they were before the inputs had their values. The
-    // host's inputs change from cycle to cycle, but for those that would begin something.
+    // Run a cycle; return true if the outputs do not change when the inputs get their values. The
+    // host's inputs change in every cycle, except those that would start an operation.
     bool consistent() {
         bool same = false;
         const bool ready = cycles_ % 2 != 0;
@@ -108,7 +108,7 @@ public:
         return same;
     }
 
-    // To be called before the caller goes on.
+    // Flush the trace; call this before control returns to Python.
     template <typename Result> Result flushed(Result result) {
         trace_.flush();
         return result;
@@ -118,39 +118,39 @@ public:
         transfer_ = {write, address, bytes, data, 0, bytes, 0};
     }
 
-    // Goes on with the transfer for that many cycles at most; if it is posted, until it is asked for.
+    // Continue the transfer for `cycles` at most; a posted one ends once all beats are requested.
     int transfer(uint64_t cycles, bool posted) {
         for (uint64_t i = 0; transfer_.left != 0; ++i) {
-            const bool asked = transfer_.next == transfer_.bytes && !control_.host_request_valid;
-            if (posted && asked) return kOk;
+            const bool issued = transfer_.next == transfer_.bytes && !control_.host_request_valid;
+            if (posted && issued) return kOk;
             if (i == cycles) return kWaiting;
-            if (transfer_.next < transfer_.bytes && !control_.host_request_valid) ask();
+            if (transfer_.next < transfer_.bytes && !control_.host_request_valid) request();
             tick();
         }
         return kOk;
     }
 
-    // Bytes of the transfer that are not yet answered.
+    // Bytes of the transfer without a response.
     uint64_t left() const { return transfer_.left; }
 
-    // Its beats that no bank holds, until it is abandoned.
+    // Beats of the transfer that no bank holds; 0 once the transfer is abandoned.
     uint64_t refused() const { return transfer_.refused; }
 
-    // Its buffer is not touched any more; answers that still come are thrown away.
+    // Stop using the transfer's buffer, and drop responses that are still in flight.
     void abandon() {
         transfer_ = {};
-        for (Asked& asked : asked_) asked.bytes = 0;
+        for (Request& request : requests_) request.bytes = 0;
     }
 
 private:
-    struct Asked {
+    struct Request {
         bool waits;
         uint8_t* data;
-        unsigned first;  // of the beat's bytes
+        unsigned first;  // first byte of the beat
         unsigned bytes;
     };
 
-    // As many cycles, or fewer if an interrupt is pending; says whether one is. Counts `cycles` down.
+    // Run up to `cycles`, counting them down; return true once an interrupt is pending.
     template <typename Tick> bool run(uint64_t& cycles, Tick&& tick) {
         while (cycles != 0) {
             tick();
@@ -167,17 +167,17 @@ private:
         });
     }
 
-    // What a thread does in a cycle: what it hands over is taken in the next one.
+    // Run a thread's share of a cycle; the other thread takes its outputs in the next cycle.
     template <unsigned kShare> void cycle_share() {
         parts_.connect_share<kShare>(turn_);
         clock_share<kShare>();
         parts_.hand_over<kShare>(turn_ ^ 1);
     }
 
-    // A cycle, of which `step` does what the parts do.
+    // Run a cycle; `step` clocks the parts.
     template <typename Step> void cycle(Step&& step) {
         const bool taken = control_.host_request_valid && control_.host_request_ready;
-        if (control_.host_response_valid) answer();
+        if (control_.host_response_valid) take_response();
         if (__builtin_expect(trace_.on(), 0)) trace_commands();
         step();
         ++cycles_;
@@ -224,11 +224,11 @@ private:
         });
     }
 
-    // Offers a request for the transfer's next beat, if a tag is free.
-    void ask() {
-        const auto tag = std::find_if(asked_.begin(), asked_.end(),
-                                      [](const Asked& asked) { return !asked.waits; });
-        if (tag == asked_.end()) return;
+    // Offer a request for the transfer's next beat, if a tag is free.
+    void request() {
+        const auto tag = std::find_if(requests_.begin(), requests_.end(),
+                                      [](const Request& request) { return !request.waits; });
+        if (tag == requests_.end()) return;
         const uint64_t address = transfer_.address + transfer_.next;
         const unsigned first = address % kBeatBytes;
         const unsigned bytes =
@@ -242,7 +242,7 @@ private:
             payload[kBeatBytes / 4] = static_cast<uint32_t>(strobes);
         }
         const uint64_t rest =
-            address / kBeatBytes | static_cast<uint64_t>(tag - asked_.begin()) << address_bits_ |
+            address / kBeatBytes | static_cast<uint64_t>(tag - requests_.begin()) << address_bits_ |
             static_cast<uint64_t>(transfer_.write) << (address_bits_ + kTagBits);
         std::memcpy(payload + kBeatBytes / 4 + 1, &rest, sizeof rest);
         static_assert(sizeof control_.host_request_payload <= sizeof payload, "addresses too long");
@@ -251,31 +251,32 @@ private:
         transfer_.next += bytes;
     }
 
-    void answer() {
+    void take_response() {
         uint32_t payload[kBeatBytes / 4 + 1];
         static_assert(sizeof control_.host_response_payload == sizeof payload, "another response");
         std::memcpy(payload, &control_.host_response_payload, sizeof payload);
-        Asked& asked = asked_[payload[kBeatBytes / 4] % kTags];
+        Request& request = requests_[payload[kBeatBytes / 4] % kTags];
         const bool written = payload[kBeatBytes / 4] / kTags & 1;
         const bool error = payload[kBeatBytes / 4] / kTags & 2;
-        asked.waits = false;
-        if (asked.bytes == 0) return;
+        request.waits = false;
+        if (request.bytes == 0) return;
         if (!written) {
-            std::memcpy(asked.data, reinterpret_cast<uint8_t*>(payload) + asked.first, asked.bytes);
+            const auto* beat = reinterpret_cast<uint8_t*>(payload);
+            std::memcpy(request.data, beat + request.first, request.bytes);
         }
-        transfer_.left -= asked.bytes;
+        transfer_.left -= request.bytes;
         transfer_.refused += error;
-        asked.bytes = 0;
+        request.bytes = 0;
     }
 
     unsigned address_bits_;
     Vpim_control& control_ = parts_.control;
     CommandTrace trace_;
     Transfer transfer_ = {};
-    std::array<Asked, kTags> asked_ = {};
+    std::array<Request, kTags> requests_ = {};
     Faster faster_;
-    unsigned turn_ = 0;  // changes between two steps only
-    std::unique_ptr<SecondThread> second_;  // the last, so that it ends first
+    unsigned turn_ = 0;  // changes only between two steps
+    std::unique_ptr<SecondThread> second_;  // last member, so that it is destroyed first
 };
 
 }  // namespace
@@ -283,8 +284,8 @@ private:
 extern "C" {
 
 Stack* nm_open(unsigned address_bits) { return new Stack(address_bits); }
-// In a process that was forked there is nothing to close: its threads, Verilator's own among them,
-// are those of the other one, and to wait for them would not end.
+// A forked process has nothing to close. The threads, Verilator's among them, belong to its parent,
+// so waiting for them would never end.
 int nm_close(Stack* stack) {
     if (!stack->own_process()) return kOk;
     const bool traced = stack->close_trace();

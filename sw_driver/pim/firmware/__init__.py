@@ -1,1 +1,1 @@
-"""What the programmable PIM's cores run: its sources in C, and images of them."""
+"""Firmware of the programmable PIM's cores: its C sources, and an image built from them."""

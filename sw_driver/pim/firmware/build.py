@@ -1,9 +1,9 @@
-"""Compiles the firmware of the programmable PIM: the cores' image, with ``ziglang`` (the extra
-``firmware``), and the same kernels for the host, with ``gcc``.
+"""Build of the programmable PIM's firmware.
+
+``ziglang`` (the extra ``firmware``) compiles the cores' image, and ``gcc`` the same kernels for the
+host. This command rebuilds the image in this folder::
 
     .venv/bin/python -m sw_driver.pim.firmware.build
-
-writes the image that is in this folder again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["IMAGE", "compile_image", "compile_library"]
 
 _FOLDER = Path(__file__).parent
 IMAGE = _FOLDER / "firmware.bin"
-"""The image that :func:`compile_image` makes of the package's sources."""
+"""Path of the image that :func:`compile_image` builds from the package's sources."""
 _KERNELS = ["kernels.c", "math.c", "recursive.c"]
 _CHECKS = [
     *(
@@ -34,10 +34,12 @@ _CHECKS = [
     *("-fstack-clash-protection", "-fstack-protector-strong"),
     *("-nodefaultlibs", "-lc", "-Wl,-Bsymbolic,-z,relro,-z,now"),
 ]
-"""Options that have each access, call and division of a kernel on the host ask ``host.c`` first,
-with no library of the compiler's. Nothing is made of several accesses that would not ask."""
+"""Options that make ``host.c`` check every access, call and division of a kernel on the host.
+
+They link no library of the compiler, and keep it from merging accesses into unchecked ones.
+"""
 _LAST = "compute.c"
-"""Behind the others, so that these share as little of a core's instruction cache as they can."""
+"""Source at the end of the image, so that the others compete least for the instruction cache."""
 _COMMON = [
     *("-std=gnu11", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing"),
     *("-Wall", "-Wextra", "-Werror", f"-I{_FOLDER}"),
@@ -59,21 +61,21 @@ _UNIT = {
     "feq.s": _INSTRUCTION.format(3, 2, "{2}"),
     "fcvt.w.s": _INSTRUCTION.format(5, 1, "zero"),
     "fcvt.s.w": _INSTRUCTION.format(6, 0, "zero"),
-    "fneg.s": "xor {0}, {1}, tp",  # which holds the sign's bit
+    "fneg.s": "xor {0}, {1}, tp",  # tp holds the sign bit
     "fabs.s": "slli {0}, {1}, 1\n\tsrli {0}, {0}, 1",
 }
-"""Instructions of Zfinx, and those of a core that do the same."""
+"""Zfinx instructions, and a core's equivalent instructions."""
 
 
 def compile_image(more: Iterable[Path] = ()) -> bytes:
-    """The image for a core, with ``more`` C files, which may define kernels of their own.
+    """Compile the image for a core; ``more`` are C files that may define further kernels.
 
-    The compiler makes code for Zfinx, floats in integer registers, of which the assembler gets the
-    float unit's instructions. Raises ``ValueError`` for one that the unit has not.
+    The compiler emits Zfinx code, with floats in integer registers. Its float instructions are
+    replaced by the float unit's. Raises ``ValueError`` for an instruction that the unit lacks.
     """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        sources = [*(_FOLDER / each for each in [*_KERNELS, "runtime.c", _LAST]), *more]
+        sources = [*(_FOLDER / name for name in [*_KERNELS, "runtime.c", _LAST]), *more]
         files = [_for_the_unit(file, folder) for file in sources]
         linked, image = folder / "image.elf", folder / "image.bin"
         script = f"-Wl,-T,{_FOLDER / 'link.ld'},--gc-sections"
@@ -83,7 +85,7 @@ def compile_image(more: Iterable[Path] = ()) -> bytes:
 
 
 def _for_the_unit(file: Path, folder: Path) -> Path:
-    """The assembly of a C file, for the float unit."""
+    """Compile a C file to assembly for the float unit."""
     made = folder / f"{file.stem}.s"
     cpu = ["-mcpu=generic_rv32+m+zfinx", "-mabi=ilp32"]
     _zig("cc", *_CORE, *cpu, *_COMMON, "-S", file, "-o", made)
@@ -102,10 +104,12 @@ def _for_the_unit(file: Path, folder: Path) -> Path:
 
 
 def compile_library(path: Path, more: Iterable[Path] = ()) -> ctypes.CDLL:
-    """The kernels for the host, as a library at ``path``, with ``more`` C files, which may define
-    kernels of their own."""
-    sources = [*(_FOLDER / each for each in [*_KERNELS, "host.c", _LAST]), *more]
-    # Under a name of its own: one that was loaded before would be loaded again as it was.
+    """Compile the kernels for the host into a library at ``path``, and load it.
+
+    ``more`` are C files that may define further kernels.
+    """
+    sources = [*(_FOLDER / name for name in [*_KERNELS, "host.c", _LAST]), *more]
+    # Load it under a new name: a name that was loaded before would return the old library.
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         made = Path(folder) / path.name
         subprocess.run(

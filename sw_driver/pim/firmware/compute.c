@@ -1,5 +1,5 @@
-/* A work of the pools, done by whoever runs this: to the bit what they compute, since sums are the
-   same trees (docs/pim-spec.md, "Works" and "Reductions"). */
+/* Computes a pool's work on a core or on the host, to the bit: sums use the same trees
+   (docs/pim-spec.md, "Works" and "Reductions"). */
 #include "pim.h"
 
 enum { OPCODE, ALPHA, A = 4, B = 6, RESULT = 10, ROWS = 12, COLUMNS, LENGTH, IMAGES, FILTERS, CHANNELS };
@@ -7,7 +7,7 @@ enum { HEIGHT = 18, WIDTH, TAP_ROWS, TAP_COLUMNS, STRIDE, DILATION, TOP, LEFT, S
 enum { ADD = 1, MUL, SCALEADD = 4, SUM = 0x10, DOT, MATVEC = 0x20, MATMUL, CONV2D = 0x30 };
 enum { OUTER = 4, INDICES = 7, LEVELS = 25 };
 
-/* The indices of the result, then those of a sum: channels, rows and columns of taps. */
+/* Indices of the result, then of the sum: channels, rows and columns of taps. */
 struct loops {
     u32 extents[INDICES];
     i32 a[INDICES], b[INDICES], result[OUTER];
@@ -49,7 +49,7 @@ static struct loops loops_of(const u32 *w) {
     return l;
 }
 
-/* A tree for each channel, these one after the other. The first tap is at (top, left). */
+/* Sum each channel as a tree, and add the channels in order. The first tap is at (top, left). */
 static float summed(const u32 *w, const struct loops *l, const float *a, const float *b, i32 top,
                     i32 left) {
     float total = 0, partial[LEVELS];
@@ -103,6 +103,6 @@ void compute(const u32 *w, u32 offset) {
                 }
 }
 
-KERNEL(compute, 3) { /* slots, count, what to add to an address to have its offset */
+KERNEL(compute, 3) { /* slots, count, offset minus address of an operand */
     for (u32 i = 0; i < a[1]; i++) compute(WORDS(a[0]) + 64 * i, a[2]);
 }

@@ -1,4 +1,4 @@
-/* What the runtime is to kernels, where they run on the host. */
+/* Runtime of kernels on the host. */
 #include "pim.h"
 
 #include <setjmp.h>
@@ -10,16 +10,16 @@
 #define UNCHECKED __attribute__((no_sanitize_address, no_instrument_function, noinline))
 
 u8 *memory;
-u32 host_offset; /* from an address in the stack to its offset in the memory */
+u32 host_offset; /* offset in `memory` minus address in the stack */
 void (*host_pools)(const u32 *slots, u32 count);
 
-/* The kernels' numbers here, by those that a program of a core's has; none: they are the same. */
+/* Numbers of the kernels here, indexed by their number in a core's program; null: the same. */
 const u16 *host_numbers;
 u32 host_numbers_count;
 
 void expect(const u32 *slots, u32 count) { (void)slots, (void)count; }
 
-/* Works of recursive kernels are the host's, too, unless it has pools. */
+/* Run works of recursive kernels on the host, unless it has pools. */
 void pools(const u32 *slots, u32 count) {
     if (host_pools) host_pools(slots, count);
     else
@@ -29,7 +29,7 @@ void pools(const u32 *slots, u32 count) {
 void lock(u32 place, u32 cores) { (void)place, (void)cores; }
 void unlock(u32 place) { (void)place; }
 
-/* Any thread asks for them, also while a kernel runs in another one. */
+/* Any thread may call these, even while a kernel runs in another thread. */
 UNCHECKED u32 library_count(void) { return (u32)(__stop_kernels - __start_kernels); }
 UNCHECKED const char *library_name(u32 number) { return __start_kernels[number].name; }
 UNCHECKED u32 library_words(u32 number) { return __start_kernels[number].words; }
@@ -39,16 +39,16 @@ UNCHECKED const struct kernel *entry_of(u32 number) {
     return number < library_count() ? __start_kernels + number : 0;
 }
 
-/* Bounds. The compiler has each access of a kernel call one of the functions below first, as it
-   does for the kernel address sanitizer of Linux, and each division, as for that of undefined
-   behaviour, and each call, as for a profile. A kernel may touch its spans, some of the stack and
-   what is the library's, but for the state of what is here. What the processor itself stops comes
-   as a signal: a stack that goes beyond its end, a trap, a quotient that does not fit. */
+/* Bounds. Compiled kernels call a function below before every access, as for Linux's kernel
+   address sanitizer. They do so before every division, as for the undefined behaviour sanitizer,
+   and at every call, as for a profile. A kernel may access its spans, part of the stack, and the
+   library's memory except the state here. The processor itself stops a stack overflow, a trap and
+   a quotient that does not fit; these come as signals. */
 
 enum { MOST_WORDS = 64, STACK_BYTES = 1 << 16, SIGNAL_STACK_BYTES = 1 << 16 };
 enum { FAULT = 0x100, READ = FAULT, WRITTEN, STACK, DIVISION, QUOTIENT, TRAP, UNMAPPED, ARRAY, ENDED };
 
-struct span { u64 start, stop; u32 is_written, unused; }; /* addresses of the host */
+struct span { u64 start, stop; u32 is_written, unused; }; /* host addresses */
 
 extern const u8 __ehdr_start[] __attribute__((visibility("hidden")));
 extern const u8 _end[] __attribute__((visibility("hidden")));
@@ -58,13 +58,13 @@ static const struct { int signal, fault; } signals[] = {
 };
 enum { SIGNALS = sizeof signals / sizeof *signals };
 
-u64 host_place; /* of a fault */
+u64 host_place; /* address of a fault */
 
 static struct {
-    const struct span *spans; /* none: nothing is checked */
+    const struct span *spans; /* null: nothing is checked */
     u32 span_count, cause;
     const u8 *stack_top;
-    long thread; /* that the kernel runs in */
+    long thread; /* the kernel's thread */
     sigjmp_buf before;
     struct sigaction old[SIGNALS];
     stack_t old_stack;
@@ -83,7 +83,7 @@ UNCHECKED static void check(u64 place, u64 size, int is_written) {
         const struct span *at = state.spans + i;
         if (place < at->start || place > at->stop || at->is_written < (u32)is_written) continue;
         if (place <= end && end <= at->stop) return;
-        if (at->stop > host_place) host_place = at->stop; /* the first byte that is not there */
+        if (at->stop > host_place) host_place = at->stop; /* the first byte outside of the span */
     }
     int is_mine = place < (u64)(&state + 1) && end > (u64)&state;
     if (place >= (u64)__ehdr_start && place <= end && end <= (u64)_end && !is_mine) return;
@@ -111,7 +111,7 @@ UNCHECKED void __ubsan_handle_divrem_overflow_abort(void) {
     stop(DIVISION);
 }
 
-/* In place of those of the host's C library, which check nothing. */
+/* Replacements of C library functions, with checks. */
 #define OWN UNCHECKED __attribute__((visibility("hidden")))
 OWN void __stack_chk_fail(void) {
     if (!state.spans) __builtin_trap();
@@ -142,7 +142,7 @@ OWN int memcmp(const void *one, const void *other, size_t count) {
     return 0;
 }
 
-/* Ends the kernel, if it is its own thread's; else what was there before is for the signal. */
+/* End the kernel on a signal of its own thread; else restore the previous handler. */
 UNCHECKED static void caught(int signal, siginfo_t *info, void *context) {
     (void)context;
     u32 i = 0;
@@ -152,10 +152,10 @@ UNCHECKED static void caught(int signal, siginfo_t *info, void *context) {
         stop(signals[i].fault);
     }
     sigaction(signal, state.old + i, 0);
-    if (info->si_code <= 0) raise(signal); /* it would not come again by itself */
+    if (info->si_code <= 0) raise(signal); /* a signal that was sent does not repeat by itself */
 }
 
-/* Below this one's frame is the kernel's stack: it may be in any state, so nobody returns to it. */
+/* The kernel's stack is below this frame. It may be corrupt, so this function never returns. */
 UNCHECKED __attribute__((noreturn)) static void begin(u32 number, u32 words, const u32 *a) {
     u32 own[MOST_WORDS];
     for (u32 i = 0; i < words; i++) own[i] = a[i];
@@ -164,7 +164,7 @@ UNCHECKED __attribute__((noreturn)) static void begin(u32 number, u32 words, con
     stop(ENDED);
 }
 
-/* Runs a kernel, which may touch these spans; returns a cause, or a fault. */
+/* Run a kernel that may access the spans `all`; return a cause, or a fault. */
 UNCHECKED u32 host_run(u32 number, u32 words, const u32 *a, const struct span *all, u32 count) {
     if (words > MOST_WORDS) return CAUSE_WORDS;
     stack_t stack = {.ss_sp = state.stack, .ss_size = sizeof state.stack};

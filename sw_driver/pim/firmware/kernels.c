@@ -1,5 +1,5 @@
-/* Kernels. Tensors are offsets in bytes into the core's window, sizes are words, and factors the
-   bits of FP32 numbers. */
+/* Kernels. Arguments are byte offsets of tensors in the core's windows, integer sizes, and
+   factors as FP32 bits. */
 #include "pim.h"
 
 #define ONE 1.0f
@@ -24,7 +24,7 @@ KERNEL(fill, 3) { /* x, count, bits */
 }
 
 /* Slices, concatenates and transposes. */
-KERNEL(copy, 14) { /* x, y, four extents, as many strides of x, and of y */
+KERNEL(copy, 14) { /* x, y, four extents, four strides of x, four of y */
     const u32 *n = a + 2, *sx = a + 6, *sy = a + 10;
     const u32 *x = WORDS(a[0]);
     u32 *y = WORDS(a[1]);
@@ -47,7 +47,7 @@ KERNEL(bias, 6) { /* x, b, y, outer, channels, inner */
             for (u32 n = a[5]; n; n--, x++, y++) put(y, *x + b[channel]);
 }
 
-/* What a sum over a channel adds: of x, or of x and another tensor, at the same place. */
+/* Terms of a sum over a channel: from x, or from x and dy at the same place. */
 struct channel {
     const float *x, *dy;
     float mean, inverse;
@@ -60,7 +60,7 @@ static float square(const struct channel *c, u32 at) {
 static float normal(const struct channel *c, u32 at) { return (c->x[at] - c->mean) * c->inverse; }
 static float slope(const struct channel *c, u32 at) { return c->dy[at] * normal(c, at); }
 
-/* The sum over a channel of a tensor with these three extents, one element after the other. */
+/* Sum a channel of a tensor with these three extents, one element after the other. */
 static float channel_sum(float (*term)(const struct channel *, u32), const struct channel *c,
                          const u32 *extents, u32 channel) {
     float sum = 0;
@@ -126,12 +126,12 @@ KERNEL(normalise_gradient, 11) { /* x, dy, mean, inverse, gamma, dx, dgamma, dbe
 struct shape {
     u32 planes, height, width, rows, columns, window_height, window_width, stride, top, left;
 };
-/* The elements of a window: from the first on so many rows of so many, `width` apart. */
+/* Elements of a window: `rows` rows of `columns` elements from `first` on, `width` apart. */
 struct window {
     u32 first, rows, columns, width, result;
 };
 
-/* How many of `size` elements from `start` on are inside of `limit`; moves start there. */
+/* Count the elements from `start` to `start + size` inside of 0 to `limit`; clamp `start`. */
 static u32 inside(i32 *start, u32 size, u32 limit) {
     i32 end = *start + (i32)size;
     if (*start < 0) *start = 0;
@@ -160,7 +160,7 @@ static void clear(u32 x, const u32 *shape) {
     run_fill(whole);
 }
 
-/* The place of the first of the greatest elements. */
+/* Return the index of the greatest element; the first one on a tie. */
 static u32 greatest(const u32 *x, const struct window *w) {
     u32 best = w->first;
     for (u32 i = 0; i < w->rows; i++)
@@ -240,7 +240,7 @@ KERNEL(softmax_cross_entropy, 9) {
     }
 }
 
-/* Dropout, whose gradient is the same with dy for x. */
+/* Dropout. The gradient is the same kernel with dy for x. */
 
 static void philox(u32 *c, u32 k0, u32 k1) {
     for (u32 i = 0; i < 10; i++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
@@ -262,7 +262,7 @@ KERNEL(dropout, 8) { /* x, y, count, two words of the key, offset, threshold, sc
     }
 }
 
-/* Optimizers, as docs/arithmetic.md and docs/rules.md have them. */
+/* Optimizers of docs/arithmetic.md and docs/rules.md. */
 
 KERNEL(sgd, 5) { /* p, g, count, lam, lr */
     float *p = FLOATS(a[0]), *g = FLOATS(a[1]), lam = number(a[3]), lr = number(a[4]);

@@ -1,4 +1,4 @@
-/* exp and log as docs/pim-kernels.md states them: every operation and its place count. */
+/* exp and log of docs/pim-kernels.md: the operations and their order fix the result's bits. */
 #include "pim.h"
 
 static const u32 EXP[] = {0x39506967, 0x3AB743CE, 0x3C088908, 0x3D2AA9C1, 0x3E2AAAAA, 0x3F000000};

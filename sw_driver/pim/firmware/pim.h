@@ -1,4 +1,4 @@
-/* What kernels and the runtime share. docs/pim-kernels.md says what each kernel computes. */
+/* Declarations shared by kernels and the runtime. docs/pim-kernels.md specifies the kernels. */
 #ifndef PIM_H
 #define PIM_H
 
@@ -11,16 +11,16 @@ typedef unsigned long long u64;
 #define NAN_BITS 0x7FC00000u
 #define INFINITY_BITS 0x7F800000u
 
-/* A kernel in the table: what is called with the arguments, and of how many words these are. */
+/* A kernel in the table: its function, and the number of argument words. */
 struct kernel {
     void (*run)(const u32 *a);
     u16 words;
-    u16 works; /* whether these begin with the slots of works for the pools, and their count */
+    u16 works; /* 1 if the arguments begin with slots of works for the pools, and their count */
     char name[24];
 };
 
-/* Defines a kernel and puts it into the table, as `kernel_NAME`: a plain one, or one that has the
-   pools do works. */
+/* Define a kernel as `kernel_NAME` in the table. KERNEL is a plain one; RECURSIVE offers works to
+   the pools. */
 #define KERNEL(NAME, COUNT) ENTRY(NAME, COUNT, 0)
 #define RECURSIVE(NAME, COUNT) ENTRY(NAME, COUNT, 1)
 #define ENTRY(NAME, COUNT, WORKS)                                                               \
@@ -31,7 +31,7 @@ struct kernel {
 
 extern const struct kernel __start_kernels[], __stop_kernels[];
 
-/* The kernel that has a number, 0 if none has. */
+/* Return the kernel with a number, or 0 if there is none. */
 #ifdef __riscv
 static inline const struct kernel *entry_of(u32 number) {
     return number < (u32)(__stop_kernels - __start_kernels) ? __start_kernels + number : 0;
@@ -40,16 +40,16 @@ static inline const struct kernel *entry_of(u32 number) {
 const struct kernel *entry_of(u32 number);
 #endif
 
-/* Why a kernel was not run, or did not do what it should. */
+/* Causes why a kernel did not run, or failed. */
 enum cause { CAUSE_NONE, CAUSE_KERNEL, CAUSE_WORDS, CAUSE_WORK };
 
-/* The first cause for which the kernel that runs fails, the pool's beside it from bit 8 on. */
+/* First failure of the running kernel; a pool's cause is in the bits from 8 on. */
 extern u32 failure;
 
-/* Runs the kernel that has this place in the table; returns a cause. */
+/* Run the kernel with this number in the table; return a cause. */
 u32 run(u32 number, u32 words, const u32 *a);
 
-/* Where an argument's offset counts from: the core's windows, or a host's memory. */
+/* Base address of arguments' offsets: the core's windows, or the host's memory. */
 #ifdef __riscv
 #define memory ((u8 *)0x40000000)
 #else
@@ -58,17 +58,17 @@ extern u8 *memory;
 #define FLOATS(offset) ((float *)(memory + (offset)))
 #define WORDS(offset) ((u32 *)(memory + (offset)))
 
-/* Counts a recursive kernel's works as left to do, before it begins. */
+/* Add a recursive kernel's works to the operations left to do, before it starts. */
 void expect(const u32 *slots, u32 count);
 
-/* Has the pools do the works of a recursive kernel, whose slots of 64 words follow each other, until
-   all have completed; sets `failure` if one is refused. */
+/* Run a recursive kernel's works, in consecutive slots of 64 words, on the pools. Return when all
+   have completed; set `failure` if one is refused. */
 void pools(const u32 *slots, u32 count);
 
-/* Does a work, whose operands are where their addresses and `offset` say. */
+/* Compute a work here; its addresses plus `offset` are the offsets of its operands. */
 void compute(const u32 *work, u32 offset);
 
-/* Keep other cores out, of `cores` in all, that have the same place, of 32 bytes a core. */
+/* Lock and unlock a mutex at `place`, shared by `cores` cores, with 32 bytes for each core. */
 void lock(u32 place, u32 cores);
 void unlock(u32 place);
 
@@ -84,13 +84,13 @@ static inline float number(u32 bits) {
 
 static inline int is_nan(u32 bits) { return bits << 1 > INFINITY_BITS << 1; }
 
-/* Stores a result, of whose NaNs there is one. */
+/* Store a result; every NaN becomes the same NaN. */
 static inline void put(float *place, float value) {
     u32 raw = bits(value);
     *(u32 *)place = is_nan(raw) ? NAN_BITS : raw;
 }
 
-/* Integers in the order that IEEE 754's maximum has: -0 below +0, NaN above all. */
+/* Return an integer that orders floats like IEEE 754's maximum: -0 below +0, NaN above all. */
 static inline i32 order(u32 bits) {
     return is_nan(bits) ? 0x7FFFFFFF : (i32)(bits ^ (u32)((i32)bits >> 31) >> 1);
 }

@@ -1,5 +1,5 @@
-/* What a core runs from its reset on: takes kernels from its queue, and works with its ring.
-   docs/pim-spec.md has the core's memory map, docs/pim-kernels.md what is where in window 0. */
+/* Runtime of a core from reset on: runs the kernels of its queue, and offers works in its ring.
+   docs/pim-spec.md has the core's memory map, docs/pim-kernels.md the layout of window 0. */
 #include "pim.h"
 
 enum { SLOTS = 16, SLOT_WORDS = 64, DESCRIPTOR_WORDS = 48, OPERATIONS = 52, COUNTS_MASK = 0xFFFF };
@@ -13,8 +13,8 @@ enum { REASON_RING = 0x80 }; /* beside the causes of exceptions */
 enum { RING_BASE = 0, RING_SIZE = 2, RING_HEAD = 4, RING_TAIL = 6, RING_COMPLETIONS = 8, RING_WORDS = 16 };
 #define UNCACHED(offset) ((volatile u32 *)(memory + 0x80000000u + (offset)))
 
-/* The first instructions run in window 0, and copy the image to where it is linked. Behind the
-   first jump is where the table of kernels begins and ends. Exceptions stop the core. */
+/* The first instructions run in window 0 and copy the image to its linked address. After the first
+   jump are the offsets of the kernel table's start and end. Exceptions stop the core. */
 __asm__(".section .start, \"ax\"\n"
         ".globl _start\n"
         "_start: j 1f\n"
@@ -50,18 +50,18 @@ __asm__(".section .start, \"ax\"\n"
         "5: j 5b\n"
         ".text\n");
 
-/* What others wrote is seen from here on. */
+/* Make other masters' writes visible from here on. */
 static inline void acquire(void) { __asm__ volatile(".word 0x500F" ::: "memory"); }
-/* What was written is given out before an uncached access; the compiler keeps them in order. */
+/* The core sends earlier writes out before an uncached access; this keeps the compiler's order. */
 static inline void release(void) { __asm__ volatile("" ::: "memory"); }
 
-static volatile u32 *ring; /* its registers */
-static u32 head;           /* descriptors that were put into it */
+static volatile u32 *ring; /* registers of the core's ring */
+static u32 head;           /* descriptors written to the ring */
 
 /* Multiplications done and left, additions done and left. */
 static u64 *const counts = (u64 *)(memory + COUNTS);
 
-/* Cycles of the kernel: all, those of waiting for pools and for cores, and of memory else. */
+/* Cycles of the kernel: all, waiting for pools, waiting for cores, other waiting for memory. */
 enum { ALL, FOR_POOLS, FOR_CORES, FOR_MEMORY };
 static u32 *const cycles = (u32 *)(memory + COUNTS + 32);
 static u32 begun, away;
@@ -106,9 +106,9 @@ void pools(const u32 *slots, u32 count) {
     acquire();
 }
 
-/* Barriers and locks: each core has 32 bytes of its own, at first zero, from `place` on. */
+/* Barriers and locks: from `place` on each core has 32 bytes, initially zero. */
 
-KERNEL(barrier, 2) { /* place, cores: all of them, from 0 on, come here before one goes on */
+KERNEL(barrier, 2) { /* place, cores: waits until all cores, from 0 on, have come here */
     volatile u32 *came = UNCACHED(a[0]);
     begin();
     u32 turn = came[8 * (CORE[ID] & 0xFF)] + 1;
@@ -119,7 +119,7 @@ KERNEL(barrier, 2) { /* place, cores: all of them, from 0 on, come here before o
     acquire();
 }
 
-/* Lamport's bakery: the lowest ticket, among equals the lowest core, has the lock. */
+/* Lamport's bakery: the lowest ticket, and on a tie the lowest core, gets the lock. */
 void lock(u32 place, u32 cores) {
     volatile u32 *at = UNCACHED(place);
     u32 mine = CORE[ID] & 0xFF, ticket = 1;
@@ -144,10 +144,10 @@ void unlock(u32 place) {
     UNCACHED(place)[8 * (CORE[ID] & 0xFF)] = 0;
 }
 
-KERNEL(lock, 2) { lock(a[0], a[1]); } /* place, cores: keeps the others out until `unlock` */
+KERNEL(lock, 2) { lock(a[0], a[1]); } /* place, cores: holds the lock until `unlock` */
 KERNEL(unlock, 1) { unlock(a[0]); }   /* place */
 
-/* Where the ring is. The core does not begin before it is empty and at rest. */
+/* Set the ring's address and size. The core starts only while its ring is empty and idle. */
 static void place_ring(void) {
     ring[RING_BASE] = (CORE[WINDOW] + RING / 32) / 8;
     ring[RING_SIZE] = 4;
@@ -172,7 +172,7 @@ __attribute__((noreturn, used)) void serve(void) {
         const u32 *slot = WORDS(at);
         u32 cause = run(slot[0], slot[1], slot + 2);
         cycles[ALL] += CORE[TIME], cycles[FOR_MEMORY] += CORE[MEMORY_TIME];
-        /* A kernel of one's own may have written there. */
+        /* A user's kernel may have written to the ring's registers. */
         if (((ring[RING_HEAD] ^ head) | (completions() ^ head)) & COUNTS_MASK)
             CORE[REASON] = REASON_RING, CORE[STOP] = 0;
         place_ring();
