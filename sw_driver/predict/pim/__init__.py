@@ -1,16 +1,16 @@
-"""How many cycles works take on a stack of fixed-function PIMs.
+"""Predictor of the cycles that works take on a stack of fixed-function PIMs.
 
-A model of the pool at the grain of runs of beats, rounds of the lanes, loads and stores, in plain
-Python: processes for each bank's sequencer and lanes, a port for its reads and writes, a vault for
-each bank, and the switch between them. It computes no values. What repeats for long is
-extrapolated.
+It models the pool at the grain of runs of beats, rounds of the lanes, loads and stores, in plain
+Python. Processes stand for each bank's sequencer and lanes. A port serves a bank's reads and
+writes; every bank has a vault, and the switch joins ports and vaults. The model computes no values.
+Activity that repeats for long is extrapolated.
 
-Taken from the specification (docs/pim-spec.md): works, their plans, vaults' timing, the choice of
-banks. From the hardware's design: the order of tiles, chunks, blocks and rounds, what a walk asks
-of memory, double buffering, the policies of switch and vault controller. Fitted to the
-RTL, by its source and by measurement: the latencies between these events, named constants beside
-what they belong to. So agreement with the RTL says that the model predicts this machine, not that
-the machine does what it should.
+The specification (docs/pim-spec.md) gives works, their plans, the vaults' timing and the choice of
+banks. The hardware's design gives the order of tiles, chunks, blocks and rounds, the requests of a
+walk, double buffering, and the policies of switch and vault controller. The latencies between these
+events are fitted to the RTL, by its source and by measurement; they are named constants beside
+their use. Agreement with the RTL therefore says that the model predicts this machine, not that the
+machine does what it should.
 """
 
 from .pool import Pool, WorkRun

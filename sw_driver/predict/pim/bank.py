@@ -1,4 +1,4 @@
-"""A bank at work: from tiles to loads, to rounds of its lanes, to stores."""
+"""Bank at work: from tiles to loads, to rounds of its lanes, to stores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .walks import Image, Walk
 __all__ = ["Bank", "Counts"]
 
 _LOADS = 4
-"""Loads that are under way at once."""
+"""Loads in flight, at most."""
 _JOBS_AHEAD = 4
 _FRAMES = 4
 _FRAME_RESULTS = 64
@@ -33,7 +33,7 @@ CHUNK_TO_LOAD = 13
 WALK_SETUP = 4
 """From the offer of a walk until it is taken."""
 NEXT_WALK_SETUP = 5
-"""From the taking of a walk to that of the next one."""
+"""From taking a walk until the next one may be taken."""
 ANSWER_TO_JOB = 3
 """From the last answer of a load until the job that needs it begins."""
 FIFO_CYCLES = 2
@@ -49,34 +49,34 @@ REST_TO_DONE = 3
 
 
 class Counts(NamedTuple):
-    """What a bank has done for a work."""
+    """Progress of a bank on a work."""
 
     tiles: int
     products: int
-    """Of pairs of elements; elementwise, results."""
+    """Multiplied pairs of elements, or results of an elementwise work."""
     beats_read: int
     beats_written: int
 
 
 class _Job(NamedTuple):
-    """What the lanes do with what is in the buffers of first and second operands."""
+    """Job of the lanes on the contents of the two operand buffers."""
 
     needs: list[tuple[int, int]]
-    """Loads, by buffer and number."""
+    """Loads that it waits for, by buffer and number."""
     releases: list[int]
-    """Buffers that may be filled again."""
+    """Buffers that may be filled again after it."""
     tile: Tile
     chunk: Chunk
     second: int = 0
-    """The first of its second vectors in the tile."""
+    """Its first second vector, counted within the tile."""
     second_count: int = 1
 
 
 class Bank:
-    """A bank, which does one work after the other.
+    """Bank that does one work after the other.
 
-    ``ask(bank)`` asks for one of its ``tiles``, which :meth:`deliver` takes. ``done(bank, cycle)``:
-    all of a work is in memory.
+    It calls ``ask(bank)`` for a tile of its ``tiles``, which arrives through :meth:`deliver`. It
+    calls ``done(bank, cycle)`` when all its results of a work are in memory.
     """
 
     def __init__(
@@ -102,19 +102,19 @@ class Bank:
 
     @property
     def counts(self) -> Counts:
-        """Since the last start."""
+        """Progress since the last start."""
         port = self.port
         return Counts(self._tiles_done, self._products, port.reads.beats, port.writes.beats)
 
     def add(self, more: Counts) -> None:
-        """Adds to :attr:`counts`."""
+        """Add extrapolated progress to :attr:`counts`."""
         self._tiles_done += more.tiles
         self._products += more.products
         self.port.reads.beats += more.beats_read
         self.port.writes.beats += more.beats_written
 
     def start(self, tiles: Tiles, cycle: int) -> None:
-        """Begins a work in ``cycle``."""
+        """Begin a work in ``cycle``."""
         self.tiles = tiles
         self._form = form = tiles.form
         only_adds = form.second_kind is Second.NONE and not form.elementwise
@@ -124,7 +124,7 @@ class Bank:
         self.port.reset()
         self._tiles_done = self._products = 0
         self._free = [[0, 0] for _ in range(2)]
-        """For each load that a buffer has had, or may have now, from when on."""
+        """Cycles from which each buffer may take its loads, by load number."""
         self._loaded: list[list[int]] = [[] for _ in range(2)]
         self._ordered = [0] * 2
         self._open_loads: deque[tuple[int, list[int]]] = deque()
@@ -132,7 +132,7 @@ class Bank:
         self._walk_end: int | None = cycle
         self._last_walk = cycle - NEXT_WALK_SETUP
         self._dones = [cycle]
-        """When loads were done, after when the work began."""
+        """Cycle in which the work began, then those in which loads were done."""
         self._jobs: deque[tuple[_Job, int]] = deque()
         self._ended = False
         self._frames: deque[int] = deque([cycle] * _FRAMES)
@@ -145,7 +145,7 @@ class Bank:
         self._clock.start(self._compute(), cycle)
 
     def deliver(self, cycle: int, tile: Tile | None) -> None:
-        """Takes the tile that was asked for, in ``cycle``; None at the end."""
+        """Accept the requested tile in ``cycle``, or None when no tile is left."""
         self._given.append((cycle, tile))
         self._changed.notify()
 
@@ -209,8 +209,10 @@ class Bank:
     def _walk(
         self, tile: Tile, chunk: Chunk, place: int, vectors: int, group_size: int, first: int
     ) -> tuple[Walk, int]:
-        """The walk over a chunk of the vectors of operand ``place`` from number ``first`` on; and
-        its address."""
+        """Return the walk over a chunk of an operand's vectors, and its address in elements.
+
+        ``place`` is the operand's number; the vectors begin at number ``first``.
+        """
         form, work = self._form, self._form.work
         nest = form.operands[place]
         row, column = divmod(chunk.tap, form.tap_columns)
@@ -245,7 +247,7 @@ class Bank:
     def _load(
         self, needs: list[tuple[int, int]], place: int, walk: Walk, address: int, now: int
     ) -> Step[int]:
-        """Orders a load and adds it to ``needs``; returns when the sequencer goes on."""
+        """Order a load, add it to ``needs`` and return the cycle in which the sequencer goes on."""
         number = self._ordered[place]
         self._ordered[place] += 1
         needs.append((place, number))
@@ -259,7 +261,7 @@ class Bank:
         return now + 1
 
     def _hand_load(self, place: int, walk: Walk, address: int, offered: int) -> Process:
-        """Hands a load to the loader, to which it is offered from cycle ``offered`` on."""
+        """Hand the loader a load that is offered from cycle ``offered`` on."""
         while self._walk_end is None or len(self._open_loads) == _LOADS:
             yield self._changed
         started = len(self._dones) - 1 + len(self._open_loads)
@@ -284,7 +286,7 @@ class Bank:
         self.port.append(self.port.reads, walk, address, taken, begins=begins, done=done)
 
     def _account(self, _: object) -> None:
-        """Takes note of loads that are done, in their order."""
+        """Record the loads that are done, in their order."""
         while self._open_loads and self._open_loads[0][1]:
             place, (cycle,) = self._open_loads.popleft()
             self._dones.append(max(cycle, self._dones[-1]) + 1)
@@ -292,7 +294,7 @@ class Bank:
             self._changed.notify()
 
     def _queue(self, job: _Job, now: int) -> Step[int]:
-        """Hands a job on; returns when the sequencer goes on."""
+        """Queue a job for the lanes; return the cycle in which the sequencer goes on."""
         while len(self._jobs) == _JOBS_AHEAD:
             yield self._changed
             now = max(now, self._clock.now + 1)
@@ -382,11 +384,11 @@ class Bank:
             self._store(begun + ROUND_TO_RESULT, walk, address)
 
     def _in_lines(self, walk: Walk, tile: Tile, step: int) -> Walk:
-        """``walk`` over first vectors of ``tile``, from its beginning on."""
+        """Return a walk over first vectors of ``tile``, with line ends if it crosses any."""
         line = self._form.line
         left = line - tile.first
         if walk.vectors <= left:
-            return walk  # Alike wherever in the line it is, so its pattern is known.
+            return walk  # Equal walks anywhere in the line share a cached pattern.
         return walk._replace(line=line, line_left=left, line_step=step)
 
     # Stores.
@@ -397,7 +399,7 @@ class Bank:
         self._hand_stores()
 
     def _hand_stores(self) -> None:
-        """Hands stores to the storer, one after the other."""
+        """Hand stores to the storer, one after the other."""
         while self._stores and self._store_end is not None:
             cycle, walk, address = self._stores.popleft()
             taken = max(
