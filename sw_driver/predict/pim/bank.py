@@ -68,7 +68,7 @@ class _Job(NamedTuple):
     tile: Tile
     chunk: Chunk
     second: int = 0
-    """Its first second vector, counted within the tile."""
+    """First of the job's second vectors, counted within the tile."""
     second_count: int = 1
 
 

@@ -1,8 +1,8 @@
 """Cycles that a core with a float unit takes for the firmware's kernels (``docs/pim-kernels.md``).
 
-A kernel's loops take so many cycles a pass, and each line of 32 bytes that its data cache (4 KiB,
-direct mapped) misses takes a read of the memory. Tensors that are a multiple of 4 KiB apart push
-each other out of the cache; Adam then takes 1.7 times as long.
+Each pass of a kernel's loop takes a fixed number of cycles. Each miss of the data cache (4 KiB,
+direct mapped, lines of 32 bytes) takes a read of the memory. Tensors that are a multiple of 4 KiB
+apart push each other out of the cache; Adam then takes 1.7 times as long.
 """
 
 from __future__ import annotations
@@ -20,49 +20,55 @@ __all__ = ["KERNELS", "kernel_cycles", "kernel_work"]
 
 _LINE_BYTES, _LINES = 32, 128
 _LINE_CYCLES = 15
-"""Of a read of the memory, beside the memory's own."""
+"""Core cycles of a read, besides the memory's own latency."""
 _WAITS = 18
-"""For the memory, before and after a kernel: windows, one by one, arguments, completion."""
+"""Waits for the memory before and after a kernel: each window, arguments, completion."""
 _RING_CYCLES = 95
-"""Cycles of a core in which the firmware checks its ring behind a kernel, and places it again."""
+"""Core cycles in which the firmware checks its ring after a kernel, and places it again."""
 
 Places = NDArray[np.int64]
 Work = tuple[Sequence[int], Places]
-"""Passes of each of a kernel's loops, the outermost first, and the places that it reads, in order,
-as offsets in bytes."""
+"""Passes of a kernel's loops and the places that it reads.
+
+The outermost loop is first. Places are offsets in bytes, in the order of the reads.
+"""
 
 
-def _each(*extents: int) -> list[Places]:
+def _indices(*extents: int) -> list[Places]:
     return list(np.indices(extents, dtype=np.int64).reshape(len(extents), -1))
 
 
-def _read(*tensors: tuple[int, Places] | Places) -> Places:
-    """One of each tensor after the other: where it begins, and the element."""
-    return np.stack([each[0] + 4 * each[1] for each in tensors], axis=-1).reshape(-1)
+def _read(*tensors: tuple[int, Places]) -> Places:
+    """Return the places of reads that alternate between tensors.
+
+    Each tensor is its offset in bytes and the numbers of the elements read.
+    """
+    return np.stack([begin + 4 * elements for begin, elements in tensors], axis=-1).reshape(-1)
 
 
 def _elements(*begins: int, count: int) -> Work:
-    each = np.arange(count)
-    return [count], _read(*((begin, each) for begin in begins)) if begins else each[:0]
+    elements = np.arange(count)
+    return [count], _read(*((begin, elements) for begin in begins)) if begins else elements[:0]
 
 
 def _relu_gradient(y: int, dy: int, _: int, count: int) -> Work:
-    # Where y is not above 0, as in every other place here, dy is not read.
-    each = np.arange(count)
-    places = np.stack([y + 4 * each, np.where(each % 2, dy + 4 * each, -1)], axis=1).reshape(-1)
+    # dy is read only where y is positive, which is assumed of every second element.
+    elements = np.arange(count)
+    dy_places = np.where(elements % 2, dy + 4 * elements, -1)
+    places = np.stack([y + 4 * elements, dy_places], axis=1).reshape(-1)
     return [count], places[places >= 0]
 
 
 def _copy(x: int, _: int, *shape: int) -> Work:
     extents, strides = shape[:4], shape[4:8]
-    at = sum(i * stride for i, stride in zip(_each(*extents), strides, strict=True))
+    at = sum(i * stride for i, stride in zip(_indices(*extents), strides, strict=True))
     return [int(np.prod(extents[:depth])) for depth in (1, 2, 3, 4)], _read((x, np.asarray(at)))
 
 
 def _by_channel(x: Sequence[int], outer: int, channels: int, inner: int) -> Places:
-    channel, o, i = _each(channels, outer, inner)
+    channel, o, i = _indices(channels, outer, inner)
     at = (o * channels + channel) * inner + i
-    return _read(*((each, at) for each in x))
+    return _read(*((begin, at) for begin in x))
 
 
 def _channels(outer: int, channels: int, inner: int) -> list[int]:
@@ -70,7 +76,7 @@ def _channels(outer: int, channels: int, inner: int) -> list[int]:
 
 
 def _bias(x: int, b: int, _: int, *extents: int) -> Work:
-    outer, channel, inner = _each(*extents)
+    outer, channel, inner = _indices(*extents)
     at = (outer * extents[1] + channel) * extents[2] + inner
     return _channels(*extents)[1:], _read((x, at), (b, channel))
 
@@ -85,7 +91,7 @@ def _normalise(x: int, *rest: int) -> Work:
     extents = rest[-3:]
     passes = _channels(*extents)[1:]
     # Four numbers of the channel, then its elements.
-    numbers = _read(*((each, np.arange(extents[1])) for each in rest[:4])).reshape(-1, 4)
+    numbers = _read(*((begin, np.arange(extents[1])) for begin in rest[:4])).reshape(-1, 4)
     elements = x + 4 * np.arange(passes[1]).reshape(-1, extents[2])
     both = np.concatenate([np.tile(numbers, (extents[0], 1)), elements], axis=1)
     return passes, both.reshape(-1)
@@ -93,21 +99,21 @@ def _normalise(x: int, *rest: int) -> Work:
 
 def _normalise_gradient(x: int, dy: int, *rest: int) -> Work:
     extents = rest[-3:]
-    parts = [_by_channel(each, *extents) for each in ([dy], [dy, x], [dy, x])]
+    parts = [_by_channel(begins, *extents) for begins in ([dy], [dy, x], [dy, x])]
     return _channels(*extents), np.concatenate(
-        [each.reshape(extents[1], -1) for each in parts], axis=1
+        [part.reshape(extents[1], -1) for part in parts], axis=1
     ).reshape(-1)
 
 
 def _windows(x: int, once: int | None, result: int | None, *shape: int) -> Work:
-    """Reads a window's elements of ``x``, and then one of ``once`` and the result."""
+    """Return a kernel's work: each window of ``x``, then one of ``once`` and of ``result``."""
     planes, height, width, rows, columns, down, across, stride, top, left = shape
-    plane, row, column, y, each = _each(planes, rows, columns, down, across)
-    row, column = row * stride - top + y, column * stride - left + each
+    plane, row, column, down_index, across_index = _indices(planes, rows, columns, down, across)
+    row, column = row * stride - top + down_index, column * stride - left + across_index
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
     at = ((plane * height + row) * width + column)[inside]
     window = (np.arange(len(inside)) // (down * across))[inside]
-    lines = int(np.count_nonzero(inside & ((each == 0) | (column == 0))))
+    lines = int(np.count_nonzero(inside & ((across_index == 0) | (column == 0))))
     last = np.append(np.diff(window) != 0, True)
     places = np.stack([x + 4 * at, np.full(len(at), -1), np.full(len(at), -1)], axis=1)
     for place, begin, element in ((1, once, at), (2, result, window)):
@@ -122,8 +128,8 @@ def _cleared(count: int, work: Work) -> Work:
 
 
 def _softmax(x: int, _: int, __: int, dx: int, samples: int, classes: int, *rest: Any) -> Work:
-    sample, part, each = _each(samples, 3, classes)
-    at = sample * rest[0] + each * rest[1]
+    sample, part, label = _indices(samples, 3, classes)
+    at = sample * rest[0] + label * rest[1]
     return [samples, samples * classes], _read((0, at)) + np.where(part == 2, dx, x)
 
 
@@ -155,16 +161,19 @@ KERNELS: dict[str, tuple[Callable[..., Work], Sequence[float]]] = {
     "sgd": (lambda p, g, n, *_: _elements(g, p, count=n), [410.8, 38.6]),
     "adam": (lambda p, g, m, v, n, *_: _elements(g, p, m, v, count=n), [499.5, 196.3]),
 }
-"""Of each kernel what it does, from its arguments, and the cycles of a pass of each loop, behind
-those of the kernel itself: calibrated on RTL, with 28 random shapes a kernel that
-``hw_tests/speed/kernel_cycles.py`` makes, and normal random numbers."""
+"""Models of the kernels: a function from arguments to the work, and cycles.
+
+The first number is the cycles of the kernel itself; the others are the cycles of a pass of each
+loop. They are calibrated on RTL with 28 random shapes a kernel, which
+``hw_tests/speed/kernel_cycles.py`` makes, and normal random numbers.
+"""
 
 
 def kernel_work(kernel: str, arguments: Sequence[Any]) -> list[int]:
-    """One (for the kernel itself), the passes of its loops, and its waits for the memory."""
+    """Return 1 (for the kernel itself), the passes of its loops, and its waits for the memory."""
     check_name("the kernel", kernel, KERNELS)
     passes, places = KERNELS[kernel][0](*arguments)
-    # In the order of time within each set of the cache, and of these one after the other.
+    # Sorted by set of the cache; within a set, the order of the reads is kept.
     lines = places // _LINE_BYTES
     lines = lines[np.argsort(lines % _LINES, kind="stable")]
     misses = int(np.count_nonzero(np.diff(lines))) + min(1, len(lines))
@@ -175,12 +184,12 @@ def kernel_work(kernel: str, arguments: Sequence[Any]) -> list[int]:
 def kernel_cycles(
     kernel: str, arguments: tuple[Any, ...], *, read_cycles: float, clock_ratio: int = 1
 ) -> float:
-    """Cycles of the pool from a core's start of a kernel to its end.
+    """Return the pool cycles from a core's start of a kernel to its end.
 
     ``arguments`` are those of the firmware's kernel, tensors as offsets in bytes. ``read_cycles``
-    is what the memory takes to answer a core's read, in cycles of the pool; ``clock_ratio`` is how
-    many times as fast the core's clock is. ``ValueError`` for a kernel without a model, as those
-    that have the pools work for them.
+    is the memory's latency for a core's read, in pool cycles. ``clock_ratio`` is the core's clock
+    frequency divided by the pool's. A kernel without a model raises ``ValueError``; kernels that
+    use the pool have none.
     """
     check_number("read_cycles", read_cycles, 1, 10_000)
     if clock_ratio not in (1, 2, 4):
@@ -189,6 +198,6 @@ def kernel_cycles(
     costs = KERNELS[kernel][1]
     loops = _RING_CYCLES + sum(cost * count for cost, count in zip(costs, passes, strict=True))
     if clock_ratio > 1:
-        # Predicted: the answer goes through a register, the request waits for the pool's clock.
+        # Predicted: the answer passes a register, and the request waits for the pool's clock.
         read_cycles += 1.5 + 0.5 / clock_ratio
     return (loops + waits * _LINE_CYCLES) / clock_ratio + waits * read_cycles

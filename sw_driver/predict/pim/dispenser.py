@@ -1,4 +1,4 @@
-"""Gives tiles to the banks that ask."""
+"""Dispenser of tiles to the banks that request them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from .bank import Bank
 __all__ = ["Dispenser"]
 
 DEAL_CYCLES = 4
-"""From a bank's asking, or from the last tile, to a tile, but for lines that the last one ended."""
+"""From a bank's request, or from the last tile, to a tile.
+
+Lines that the last tile ended add to it.
+"""
 
 
 class Dispenser:
-    """Serves the banks that ask for tiles in turn."""
+    """Server of tiles to the banks in turn."""
 
     def __init__(self, clock: Clock, banks: int) -> None:
         self._clock = clock
@@ -23,7 +26,7 @@ class Dispenser:
         self._scheduled = False
 
     def ask(self, bank: Bank) -> None:
-        """``bank`` asks, now, for one of its tiles."""
+        """Request one of its tiles for ``bank``, in the current cycle."""
         self._asking[bank.number] = bank
         if not self._scheduled:
             self._scheduled = True
@@ -31,7 +34,7 @@ class Dispenser:
 
     def _pick(self, _: object) -> None:
         now = self._clock.now
-        number = min(self._asking, key=lambda each: (each - self._last - 1) % self._banks)
+        number = min(self._asking, key=lambda number: (number - self._last - 1) % self._banks)
         bank = self._asking.pop(number)
         self._last = number
         tile = bank.tiles.next(bank.lane_count)

@@ -1,4 +1,4 @@
-"""A work as the banks take it: two operands in nested loops, and how it is cut into tiles."""
+"""Works as the banks take them: two operands in nested loops, cut into tiles."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ __all__ = ["Chunk", "Form", "Nest", "Tile", "Tiles", "form_of"]
 
 _ELEMENT_BYTES = 4
 _LEAST_CHUNKS = 4
-"""Fewest chunks of a tile that are followed."""
+"""Chunks of a tile that are simulated, at least."""
 _FEW_CHUNKS = 16
-"""Of a channel, so that whole channels are followed."""
+"""Chunks of a channel, at most, for which whole channels are simulated."""
 
 
 class Tile(NamedTuple):
-    """A part of a work for one bank: where it begins in the four loops, and in two how far it
-    goes."""
+    """Part of a work for one bank: its beginning in the four loops, its extent in two."""
 
     outer1: int
     outer2: int
@@ -36,7 +35,7 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Nest:
-    """Where an operand begins and its strides, in elements."""
+    """Address and strides of an operand, in elements."""
 
     address: int = 0
     outer1: int = 0
@@ -49,7 +48,7 @@ class Nest:
     def at(
         self, tile: Tile, vector: int, *, channel: int = 0, row: int = 0, column: int = 0
     ) -> int:
-        """Where an element of a vector is, in the outer loops where ``tile`` is."""
+        """Return the address of a vector's element, in the outer loops' iteration of ``tile``."""
         return (
             self.address
             + tile.outer1 * self.outer1
@@ -62,51 +61,56 @@ class Nest:
 
 
 class Chunk(NamedTuple):
-    """What is in the buffers at once of a reduction."""
+    """Part of a reduction that the buffers hold at once."""
 
     channel: int
     tap: int
     length: int
     complete: bool
-    """It is the last one."""
+    """True for the last chunk of the reduction."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A work: result (o1, o2, p, s) is the sum over channels and taps of ``first`` of vector p
-    times ``second`` of vector s."""
+    """Work as sums of products over nested loops.
+
+    Result (o1, o2, p, s) is the sum over channels and taps of the first operand's vector p times
+    the second operand's vector s.
+    """
 
     work: Any
-    """Anything with the fields of a descriptor (docs/pim-spec.md)."""
+    """Object with the fields of a descriptor (docs/pim-spec.md)."""
     extents: tuple[int, int, int, int]
-    """outer1, outer2, first vectors, second vectors."""
+    """Iterations of outer1 and outer2, first vectors, second vectors."""
     operands: tuple[Nest, ...]
-    """First and second."""
+    """First and second operand."""
     result: Nest
-    """Its vectors are first vectors, its columns second ones."""
+    """Nest of the result: its vectors are first vectors, its columns second vectors."""
     second_kind: Second
     channels: int
     tap_rows: int
     tap_columns: int
     line: int = NO_LINE
-    """First vectors of a line; the next line is outer1 further on."""
+    """First vectors of a line; the next line begins one step of outer1 later."""
     followed: int | None = None
-    """Chunks of each tile that are followed, half of them from its beginning on, the others to its
-    end; None: all."""
+    """Chunks of each tile that are simulated, or None for all.
+
+    Half of them are its first chunks, the others its last ones.
+    """
 
     @property
     def plan(self) -> Any:
-        """How the work is cut."""
+        """Plan by which the work is cut."""
         return self.work.plan
 
     @property
     def elementwise(self) -> bool:
-        """Whether there is no reduction."""
+        """True for a work without a reduction."""
         return self.work.opcode in ELEMENTWISE_OPCODES
 
     @property
     def padded(self) -> int | None:
-        """The operand that is an image with padding."""
+        """Number of the operand that is an image with padding, if any."""
         return int(self.plan.exchanged) if self.work.opcode == Opcode.CONV2D else None
 
     @property
@@ -116,10 +120,10 @@ class Form:
 
     @cached_property
     def products(self) -> int:
-        """Elements of a reduction that are followed; 1 if there is none."""
+        """Elements of a reduction that are simulated; 1 without a reduction."""
         if self.followed is None:
             return self.channels * self.taps
-        return sum(each.length for each in self.followed_chunks())
+        return sum(chunk.length for chunk in self.followed_chunks())
 
     @cached_property
     def chunks(self) -> int:
@@ -143,22 +147,24 @@ class Form:
         return Chunk(channel, tap, min(1 << self.plan.chunk, self.taps - tap), complete)
 
     def followed_chunks(self) -> Iterator[Chunk]:
-        """The chunks of a tile, in order, that are followed."""
+        """Return the chunks of a tile that are simulated, in order."""
         count = self.chunks if self.followed is None else self.followed
         end = self.chunks - count + count // 2
         return map(self._chunk, chain(range(count // 2), range(end, self.chunks)))
 
     @property
     def tile_cycles(self) -> int:
-        """About as long a large tile takes, as far as it is followed."""
+        """Approximate cycles of the simulated part of a large tile."""
         first, second = self.extents[2:]
         vectors = min(1 << self.plan.depth, _ceiling(first, INTERLEAVE))
         return vectors * min(1 << self.plan.seconds, second) * self.products
 
     def shortened(self, tile_cycles: int, times: int = 1) -> Form:
-        """The same with as many chunks of a tile followed as take about ``tile_cycles``, or
-        ``times`` as many. Of several channels of few chunks these are whole ones, so that the last
-        chunk, which is a short one, has its share."""
+        """Return the form with fewer simulated chunks a tile.
+
+        They take about ``tile_cycles``, times ``times``. If channels have few chunks, whole
+        channels are simulated, so that each one's short last chunk has its share.
+        """
         followed = max(_LEAST_CHUNKS, self.chunks * tile_cycles // self.tile_cycles)
         period = 1 if self.plan.channels else self._channel_chunks
         whole = _ceiling(followed, period) * period
@@ -183,18 +189,20 @@ _INDICES = {
     Opcode.MATMUL: ("pv", "vp", "pv"),
     Opcode.CONV2D: ("Ocop", "pcuv", "Ovop"),
 } | dict.fromkeys(ELEMENTWISE_OPCODES, ("op", "op", "op"))
-"""Over which loop each index of a, of b and of the result runs; the result's p and v are
-first and second vectors."""
+"""Loops over which the indices of a, of b and of the result run.
+
+The result's p and v are first and second vectors.
+"""
 
 
 def form_of(work: Any) -> Form:
-    """Return the form of a good work, the driver's or a decoded descriptor, with its plan."""
+    """Return the form of a valid work: the driver's, or a decoded descriptor with its plan."""
     opcode = Opcode(work.opcode)
     loops = _INDICES[opcode]
 
     def nest(name: str, loops: str) -> Nest:
         tensor = getattr(work, name)
-        strides = {_LOOPS[each]: step for each, step in zip(loops, tensor.strides, strict=False)}
+        strides = {_LOOPS[loop]: step for loop, step in zip(loops, tensor.strides, strict=False)}
         return Nest(address=tensor.address_bytes // _ELEMENT_BYTES, **strides)
 
     nests = [nest(name, loops[name != "a"]) for name in work.operands]
@@ -247,20 +255,20 @@ def form_of(work: Any) -> Form:
 
 
 class Tiles:
-    """What is left of a work: first vectors fastest, then second ones, outer1, outer2."""
+    """Remaining tiles of a work: first vectors fastest, then second ones, outer1, outer2."""
 
     def __init__(self, form: Form) -> None:
         self.form = form
         self._first = self._second = self._outer1 = self._outer2 = 0
         self.largest = 0
-        """Products of the largest tile that was dealt."""
+        """Products of the largest tile dealt so far."""
         self.line_cycles = 0
-        """What the next tile waits for because of the lines that the last one ended."""
+        """Cycles that the next tile waits because the last one ended lines."""
         self.ended = False
 
     @property
     def left(self) -> int:
-        """Products, or elements, of the tiles that are not dealt."""
+        """Products, or elements, of the tiles that are not yet dealt."""
         outer1, outer2, first, second = self.form.extents
         if self.ended:
             return 0
@@ -270,8 +278,10 @@ class Tiles:
         return (rest - self._first * seconds) * self.form.products
 
     def skip(self, products: int, lanes: int) -> int:
-        """Passes over tiles of about so many products, as for a bank with so many lanes;
-        returns how many they are. At least one tile is left."""
+        """Skip tiles of about ``products`` and return the exact number of products skipped.
+
+        Tiles are cut as for a bank with ``lanes``. At least one tile is left.
+        """
         outer1, _, first, second = self.form.extents
         before = self.left
         plane = first * second * self.form.products
@@ -287,7 +297,7 @@ class Tiles:
         return before - self.left
 
     def next(self, lanes: int) -> Tile | None:
-        """The next tile for a bank with so many lanes, or None at the end."""
+        """Return the next tile for a bank with ``lanes``, or None at the end."""
         if self.ended:
             return None
         form = self.form
@@ -323,13 +333,13 @@ class Tiles:
         return tile
 
     def _limit(self, lanes: int) -> int:
-        """The most first vectors of the next tile for a bank with so many lanes."""
+        """Return the first vectors of the next tile for a bank with ``lanes``, at most."""
         form = self.form
         if form.elementwise:
             return 1 << form.plan.chunk
         vectors = 1 << form.plan.depth
         if form.plan.seconds >= 3:
-            # A power of two, so that with second vectors they fill a lane's turns.
+            # A power of two: together with the second vectors they fill a lane's turns.
             needed = -(-(form.extents[2] - self._first) // lanes)
             vectors = min(vectors, 1 << needed.bit_length() - 1)
         return lanes * vectors
