@@ -1,4 +1,4 @@
-"""All banks of a stack, and the works that they do."""
+"""Pool of a stack's banks, and the works that they do."""
 
 from __future__ import annotations
 
@@ -22,72 +22,80 @@ __all__ = ["Pool", "WorkRun"]
 
 # Pipeline latencies, in cycles.
 START_TO_BANKS = 1
-"""From the cycle from which a work's cycles count until its banks start."""
+"""From a work's start, as its cycles are counted, until its banks start."""
 DONE_TO_TURN = 1
-"""From a bank's done until it is its turn to be counted, if it is."""
+"""From a bank's done until it may be counted, if it is then its turn."""
 TURN_TO_COMPLETE = 2
 """From the turn of a work's last bank until the work completes."""
 COMPLETE_TO_CHOICE = 2
-"""From a work's completion until banks are chosen for others; from an acceptance at once."""
+"""From a work's completion until banks are chosen for others.
+
+After an acceptance they are chosen at once.
+"""
 CHOICE_CYCLES = 3
-"""To choose banks for a work that waits, besides one for each if the pool chooses; it starts then,
-and a cycle later the next one has its turn."""
+"""Choice of banks for a waiting work, besides a cycle for each bank if the pool chooses them.
+
+The work starts then; the next one has its turn a cycle later.
+"""
 GROWTH_CYCLES = 4
-"""The same for the first work that grows."""
+"""Choice of more banks for the first work that grows."""
 PASS_CYCLES = 2
-"""For a work that has to wait for another, or if no bank is idle."""
+"""Pass over a work that has to wait for another, or if no bank is idle."""
 
 
 USUAL_EVENTS = 100_000
-"""Events for which nothing is extrapolated."""
+"""Events after a start or completion before anything is extrapolated."""
 _LOOK_EVENTS = 2000
-"""Between looks at how even works go on."""
+"""Events between checks for an even pace."""
 _WINDOWS = 9
-"""In a window each bank does a tile on average. The first one is not looked at. With half as many
-the rate of one pass was off by 2 %."""
+"""Windows that are compared; the first one is left out.
+
+In a window each bank does a tile on average. With half as many windows the rate of one pass was off
+by 2 %.
+"""
 _MOST_WINDOWS = 12
 EVEN = 0.01
-"""By which two windows may differ, if they are not the last ones that are waited for."""
+"""Difference of two windows' paces, at most, unless there are ``_MOST_WINDOWS``; a fraction."""
 RESERVE = 2
-"""Tiles of each bank that are left, to see how the work ends."""
+"""Tiles of each bank that are not extrapolated, so that the work's end is simulated."""
 
 
 class _Window(NamedTuple):
-    """How far the works are."""
+    """Progress of the works in a cycle."""
 
     cycle: int
     runs: list[WorkRun]
     counts: dict[int, Counts]
-    """Of each bank at work."""
+    """Progress of each bank at work, by number."""
     done: list[int]
-    """Products of each work that its banks at work have formed."""
+    """Products of each work that its banks at work have formed so far."""
 
 
 @dataclass(eq=False)
 class WorkRun:
-    """A work that was offered to a pool."""
+    """Work that was offered to a pool."""
 
     work: Descriptor
     tiles: Tiles
     start: int | None = None
     end: int | None = None
     total: int = 0
-    """Products."""
+    """Products of the work."""
     banks: dict[int, Counts] = field(default_factory=dict, init=False)
-    """What those did that have done their part, by number."""
+    """Progress of the banks that have done their part, by number."""
     lacking: int = 0
-    """Units that it takes and that its banks do not have, if the pool chooses them."""
+    """Units that the work takes beyond those of its banks, if the pool chooses them."""
     left: int = 0
     """Banks that have not done their part."""
     counted: int = 0
-    """When the last bank's part is counted."""
+    """Cycle in which the last bank's part is counted."""
 
 
 class Pool:
-    """Gives works to banks as the hardware's scheduler does (docs/pim-spec.md, "The pool").
+    """Pool that gives works to banks as the hardware does (docs/pim-spec.md, "The pool").
 
-    ``shortened``: of longer tiles about so many cycles, times the second number, are followed, and
-    they take that time.
+    ``shortened`` holds cycles and a factor. Of a longer tile only about their product of cycles is
+    simulated; the tile then takes that time.
     """
 
     def __init__(self, config: PimConfig, *, shortened: tuple[int, int] | None = None) -> None:
@@ -105,20 +113,20 @@ class Pool:
             for number in range(config.banks)
         ]
         self.skipped = 0
-        """Cycles that were extrapolated."""
+        """Extrapolated cycles so far."""
         self._windows: list[_Window] = []
         self._events = 0
-        """Since a work started or completed."""
+        """Events since a work started or completed."""
         self._offers = 0
         self._owner: list[WorkRun | None] = [None] * config.banks
         self._since = [0] * config.banks
-        """Since when each bank has its work."""
+        """Cycle from which each bank has had its work."""
         self._busy = [0] * config.banks
-        """Cycles for which each bank had the works that have completed."""
+        """Cycles that each bank spent on works that have completed."""
         self._accepted: list[WorkRun] = []
 
     def offer(self, work: Descriptor) -> WorkRun:
-        """Accepts a good work, now."""
+        """Accept a valid work in the current cycle."""
         tiles = Tiles(self._form(work))
         run = WorkRun(work, tiles, total=tiles.left)
         self._accepted.append(run)
@@ -131,12 +139,14 @@ class Pool:
         return form if self._shortened is None else form.shortened(*self._shortened)
 
     def products(self, work: Descriptor) -> int:
-        """Products of a good work that are followed or extrapolated from followed tiles."""
+        """Return the products of a valid work that are simulated or extrapolated from such tiles."""
         return Tiles(self._form(work)).left
 
     def followed_cycles(self, work: Descriptor) -> int:
-        """About how many cycles of a good work, on all banks, are followed one by one: what is
-        extrapolated are whole tiles, after some of each bank."""
+        """Return the approximate simulated cycles of a valid work on all banks.
+
+        Whole tiles are extrapolated, after some of each bank.
+        """
         placement = self.config.placement
         lanes = sum(map(min, placement.multipliers, placement.adders))
         tiles = (_WINDOWS + RESERVE) * self._form(work).tile_cycles
@@ -144,13 +154,13 @@ class Pool:
 
     @property
     def now(self) -> int:
-        """The cycle."""
+        """Current cycle, extrapolated ones included."""
         return self._clock.now + self.skipped
 
     def advance(self, cycle: int) -> None:
-        """Lets time pass until ``cycle``, or until a work completes.
+        """Let time pass until ``cycle``, or until a work completes.
 
-        More cycles pass if what goes on repeats for longer and is extrapolated.
+        More cycles pass if a longer repetition is extrapolated.
         """
         clock, works = self._clock, len(self._accepted)
         while len(self._accepted) == works and clock.next_cycle + self.skipped <= cycle:
@@ -162,7 +172,7 @@ class Pool:
             clock.now = max(clock.now, cycle - self.skipped)
 
     def _look(self) -> None:
-        """Extrapolates if the works go on evenly, and for long enough."""
+        """Extrapolate if the works go on at an even pace, and for long enough."""
         runs = [run for run in self._accepted if run.start is not None]
         counts = {
             bank.number: bank.counts
@@ -170,7 +180,7 @@ class Pool:
             if owner is not None
         }
         done = [
-            sum(each.products for bank, each in counts.items() if self._owner[bank] is run)
+            sum(bank.products for number, bank in counts.items() if self._owner[number] is run)
             for run in runs
         ]
         window, windows = _Window(self._clock.now, runs, counts, done), self._windows
@@ -179,12 +189,12 @@ class Pool:
         if not windows:
             windows.append(window)
             return
-        # A tile of each bank, and what the banks have of tiles.
+        # Products in flight: a tile of each bank, or those dealt and not yet formed.
         flying = [
-            max(1, run.total - run.tiles.left - each, run.tiles.largest * self._owner.count(run))
-            for run, each in zip(runs, done, strict=True)
+            max(1, run.total - run.tiles.left - formed, run.tiles.largest * self._owner.count(run))
+            for run, formed in zip(runs, done, strict=True)
         ]
-        if any(b - a < each for a, b, each in zip(windows[-1].done, done, flying, strict=True)):
+        if any(b - a < tiles for a, b, tiles in zip(windows[-1].done, done, flying, strict=True)):
             return
         windows.append(window)
         if len(windows) < _WINDOWS:
@@ -202,8 +212,8 @@ class Pool:
         span = window.cycle - first.cycle
         rates = [(b - a) / span for a, b in zip(first.done, done, strict=True)]
         cycles = min(
-            (run.tiles.left - RESERVE * each) / rate
-            for run, each, rate in zip(runs, flying, rates, strict=True)
+            (run.tiles.left - RESERVE * tiles) / rate
+            for run, tiles, rate in zip(runs, flying, rates, strict=True)
         )
         if cycles < span:
             return
@@ -212,36 +222,40 @@ class Pool:
             skipped = run.tiles.skip(int(cycles * rate), lanes)
             if len(runs) == 1:
                 cycles = skipped / rate
-        for bank, now in counts.items():
-            deltas = [b - a for a, b in zip(first.counts[bank], now, strict=True)]
+        for bank, latest in counts.items():
+            deltas = [b - a for a, b in zip(first.counts[bank], latest, strict=True)]
             self._banks[bank].add(Counts(*(round(delta * cycles / span) for delta in deltas)))
         self.skipped += round(cycles)
         windows.clear()
 
     def so_far(self, run: WorkRun) -> tuple[int, int, int]:
-        """Beats read and written for a work, and products that were formed; of those in flight
-        some."""
+        """Return the beats read, the beats written and the products formed for a work.
+
+        Some of those in flight are included.
+        """
         busy = {
             bank.number: bank.counts
             for bank, owner in zip(self._banks, self._owner, strict=True)
             if owner is run
         }
         banks = (busy | run.banks).values()
-        products = sum(each.products for each in banks)
+        products = sum(bank.products for bank in banks)
         return (
-            sum(each.beats_read for each in banks),
-            sum(each.beats_written for each in banks),
+            sum(bank.beats_read for bank in banks),
+            sum(bank.beats_written for bank in banks),
             min(products, run.total),
         )
 
     def busy_cycles(self, bank: int, cycle: int) -> int:
-        """Cycles before ``cycle``, which is now, in which a bank had a work."""
+        """Return the cycles in which a bank had a work; ``cycle`` is the current one."""
         since = cycle if self._owner[bank] is None else self._since[bank]
         return self._busy[bank] + max(0, cycle - since)
 
     def _start(self, cycle: int) -> None:
-        """Gives banks to the works that can start, then to those that run, the oldest first, from
-        ``cycle`` on."""
+        """Give banks to works that can start, then to running ones, from ``cycle`` on.
+
+        The oldest work is first.
+        """
         self._events = 0
         reserved: set[int] = set()
         for age, run in enumerate(self._accepted):
@@ -262,8 +276,10 @@ class Pool:
                 cycle = cycle if start is None else start
 
     def _take(self, run: WorkRun, reserved: set[int], cycle: int) -> int | None:
-        """Gives banks to a work, whose choice ends in ``cycle`` besides one for each; when it has
-        them, if there are some for it."""
+        """Give banks to a work; return the cycle in which it has them, or None if it gets none.
+
+        The choice ends in ``cycle``, plus a cycle for each bank if the pool chooses them.
+        """
         free = [
             bank for bank, owner in enumerate(self._owner) if owner is None and bank not in reserved
         ]
@@ -283,7 +299,7 @@ class Pool:
         run = self._owner[bank.number]
         assert run is not None
         run.banks[bank.number] = bank.counts
-        # Banks are counted in turn, one a cycle; when a work is accepted, none.
+        # Banks are counted in turn, one a cycle, but none when a work is accepted.
         ready = cycle + self.skipped + DONE_TO_TURN
         turn = ready + (bank.number - ready + self._offers) % self.config.banks
         run.counted = max(run.counted, turn)

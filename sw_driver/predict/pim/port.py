@@ -1,4 +1,4 @@
-"""A bank's way to memory: its reads and writes, beat by beat."""
+"""Port of a bank to memory: its reads and writes, beat by beat."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .walks import MOST_RUN, Pattern, Walk, pattern_of
 __all__ = ["Lane", "Port"]
 
 UNANSWERED = 32
-"""Reads that are not yet answered, and writes, at most."""
+"""Reads in flight, and writes in flight, at most."""
 _QUEUED = 3
-"""Requests on the way from the walkers to the switch's choice."""
+"""Requests between the walkers and the switch's choice, at most."""
 _FORESIGHT = 2
-"""Cycles for which it is known that no answer comes that is not on its way, and no new walk."""
+"""Cycles for which all answers and walks that may come are already known."""
 _UNKNOWN = 1 << 60
 
 # Pipeline latencies, in cycles.
@@ -26,65 +26,68 @@ SEGMENT_TO_OFFER = 2
 WALK_TO_SEGMENT = 3
 """From the cycle in which a walk is taken to its first segment."""
 RESULT_CYCLES = 2
-"""From a segment of results until they have been read."""
+"""From a segment of results until the lanes' results have been read."""
 
 
 @dataclass(eq=False)
 class Transfer:
-    """A walk's beats."""
+    """Beats of a walk."""
 
     pattern: Pattern
     stretch: int
     segment: int
-    """When the next segment may come."""
+    """Cycle in which the next segment may come."""
     begins: Callable[[int], None]
     done: Callable[[int], None]
     place: int = 0
-    """The run of the next beat."""
+    """Number of the next beat's run."""
     beat: int = 0
-    """Its number there."""
+    """Number of the next beat in that run."""
     located: tuple[Gate, int] = field(init=False)
-    """The vault of that run, and which of its 512 bytes."""
+    """Vault of that run, and the number of the 512 bytes there."""
     passed: int = 0
-    """Segments that have come."""
+    """Segments so far."""
     unanswered: int = 0
     last_answer: int = 0
     over: bool = False
-    """All segments have come."""
+    """True once all segments have come."""
     begun: bool = False
-    """The walker may take the next walk."""
+    """True once the walker may take the next walk."""
 
     def __post_init__(self) -> None:
         self.zeros = self.pattern.gaps[0]
         """Segments of zeros before the next beat."""
 
     def begin_next(self, cycle: int) -> None:
-        """The walker may take the next walk in ``cycle``."""
+        """Let the walker take the next walk in ``cycle``."""
         self.begun = True
         self.begins(cycle)
 
 
 class Lane:
-    """Reads or writes: their walks, one after the other."""
+    """Queue of walks that read, or of walks that write."""
 
     def __init__(self, write: bool) -> None:
         self.write = write
         self.lead = RESULT_CYCLES if write else 0
-        """Segments that the walker is ahead."""
+        """Segments by which the walker is ahead."""
         self.transfers: deque[Transfer] = deque()
         self.headed = False
-        """The first walk is under way."""
+        """True while the first walk is in progress."""
         self.free = 0
-        """When the next segment may come."""
+        """Cycle in which the next segment may come."""
         self.room = deque([0] * UNANSWERED)
-        """From when on there may be one request more, for each that may."""
+        """Cycles from which there is room for another request, one for each free place."""
         self.beats = 0
-        """That were asked for, or are about to be written."""
+        """Beats requested, or about to be written."""
 
 
 class Port:
-    """Writes go before reads; each stays in order. ``written``: is called whenever all writes that
-    were asked for are answered."""
+    """Port that sends a bank's beats to the switch, writes before reads.
+
+    Reads stay in order, and so do writes. The port calls ``written`` whenever no write is in
+    flight.
+    """
 
     def __init__(
         self, clock: Clock, switch: Switch, number: int, written: Callable[[], None]
@@ -94,29 +97,29 @@ class Port:
         self._source = Source(clock, number, self._granted)
         self.writes, self.reads = Lane(True), Lane(False)
         self._ahead: deque[tuple[int, Beat]] = deque()
-        """Requests that are not granted, and when their segments came."""
+        """Requests that are not granted, behind the cycles of their segments."""
         self._entered = 0
-        """When the last request was in the switch's queue."""
+        """Cycle in which the last request enters the switch's queue."""
         self._grants = deque([-1, -1, -1], maxlen=3)
         self._alarm = Alarm(clock, self._look)
-        self._asked: tuple[int, bool] = (-1, False)
-        """The stretch that was asked for last, and whether to write."""
+        self._requested: tuple[int, bool] = (-1, False)
+        """Stretch of the last request, and True for a write."""
         self._run = 0
-        """Beats of it."""
+        """Beats of the current run before the last one requested."""
         self._arrivals: list[int] = []
-        """When reads were answered; not all of those that are long ago."""
+        """Cycles in which reads were answered; old ones are dropped."""
         self.last_write = 0
-        """When the last write was answered."""
+        """Cycle in which the last write was answered."""
         self._written = written
 
     def reset(self) -> None:
-        """Counts from 0."""
+        """Set the counts of beats, and the cycle of the last write, to 0."""
         self.last_write = 0
         self.writes.beats = self.reads.beats = 0
 
     @property
     def writes_answered(self) -> bool:
-        """All that were asked for."""
+        """True while no write is in flight."""
         return len(self.writes.room) == UNANSWERED
 
     def append(
@@ -129,25 +132,27 @@ class Port:
         begins: Callable[[int], None],
         done: Callable[[int], None],
     ) -> None:
-        """Appends a walk to ``reads`` or ``writes``, whose walker took it in cycle ``taken``.
+        """Append a walk to ``reads`` or ``writes``; its walker took it in cycle ``taken``.
 
-        ``begins`` is told when the walker may take the next walk, ``done`` when the last beat has
-        been answered (a read), or asked for (a write).
+        ``begins`` gets the cycle in which the walker may take the next walk. ``done`` gets the
+        cycle in which the last beat is answered (a read) or requested (a write).
         """
         pattern, stretch = pattern_of(walk, address)
         first_segment = taken + WALK_TO_SEGMENT + lane.lead
         lane.transfers.append(Transfer(pattern, stretch, first_segment, begins, done))
         if len(lane.transfers) == 2 and lane.headed:
             head = lane.transfers[0]
-            # Zeros are counted as passed at their end: the next of those that are left came then.
+            # Zeros are counted as passed at their end, so the next segment is that of the zeros.
             self._begin_short(lane, head.segment if head.zeros else self._clock.now + lane.lead)
-        self._alarm.set(self._clock.now)  # The caller may be in the middle of a look.
+        self._alarm.set(self._clock.now)  # The caller may be inside _look.
 
     # The walkers.
 
     def _next_segment(self, lane: Lane, now: int) -> int:
-        """When the next segment that asks for a beat may come; ``_UNKNOWN`` if that depends on what
-        is to come. Passes segments of zeros."""
+        """Pass segments of zeros; return the cycle in which the next beat may be requested.
+
+        Return ``_UNKNOWN`` if that depends on later events.
+        """
         while lane.transfers:
             transfer = lane.transfers[0]
             if not lane.headed:
@@ -168,7 +173,7 @@ class Port:
         return _UNKNOWN
 
     def _after_zeros(self, cycle: int, zeros: int) -> int:
-        """When as many segments of zeros are written, from ``cycle`` on; answers go before."""
+        """Return the cycle after ``zeros`` segments of zeros from ``cycle`` on; answers go first."""
         arrivals = self._arrivals
         end = cycle + zeros
         for arrival in arrivals:
@@ -179,7 +184,7 @@ class Port:
         return end
 
     def _passed(self, lane: Lane, transfer: Transfer, segment: int) -> None:
-        """The next segment comes in cycle ``segment``: tells when the walker is free."""
+        """Let the walker take another walk if it can, now that the next segment is in ``segment``."""
         if not transfer.begun:
             ahead = transfer.pattern.rest - transfer.passed - lane.lead
             if ahead <= transfer.zeros:
@@ -188,8 +193,10 @@ class Port:
             self._begin_short(lane, segment)
 
     def _begin_short(self, lane: Lane, cycle: int) -> None:
-        """The last part of the first walk is under way: the next walk's row, if it has only one,
-        follows in the walker, and then another walk may."""
+        """Let the walker take a third walk while the first one's last part is in progress.
+
+        This needs a second walk of only one row, which follows in the walker.
+        """
         head, following = lane.transfers[0], lane.transfers[1]
         if following.begun or following.pattern.rows != 1:
             return
@@ -198,7 +205,7 @@ class Port:
             following.begin_next(max(cycle + ahead, following.segment - lane.lead))
 
     def _finish(self, lane: Lane, transfer: Transfer) -> None:
-        """The last segment came."""
+        """Remove a walk after its last segment."""
         if not transfer.begun:
             transfer.begin_next(transfer.segment)
         lane.transfers.popleft()
@@ -213,7 +220,7 @@ class Port:
     # Requests.
 
     def _look(self) -> None:
-        """Takes segments as far as there is room ahead of the switch and time has come."""
+        """Request beats that are due, while there is room ahead of the switch."""
         now = self._clock.now
         while len(self._ahead) < _QUEUED:
             write_at = self._next_segment(self.writes, now)
@@ -229,14 +236,14 @@ class Port:
             self._take(lane, segment)
 
     def _take(self, lane: Lane, segment: int) -> None:
-        """Asks for the next beat of the first walk."""
+        """Request the next beat of the first walk in cycle ``segment``."""
         transfer = lane.transfers[0]
         lane.room.popleft()
         lane.beats += 1
         run = transfer.pattern.runs[transfer.place]
         stretch = transfer.stretch + run.stretch
-        follows = self._asked == (stretch, lane.write) and self._run + 1 < MOST_RUN
-        self._asked, self._run = (stretch, lane.write), self._run + 1 if follows else 0
+        follows = self._requested == (stretch, lane.write) and self._run + 1 < MOST_RUN
+        self._requested, self._run = (stretch, lane.write), self._run + 1 if follows else 0
         if not transfer.beat:
             transfer.located = self._switch.locate(stretch)
         gate, place = transfer.located
@@ -260,7 +267,7 @@ class Port:
         if not ahead:
             gate.offer(self._source, max(segment + SEGMENT_TO_OFFER, self._grants[2] + 1), beat)
         ahead.append((segment, beat))
-        # The switch's queue holds two requests; after the grants so far.
+        # The switch's queue holds two requests: it is entered after an earlier grant.
         if len(ahead) < _QUEUED:
             self._entered = max(segment + 1, self._grants[len(ahead)] + 1)
 
@@ -276,7 +283,7 @@ class Port:
         self._look()
 
     def _answered(self, lane: Lane, transfer: Transfer, cycle: int) -> None:
-        """A beat arrives in ``cycle``."""
+        """Record the answer to a beat, which arrives in ``cycle``."""
         blocked = not lane.room
         lane.room.append(cycle + 1)
         transfer.unanswered -= 1
