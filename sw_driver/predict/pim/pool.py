@@ -139,7 +139,7 @@ class Pool:
         return form if self._shortened is None else form.shortened(*self._shortened)
 
     def products(self, work: Descriptor) -> int:
-        """Return the products of a valid work that are simulated or extrapolated from such tiles."""
+        """Return the products of a valid work that are simulated, or extrapolated in whole tiles."""
         return Tiles(self._form(work)).left
 
     def followed_cycles(self, work: Descriptor) -> int:
@@ -194,7 +194,7 @@ class Pool:
             max(1, run.total - run.tiles.left - formed, run.tiles.largest * self._owner.count(run))
             for run, formed in zip(runs, done, strict=True)
         ]
-        if any(b - a < tiles for a, b, tiles in zip(windows[-1].done, done, flying, strict=True)):
+        if any(b - a < margin for a, b, margin in zip(windows[-1].done, done, flying, strict=True)):
             return
         windows.append(window)
         if len(windows) < _WINDOWS:
@@ -212,8 +212,8 @@ class Pool:
         span = window.cycle - first.cycle
         rates = [(b - a) / span for a, b in zip(first.done, done, strict=True)]
         cycles = min(
-            (run.tiles.left - RESERVE * tiles) / rate
-            for run, tiles, rate in zip(runs, flying, rates, strict=True)
+            (run.tiles.left - RESERVE * margin) / rate
+            for run, margin, rate in zip(runs, flying, rates, strict=True)
         )
         if cycles < span:
             return

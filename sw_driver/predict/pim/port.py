@@ -142,7 +142,7 @@ class Port:
         lane.transfers.append(Transfer(pattern, stretch, first_segment, begins, done))
         if len(lane.transfers) == 2 and lane.headed:
             head = lane.transfers[0]
-            # Zeros are counted as passed at their end, so the next segment is that of the zeros.
+            # Zeros count as passed at their end: until then ``segment`` is that of the first one left.
             self._begin_short(lane, head.segment if head.zeros else self._clock.now + lane.lead)
         self._alarm.set(self._clock.now)  # The caller may be inside _look.
 
@@ -173,7 +173,7 @@ class Port:
         return _UNKNOWN
 
     def _after_zeros(self, cycle: int, zeros: int) -> int:
-        """Return the cycle after ``zeros`` segments of zeros from ``cycle`` on; answers go first."""
+        """Return the cycle after segments of zeros that begin in ``cycle``; answers go first."""
         arrivals = self._arrivals
         end = cycle + zeros
         for arrival in arrivals:
@@ -184,7 +184,7 @@ class Port:
         return end
 
     def _passed(self, lane: Lane, transfer: Transfer, segment: int) -> None:
-        """Let the walker take another walk if it can, now that the next segment is in ``segment``."""
+        """Let the walker take another walk if it can; the next segment comes in ``segment``."""
         if not transfer.begun:
             ahead = transfer.pattern.rest - transfer.passed - lane.lead
             if ahead <= transfer.zeros:

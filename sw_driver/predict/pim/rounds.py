@@ -1,4 +1,4 @@
-"""The lanes of a bank: rounds of products, and of the additions that follow."""
+"""Lanes of a bank: rounds of products, and of the additions that follow."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hw.pim.work.layouts import INTERLEAVE
 __all__ = ["Group", "Lanes", "group_of"]
 
 RING_ROUNDS = 16
-"""Rounds of products that wait for the adder at most."""
+"""Rounds of products that wait for the adder, at most."""
 
 # Pipeline latencies, in cycles.
 PRODUCTS_READY = 10
 """From a round of products until the adders' sequencer sees them."""
 COPIES_READY = 5
-"""The same without multiplication."""
+"""From a round of copies, without multiplication, until the sequencer sees them."""
 ROUND_TO_RESULT = 18
 """From the beginning of a round of results until its store is offered."""
 JOB_TO_TREE = 3
@@ -26,14 +26,16 @@ _LONG_AGO = -(1 << 40)
 
 
 Group = tuple[tuple[tuple[int, ...], int], ...]
-"""What is added up of eight results in a job. For each product the rounds that it makes possible,
-each as the cycles before it in which a level is passed over; and the products that are free after
-the first one."""
+"""Additions of a job for eight results, product by product.
+
+A product has a tuple of the rounds that it makes possible, and the products that are free after the
+first of these. A round is the number of cycles before it in which a level is passed over.
+"""
 
 
 @lru_cache(maxsize=1 << 12)
 def group_of(length: int, tap: int, taps: int, first_channel: bool) -> Group:
-    """The group of a job of ``length`` elements from tap ``tap`` of a channel of ``taps`` on."""
+    """Return the group of a job of ``length`` elements, from ``tap`` of a channel of ``taps``."""
     products = []
     tau = tap
     for _ in range(length):
@@ -62,31 +64,33 @@ def group_of(length: int, tap: int, taps: int, first_channel: bool) -> Group:
 
 
 class Lanes:
-    """Times of a work's rounds from ``cycle`` on, one job after the other.
+    """Timing of a work's rounds from ``cycle`` on, one job after the other.
 
-    The ring frees a product's place when the round begins that uses it.
+    The ring frees a product's place when the round that uses it begins.
     """
 
     def __init__(self, cycle: int) -> None:
         self.product = cycle
-        """When the next round of products may begin."""
+        """Cycle in which the next round of products may begin."""
         self._tree = self._started = cycle - 64
         self._freed = deque([_LONG_AGO] * RING_ROUNDS)
 
     @property
     def quiet(self) -> int:
-        """When all rounds so far are over."""
+        """Cycle in which all rounds so far are over."""
         return max(self.product, self._started + INTERLEAVE) + 1
 
     def begin(self, cycle: int) -> None:
-        """A job is taken in ``cycle``."""
+        """Take a job in ``cycle``."""
         self.product = max(self.product, cycle + 1)
         self._tree = max(self._tree, cycle + JOB_TO_TREE - 1) + 1
 
     def group(self, group: Group, ready: int, frame: int | None) -> int:
-        """Does a group whose products are there ``ready`` cycles after their round; returns when
-        its last round of additions begins. With ``frame`` this is of results and waits until
-        then."""
+        """Do a group; return the cycle in which its last round of additions begins.
+
+        Products are available ``ready`` cycles after their round. With ``frame``, the last round
+        forms results and waits until that cycle.
+        """
         product, tree, started, freed = self.product, self._tree, self._started, self._freed
         for number, (rounds, frees) in enumerate(group, 1):
             product = max(product, freed.popleft() + 1)

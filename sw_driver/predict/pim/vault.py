@@ -1,4 +1,4 @@
-"""A vault: when it takes requests, and when it answers."""
+"""Vault: the cycles in which it takes requests and answers them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ GRANT_TO_TAKEN = 2
 ACCESS_CYCLES = 1
 """From a request's arrival at the controller to its activate."""
 ISSUE_TO_ANSWER = 3
-"""From a column, besides the DRAM's read latency, until the controller answers."""
+"""From a column until the controller answers, besides the DRAM's read latency."""
 
 SWITCH_QUEUE = 4
-"""Grants whose beats are not taken, at most."""
+"""Grants with beats that the vault has not taken, at most."""
 _SWITCH_ANSWERS = 2
 _UNANSWERED = 32
 _STARTING = -(1 << 40)
 
 
 class Vault:
-    """One vault: requests come in order of their grants, columns go in the same order.
+    """Vault that takes requests in the order of their grants and issues columns in that order.
 
-    Beats join the access that is open for their row as long as its last column has not been issued;
-    else they activate the bank anew.
+    A beat joins the open access to its row until that access's last column has been issued. A later
+    beat activates the bank anew.
     """
 
     def __init__(self) -> None:
@@ -50,36 +50,40 @@ class Vault:
         self._last_read = self._last_write = _STARTING
         self._layer_writes = [_STARTING] * geometry.layers
         self._refresh_after = times.refresh_interval - times.drain_cycles(geometry.banks)
-        """From a refresh until nothing more is activated, for the next one."""
+        """Cycles from a refresh until activates stop for the next one."""
         self._refresh = self._refresh_after
-        """When the next refresh falls due, or did for an activate that waits for it."""
+        """Cycle in which the next refresh is due, or was due while an activate waits for it."""
         self._dues = deque([self._refresh])
-        """Those that no request has come after."""
+        """Cycles of due refreshes after which no request has come."""
         self._departed = _STARTING
         self._leaving: deque[int] = deque()
-        """When answers are there, of those for which no place in the switch is known yet."""
+        """Cycles of the answers for which no place in the switch is known yet."""
         self._places = deque([_STARTING] * _SWITCH_ANSWERS)
-        """When places there became free."""
+        """Cycles in which the switch's places became free."""
 
     @property
     def full(self) -> bool:
-        """Nothing more can be taken before it is known when another answer leaves."""
+        """True while the next request's cycle depends on an answer whose departure is unknown."""
         return not self._departures
 
     def free(self, queued: int) -> int:
-        """From when on the switch may grant with so many grants, fewer than :data:`SWITCH_QUEUE`,
-        that were not served yet."""
+        """Return the cycle from which the switch may grant while ``queued`` grants are not served.
+
+        ``queued`` is less than :data:`SWITCH_QUEUE`.
+        """
         return self._takens[queued] + 1
 
     def serve(self, granted: int, stretch: int, half: int, write: bool) -> int:
-        """Takes a beat in layer ``half`` of the two of ``stretch`` that is granted in this cycle;
-        returns when its answer is there."""
+        """Take a beat that is granted in cycle ``granted``; return the cycle of its answer.
+
+        The beat is in layer ``half`` of the two of ``stretch``.
+        """
         times = self._times
         before = max(self._taken, self._issues[0], self._departures.popleft())
         taken = max(before + 1, granted + GRANT_TO_TAKEN)
         last = self._last
         while self._dues and self._dues[0] <= taken:
-            # What is open ends when a refresh falls due.
+            # A due refresh ends open accesses.
             self._dues.popleft()
             last[0] = last[1] = _STARTING
         self._taken = taken
@@ -115,7 +119,7 @@ class Vault:
         return answer
 
     def left(self, granted: int) -> None:
-        """An answer left its place in the switch in cycle ``granted``."""
+        """Free an answer's place in the switch, which it left in cycle ``granted``."""
         self._places.append(granted)
         self._depart()
 
@@ -126,8 +130,10 @@ class Vault:
             self._departures.append(self._departed)
 
     def _activate(self, activate: int, bank: int, bound: bool) -> int:
-        """Activates ``bank`` from cycle ``activate`` on; ``bound``: even if a refresh is due,
-        as long as it must wait for others."""
+        """Activate ``bank`` from cycle ``activate`` on and return the cycle.
+
+        ``bound`` allows it although a refresh is due, while the refresh waits for other banks.
+        """
         times, activates = self._times, self._activates
         activate = max(
             activate,
