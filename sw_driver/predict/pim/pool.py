@@ -139,7 +139,7 @@ class Pool:
         return form if self._shortened is None else form.shortened(*self._shortened)
 
     def products(self, work: Descriptor) -> int:
-        """Return the products of a valid work that are simulated, or extrapolated in whole tiles."""
+        """Return the products of a valid work that are simulated or extrapolated as whole tiles."""
         return Tiles(self._form(work)).left
 
     def followed_cycles(self, work: Descriptor) -> int:

@@ -142,7 +142,7 @@ class Port:
         lane.transfers.append(Transfer(pattern, stretch, first_segment, begins, done))
         if len(lane.transfers) == 2 and lane.headed:
             head = lane.transfers[0]
-            # Zeros count as passed at their end: until then ``segment`` is that of the first one left.
+            # Zeros count as passed at their end; until then ``segment`` is the first one's.
             self._begin_short(lane, head.segment if head.zeros else self._clock.now + lane.lead)
         self._alarm.set(self._clock.now)  # The caller may be inside _look.
 

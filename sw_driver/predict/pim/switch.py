@@ -1,4 +1,4 @@
-"""The switch: requests from the banks to the vaults, and answers back."""
+"""Switch: requests from the banks to the vaults, and answers back."""
 
 from __future__ import annotations
 
@@ -17,65 +17,67 @@ __all__ = ["Beat", "Gate", "Source", "Switch"]
 ANSWER_TO_HEAD = 1
 """From a vault's answer until the switch may grant it."""
 HEAD_TO_SOURCE = 2
-"""From the grant of an answer until it is at its source."""
+"""From the grant of an answer until it arrives at its source."""
 
 
 class Beat(NamedTuple):
-    """A request of a source."""
+    """Request of a source for a beat."""
 
     gate: Gate
     place: int
-    """The 512 bytes of the gate's vault that it is in."""
+    """Number of its 512 bytes in the gate's vault."""
     half: int
-    """Which of their two layers."""
+    """Layer of the two that hold these 512 bytes: 0 or 1."""
     write: bool
     follows: bool
-    """It goes on with what the source asked for last."""
+    """True if the beat continues the run of the source's last request."""
     answered: Callable[[int], None]
-    """Is told when the answer is there."""
+    """Callback that gets the cycle of the answer."""
 
 
 class _Numbered(Protocol):
     number: int
 
 
-_Each = TypeVar("_Each", bound=_Numbered)
+_Peer = TypeVar("_Peer", bound=_Numbered)
 
 
-def _in_turn(waiting: Mapping[_Each, int], last: int, now: int) -> _Each | None:
-    """Whose turn it is, by numbers after ``last``, of those that wait from a cycle on that has
-    come."""
-    best, found = 1 << 30, None
-    for each, cycle in waiting.items():
+def _in_turn(waiting: Mapping[_Peer, int], last: int, now: int) -> _Peer | None:
+    """Return the waiting peer with the next number after ``last``, or None.
+
+    ``waiting`` gives the cycle from which each peer waits; those after ``now`` are passed over.
+    """
+    best, chosen = 1 << 30, None
+    for peer, cycle in waiting.items():
         if cycle <= now:
-            turn = each.number - last
+            turn = peer.number - last
             if turn <= 0:
                 turn += 1 << 16
             if turn < best:
-                best, found = turn, each
-    return found
+                best, chosen = turn, peer
+    return chosen
 
 
 class Source:
-    """A bank as the switch sees it: vaults that answer it have their turns."""
+    """Bank as the switch sees it; vaults that answer it take turns."""
 
     def __init__(self, clock: Clock, number: int, granted: Callable[[int], None]) -> None:
         self.number = number
         self.granted = granted
-        """Is told that the beat that was offered is granted."""
+        """Callback that gets the cycle in which the offered beat is granted."""
         self.beat: Beat
-        """That is offered."""
+        """Beat that is offered."""
         self._clock = clock
         self._alarm = Alarm(clock, self._answer)
         self._answering: dict[Gate, int] = {}
-        """The vaults whose first answer is for this source, and from when on it is there."""
+        """Vaults with their first answer for this source, and the cycles of these answers."""
         self._last = -1
-        """The vault of the last answer."""
+        """Number of the last answer's vault."""
         self._free = 0
-        """After that."""
+        """Cycle from which another answer may be granted."""
 
     def expect(self, gate: Gate, cycle: int) -> None:
-        """The first answer of a vault is for this source, from ``cycle`` on."""
+        """Wait for a vault's first answer, which is for this source from ``cycle`` on."""
         self._answering[gate] = cycle
         self._alarm.set(max(cycle, self._free))
 
@@ -92,8 +94,7 @@ class Source:
 
 
 class Gate:
-    """A vault as the switch sees it: sources that ask for it have their turns, but runs go in
-    one."""
+    """Vault as the switch sees it; sources take turns, and a run of beats goes in one turn."""
 
     def __init__(self, clock: Clock, number: int) -> None:
         self.number = number
@@ -101,26 +102,26 @@ class Gate:
         self._alarm = Alarm(clock, self._grant)
         self._vault = Vault()
         self._waiting: dict[Source, int] = {}
-        """Who asks, and from when on."""
+        """Sources that offer a beat, and the cycles from which they do."""
         self._last: Source | None = None
         self._free = 0
-        """After the last grant."""
+        """Cycle after the last grant."""
         self._granted: deque[tuple[int, Source, Beat]] = deque()
-        """Beats that the vault has not been seen to take, and when they were granted."""
+        """Grants that the vault has not served: their cycles, sources and beats."""
         self._answers: deque[tuple[int, Source, Beat]] = deque()
         self._answer_free = 0
-        """After the last answer's grant."""
+        """Cycle after the last answer's grant."""
 
     def offer(self, source: Source, cycle: int, beat: Beat) -> None:
-        """``source`` asks for ``beat`` from ``cycle``, which is to come, on."""
+        """Offer ``beat`` of ``source`` from ``cycle`` on, which is still to come."""
         source.beat = beat
         self._waiting[source] = cycle
         self._look(cycle)
 
     def _look(self, cycle: int) -> None:
-        """Looks for a grant in ``cycle`` or when one is possible after it."""
+        """Schedule a grant in ``cycle``, or in the first possible cycle after it."""
         queued = len(self._granted)
-        if queued < SWITCH_QUEUE:  # else an answer will see to it
+        if queued < SWITCH_QUEUE:  # Otherwise an answer calls this again.
             self._alarm.set(max(cycle, self._free, self._vault.free(queued), self._clock.now))
 
     def _grant(self) -> None:
@@ -137,7 +138,7 @@ class Gate:
             self._look(min(waiting.values()))
 
     def _serve(self) -> None:
-        """The vault takes what it was granted, as far as it is known when."""
+        """Let the vault take its granted beats, while it is known in which cycle."""
         while self._granted and not self._vault.full:
             cycle, source, beat = self._granted.popleft()
             answer = self._vault.serve(cycle, beat.place, beat.half, beat.write)
@@ -146,12 +147,12 @@ class Gate:
                 self._expect()
 
     def _expect(self) -> None:
-        """The first answer goes to its source, where it waits for its turn."""
+        """Announce the first answer to its source, where it waits for its turn."""
         answer, source, _ = self._answers[0]
         source.expect(self, max(answer + ANSWER_TO_HEAD, self._answer_free))
 
     def answer(self, now: int) -> Beat:
-        """The first answer is granted; returns what it answers."""
+        """Grant the first answer; return the beat that it answers."""
         self._answer_free = now + 1
         _, _, beat = self._answers.popleft()
         if self._answers:
@@ -165,13 +166,13 @@ class Gate:
 
 
 class Switch:
-    """The vaults of a stack, by the numbers of their 512 bytes."""
+    """Switch of a stack: its vaults, by numbers of 512 bytes."""
 
     def __init__(self, clock: Clock, config: PimConfig) -> None:
         self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
         self._gates = [Gate(clock, number) for number in range(config.banks)]
 
     def locate(self, stretch: int) -> tuple[Gate, int]:
-        """The vault of the 512 bytes number ``stretch`` of the stack, and which of its they are."""
+        """Return the vault of the stack's 512 bytes ``stretch``, and their number in the vault."""
         vault, byte = self._stack.decode(stretch * STRIPE_BYTES)
         return self._gates[vault], byte // STRIPE_BYTES

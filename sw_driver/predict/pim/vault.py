@@ -63,7 +63,7 @@ class Vault:
 
     @property
     def full(self) -> bool:
-        """True while the next request's cycle depends on an answer whose departure is unknown."""
+        """True while no request can be taken until it is known when another answer leaves."""
         return not self._departures
 
     def free(self, queued: int) -> int:

@@ -1,4 +1,4 @@
-"""What a walk over elements asks of memory: beats, in runs that a vault serves at once."""
+"""Walks over elements, as beats of memory in runs that a vault serves at once."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from hw.pim.work.layouts import BEAT_WORDS
 __all__ = ["MOST_RUN", "NO_LINE", "STRETCH_WORDS", "Image", "Pattern", "Run", "Walk", "pattern_of"]
 
 NO_LINE = 1 << 24
-"""As the length of a line: longer than any."""
+"""Length of a line that never ends, in vectors."""
 
 STRETCH_WORDS = 128
 """Elements of 512 bytes, which are a row in each of two layers of a vault."""
 
 _STRETCH_BEATS = STRETCH_WORDS // BEAT_WORDS
 MOST_RUN = 16
-"""Beats that a vault takes of one source before it turns to others."""
+"""Beats that a vault takes from one source before it turns to others, at most."""
 
 
 class Image(NamedTuple):
-    """Where the first element of a walk is in an image with padding."""
+    """Place of a walk's first element in an image with padding."""
 
     y: int
     x: int
     vector_x: int
-    """How far the next vector is, and down the next line."""
+    """Distance to the next vector in x, and to the next line in y."""
     dilation: int
     height: int
     width: int
@@ -40,10 +40,9 @@ class Walk(NamedTuple):
     """``length`` elements of each of ``vectors`` vectors.
 
     Elements are taps of ``tap_rows`` rows of ``tap_columns``, from ``tap`` on, then those of the
-    next channel. ``across``: neighbouring vectors are taken together, of ``group_size`` side by
-    side.
-    After the ``line_left`` first vectors, and then after every ``line``, a line ends: the next one
-    is ``line_step`` further on than the one that ends.
+    next channel. With ``across``, neighbouring vectors are taken together, in groups of
+    ``group_size``. A line ends after the first ``line_left`` vectors, and then after every
+    ``line``. The next line begins ``line_step`` elements after the beginning of the one that ends.
     """
 
     vectors: int
@@ -64,35 +63,38 @@ class Walk(NamedTuple):
 
     @property
     def lines(self) -> int:
-        """Lines that have a vector."""
+        """Number of lines with a vector."""
         return 1 - (self.line_left - self.vectors) // self.line
 
 
 class Run(NamedTuple):
-    """Beats in one stretch of 512 bytes, one after the other."""
+    """Consecutive beats in one stretch of 512 bytes."""
 
     stretch: int
-    """Counted from that of the walk's address."""
+    """Number of the stretch, counted from that of the walk's address."""
     layers: tuple[int, ...]
-    """Of each beat: which of the stretch's two layers it is in."""
+    """Layer of each beat, of the stretch's two: 0 or 1."""
 
 
 class Pattern(NamedTuple):
-    """A walk, but for its address."""
+    """Requests of a walk, relative to the stretch of its address."""
 
     runs: tuple[Run, ...]
     gaps: tuple[int, ...]
-    """Segments of zeros before each run, which take a cycle each, and after the last."""
+    """Segments of zeros before each run and after the last; each takes a cycle."""
     rows: int
-    """What the walker takes at once: it works on two, and the next walk may follow them."""
+    """Rows of the walk; the walker works on two at once, and the next walk may follow them."""
     rest: int
-    """Segments before the last part, all zeros or all data, of the last row but one."""
+    """Segments before the last part of the last row but one.
+
+    A part is all zeros or all data.
+    """
     last_part: int
     """Segments before the last part of the last row."""
 
 
 def pattern_of(walk: Walk, address: int) -> tuple[Pattern, int]:
-    """The pattern of a walk that begins at element ``address``, and that stretch."""
+    """Return the pattern of a walk that begins at element ``address``, and its stretch."""
     image = walk.image
     if image is not None:
         walk = walk._replace(image=_seen(walk, image))
@@ -100,7 +102,10 @@ def pattern_of(walk: Walk, address: int) -> tuple[Pattern, int]:
 
 
 def _seen(walk: Walk, image: Image) -> Image:
-    """The image moved so that what is alike is equal: coordinates matter only at borders."""
+    """Return the image, moved so that walks of the same pattern have equal images.
+
+    Coordinates matter only at borders.
+    """
     taps = walk.tap_rows * walk.tap_columns
     rows = walk.tap_rows if walk.tap + walk.length > walk.tap_columns else 1
     lines = walk.lines
@@ -155,12 +160,12 @@ def _pattern(walk: Walk, address: int) -> Pattern:
 
 
 def _runs(beats: NDArray[np.int64], zeros: NDArray[np.bool_]) -> tuple[list[Run], list[int]]:
-    """The runs of a walk's segments, and how many of zeros are before each and after the last."""
+    """Return the runs of a walk, and the segments of zeros before each and after the last."""
     places = np.flatnonzero(~zeros)
     gaps = np.diff(places, prepend=-1, append=zeros.size) - 1
-    asked = beats[places]
-    stretches = asked // _STRETCH_BEATS
-    layers = (asked % 2).tolist()
+    requested = beats[places]
+    stretches = requested // _STRETCH_BEATS
+    layers = (requested % 2).tolist()
     begins = [0, *(np.flatnonzero(np.diff(stretches) | gaps[1:-1]) + 1).tolist(), places.size]
     runs = []
     gaps_before = []
@@ -175,8 +180,11 @@ def _runs(beats: NDArray[np.int64], zeros: NDArray[np.bool_]) -> tuple[list[Run]
 def _elements(
     walk: Walk, address: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_], int]:
-    """In the walk's order: address of each element, whether a row begins there, whether it is
-    zero; and the step from element to element."""
+    """Return, in the walk's order: addresses, row beginnings, zeros; and the step.
+
+    Row beginnings and zeros are booleans for each element. The step is that from element to
+    element.
+    """
     taps = walk.tap_rows * walk.tap_columns
     tap = walk.tap + np.arange(walk.length)
     v, u, c = tap % walk.tap_columns, tap // walk.tap_columns % walk.tap_rows, tap // taps
