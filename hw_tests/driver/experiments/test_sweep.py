@@ -7,13 +7,12 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -623,15 +622,6 @@ def _is_alive(pid: int) -> bool:
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def _stored(folder: Path) -> int:
-    """Return how many points are in the database; 0 while there is none."""
-    with suppress(sqlite3.OperationalError):
-        database = sqlite3.connect(f"file:{folder / 'results.sqlite'}?mode=ro", uri=True)
-        with closing(database):
-            return database.execute("SELECT COUNT(*) FROM results").fetchone()[0]
-    return 0
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda s: s.name)
 def test_a_killed_sweep_goes_on_where_it_was(
@@ -644,8 +634,8 @@ def test_a_killed_sweep_goes_on_where_it_was(
     command = [sys.executable, str(script), str(folder)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
-        # Two of them are still under way.
-        while len(list(folder.glob("begun-*"))) < 6 or _stored(folder) < 3:
+        # Two of them are still under way, and three may not be stored yet.
+        while len(list(folder.glob("begun-*"))) < 8:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.02)
