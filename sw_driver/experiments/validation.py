@@ -260,7 +260,7 @@ def compare(group: Group, announce: Callable[[str], None] | None = None) -> list
 def report(configurations: int, seed: int, watch: Watch = Watch()) -> Report:
     """Compare model and RTL over random configurations; report the errors.
 
-    The report is good if the largest error is below :data:`MOST_ERROR`. Errors are those of
+    The report is good if the largest error is below ``MOST_ERROR``. Errors are those of
     :func:`compare`.
     """
     compared: list[Comparison] = []

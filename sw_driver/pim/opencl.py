@@ -266,7 +266,7 @@ class Kernel(Held):
                 )
 
     def on_core(self) -> Command:
-        """Return the command for a core or the host, with :attr:`window` as window 1."""
+        """Return the command for a core or the host, with ``window`` as window 1."""
         name, arguments = self._binary(
             len(self.works), self._arguments, slots=self._slots, offset=self._offset
         )
@@ -290,7 +290,7 @@ class Kernel(Held):
         return self.command, [*work_arguments, *arguments]
 
     def on_host(self, memory: NDArray[np.uint8]) -> None:
-        """Run the kernel on the host; ``memory`` holds the bytes of :attr:`window`.
+        """Run the kernel on the host; ``memory`` holds the bytes of ``window``.
 
         Raises :class:`~sw_driver.device.errors.KernelError` if the kernel fails, such as by an
         access outside of its tensors.

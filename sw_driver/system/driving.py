@@ -91,13 +91,13 @@ def drive(
     ----------
     device: default device; the machine's first if not given.
     ahead_ops: operations that a framework queues ahead of the oldest one not done; all at once if
-    not given. Only for program order.
+        not given. Only for program order.
     cost: cost of an operation, computed when it begins, such as a profile's ``ns``, or
-    :func:`~sw_driver.system.work.work_of` by where the tensors are. The figures of the devices if
-    not given.
+        :func:`~sw_driver.system.work.work_of` by where the tensors are. The devices' figures if not
+        given.
     order: one of :data:`ORDERS`. ``program`` queues operations in program order, as a framework
-    does. With ``ready``, a free device takes the first operation in program order that is placed
-    there and waits for nothing.
+        does. With ``ready``, a free device takes the first operation in program order that is
+        placed there and waits for nothing.
     """
     check_name("order", order, ORDERS)
     if ahead_ops is not None:

@@ -191,8 +191,8 @@ class Engine:
     Parameters
     ----------
     timeline: records every action, if given. Make it with ``fabric_mhz=1000``, so that its cycles
-    are nanoseconds. Each queue has a track, and each link one for every concurrent transfer. A
-    counter for each memory shows the bytes held.
+        are nanoseconds. Each queue has a track, and each link one for every concurrent transfer. A
+        counter for each memory shows the bytes held.
     record: whether to write everything into ``log``, for :meth:`check`.
     """
 

@@ -73,12 +73,12 @@ class Residency:
     Parameters
     ----------
     size: bytes of a tensor in a place. They may differ between places, for example with
-    compression; then the smaller number is moved.
+        compression; then the smaller number is moved.
     name: name of a tensor in messages.
     spread: names for several memories, each of which holds an equal part of every tensor.
     leaves: eviction candidates of a place. Without them, requests for room are granted in order.
-    With them, a request evicts one tensor after the other until it has enough room. It does not
-    wait for earlier requests, only while no tensor can leave.
+        With them, a request evicts one tensor after the other until it has enough room. It does not
+        wait for earlier requests, only while no tensor can leave.
     carry: process that moves the bytes of a tensor between places; plain transfers if not given.
     """
 

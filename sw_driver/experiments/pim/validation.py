@@ -139,8 +139,8 @@ def report(
 ) -> Report:
     """Compare RTL and cycle model over ``runs``, or over sequences of works that overlap.
 
-    The report is not good if cycles are off by more than :data:`MOST_ERROR` (except for sequences),
-    or by more than :data:`MOST_MEDIAN_ERROR` in the median.
+    The report is not good if cycles are off by more than ``MOST_ERROR`` (except for sequences),
+    or by more than ``MOST_MEDIAN_ERROR`` in the median.
     """
     config = replace(config, bank_bytes=min(config.bank_bytes, SIMULATED_BANK_BYTES))
     most = most_products or (MOST_SEQUENCE_PRODUCTS if sequences else MOST_PRODUCTS)

@@ -94,7 +94,7 @@ def report(
     ----------
     names: networks, traces or functions; see :func:`~sw_driver.workload.what.load_workload`.
     machine: one of :data:`~sw_driver.system.compare.bases.BASES`.
-    changes: changes of the machine, as :meth:`~sw_driver.machine.Machine.override` takes them.
+    changes: changes that :meth:`~sw_driver.machine.machine.Machine.override` takes.
     folder: for ``compare.md`` and, in ``compare/``, pictures of the first network.
 
     Raises

@@ -53,7 +53,7 @@ def report(
     Parameters
     ----------
     workload: a CSV file of a profile, which is only ranked, or see
-    :func:`~sw_driver.workload.what.load_workload`.
+        :func:`~sw_driver.workload.what.load_workload`.
     share: share of the step's time on the CPU that is offered to the PIMs, in per cent.
     by: ``operation`` (default for a profile), or ``type`` (default for a workload).
     profile: source of a workload's times, ``model`` (default) or ``measured``.
@@ -65,7 +65,7 @@ def report(
     Raises
     ------
     InvalidArgumentError: for an invalid share or number of units, and options that a profile
-    ignores.
+        ignores.
     TraceError: for an unknown workload.
     """
     percent = parse_number(share.removesuffix("%"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping  # noqa: F401 - of the signature that a dataclass inherits
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any

@@ -152,9 +152,9 @@ def schedule(
     Parameters
     ----------
     trace: one step. Without the pipeline, or in program order, steps do not overlap, and one is
-    run.
+        run.
     chosen: ids of the operations of one step that the PIMs are offered; others run on the CPU. In
-    program order all are offered.
+        program order all are offered.
     beside: steps of another network, which runs on CPU and cores that the first leaves idle.
     """
     check_integer("steps", steps)
