@@ -32,11 +32,11 @@ _RUN_BEATS = 32
 
 
 class HostAxiSignature(AXI4Signature):
-    """AXI4 of a channel's host, as the host sees it, with 512 data bits.
+    """AXI4 of a channel's host, 512 bits: INCR bursts of 1 to 256 beats, FIXED of 1 to 16, WRAP.
 
-    It serves these bursts, of sizes from 1 to 64 bytes: INCR of 1 to 256 beats that do not cross
-    4 KB; FIXED of 1 to 16 beats; WRAP of 2, 4, 8 or 16 beats from a multiple of the size. Any other
-    burst gets SLVERR and changes nothing.
+    Directions are as the host sees them. INCR bursts do not cross 4 KB. WRAP bursts have 2, 4, 8 or
+    16 beats from a multiple of the size. Sizes are 1 to 64 bytes. Any other burst gets SLVERR and
+    changes nothing.
     """
 
     def __init__(self, *, address_width: int) -> None:

@@ -472,7 +472,7 @@ def test_the_pims_divider_keeps_subnormal_numbers(
     assert main(["verilog", "fp32_add", "fp32_div_sqrt", *flushed]) == 2
     message = capsys.readouterr().err
     assert message.count("\n") == 1
-    assert "fp32_div_sqrt is the PIM's" in message
+    assert "fp32_div_sqrt belongs to the PIM" in message
     assert not list(tmp_path.iterdir())
 
 

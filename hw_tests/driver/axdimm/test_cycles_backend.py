@@ -146,7 +146,7 @@ def test_channels_run_at_the_same_time(transport: CyclesTransport) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (BackendOptions(wave=Path("x.fst")), "waveform to 'x.fst' .* cycles backend"),
+        (BackendOptions(wave=Path("x.fst")), "cycles backend .* waveform to 'x.fst'"),
         (BackendOptions(dram_trace=Path("x.csv")), "trace of DRAM commands to 'x.csv'"),
     ],
 )

@@ -597,7 +597,7 @@ def test_a_package_that_fails_is_not_there(
     [
         ((), "takes the name of one design, got none"),
         (("fp32_mul", "fp32_add"), "got fp32_mul, fp32_add"),
-        (("fp32_mul", "--resources"), "neither --out nor --resources"),
+        (("fp32_mul", "--resources"), "--package excludes --out and --resources"),
     ],
 )
 def test_bad_input_is_refused(

@@ -485,7 +485,7 @@ def test_a_completion_that_was_written_over(device: Pim) -> None:
     place = ring_place(CONFIG).start
     device.transport.write_memory(place + 192, np.full(12, 7, np.uint8))
     with pytest.raises(
-        DeviceFault, match=rf"of completion 1, but at {place + 192:#x} there is 1799"
+        DeviceFault, match=rf"count completion 1, but at {place + 192:#x} there is 1799"
     ):
         device.wait(works[1])
 
