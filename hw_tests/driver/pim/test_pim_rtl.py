@@ -588,7 +588,7 @@ def test_violations_are_seen(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DeviceFault, match=r"a vault's timing was violated.*reading 4 bytes at 0x0"):
         transport.read_memory(0, 4)
     assert "vault_0" in capfd.readouterr().out
-    with pytest.raises(DeviceFault, match="not to be trusted"):
+    with pytest.raises(DeviceFault, match="Do not trust the simulation"):
         transport.advance(1)
     transport.close()
 
