@@ -32,6 +32,8 @@ class Table:
     words: Sequence[int] = (0,)
     """Indices of columns that hold words; the others hold numbers."""
     caption: str = ""
+    is_dense: bool = False
+    """True if one space parts the columns, as there are many."""
     is_grid: bool = False
     """True if all cells are of one kind: a line around each cell, no headings."""
 

@@ -138,6 +138,7 @@ def _shown(table: Table) -> Shown:
         box=box.SQUARE if table.is_grid else box.SIMPLE_HEAD,
         show_header=not table.is_grid,
         show_lines=table.is_grid,
+        padding=(0, 1, 0, 0) if table.is_dense else (0, 1),
     )
     for place, heading in enumerate(table.headings):
         shown.add_column(escape(heading), justify="left" if place in table.words else "right")

@@ -96,6 +96,7 @@ def _table(grid: Grid, rows: Sequence[Row]) -> Table:
         headings=[*columns],
         rows=[[cell(row, n, text) for n, text in enumerate(columns.values())] for row in rows],
         words=(),
+        is_dense=True,
     )
 
 
