@@ -451,7 +451,10 @@ def test_pictures_leave_out_what_is_not_there(
         (["axdimm", "table4", "--set", "gpu.flop=1"], ["'gpu.flop'"]),
         (["axdimm", "table6", "--set", "host.capacity_bytes=1"], ["on which nothing depends"]),
         (["mc-dla", "figure14", "--set", "node.accesses=at_once"], ["on which nothing depends"]),
-        (["axdimm", "table6", "--set", "gpu.capacity_bytes=100MiB"], ["'gpu'", "never fit into its 104857600"]),
+        (
+            ["axdimm", "table6", "--set", "gpu.capacity_bytes=100MiB"],
+            ["'gpu'", "never fit into its 104857600"],
+        ),
         (["axdimm", "table6", "--set", "gpu.capacity_bytes=1GiB"], ["waits for room", "'gpu'"]),
         (
             ["axdimm", "table6", "--set", "module0.capacity_bytes=500MiB"],
