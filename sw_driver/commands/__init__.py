@@ -40,7 +40,6 @@ __all__ = [
     "driving",
     "exclusive",
     "integer",
-    "new_folder",
     "open_device",
     "output_folder",
     "refuse_both",
@@ -241,36 +240,22 @@ def backend_options(options: MachineOptions, **own: Any) -> "BackendOptions":
     return BackendOptions(preset=preset, settings=settings, announce=announce)
 
 
-def output_folder(given: Path | None, name: str) -> Path:
-    """Return the folder ``given``, by default ``name`` in the build folder, and create it."""
+def output_folder(given: Path | None, default: str) -> Path:
+    """Return the folder ``given``, by default one in the build folder, without creating it.
+
+    A refused command leaves no folder, so the one that writes creates it. Raise :class:`Refusal` if
+    it cannot be created and written.
+    """
     from sw_driver.simulator.buildcache import build_root
 
-    folder = given or build_root() / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refusal(
-            f"cannot create the folder {str(folder)!r} ({error.strerror}): give another with --out"
-        ) from error
-    if not os.access(folder, os.W_OK):
-        raise Refusal(f"cannot write to the folder {str(folder)!r}: give another with --out")
-    return folder
-
-
-def new_folder(given: Path | None) -> Path | None:
-    """Return the folder ``given`` without creating it.
-
-    Raise :class:`Refusal` if it cannot be created and written later.
-    """
-    if given is None:
-        return None
-    parent = next(path for path in (given.absolute(), *given.absolute().parents) if path.exists())
+    folder = given or build_root() / default
+    parent = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise Refusal(
-            f"cannot write to the folder {str(given)!r}: {str(parent)!r} is not a folder that you "
+            f"cannot write to the folder {str(folder)!r}: {str(parent)!r} is not a folder that you "
             "may write to; give another with --out"
         )
-    return given
+    return folder
 
 
 def open_device(

@@ -14,7 +14,7 @@ from . import (
     Refusal,
     Settings,
     integer,
-    new_folder,
+    output_folder,
     turning,
 )
 from .screen import Screen, show
@@ -78,7 +78,7 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
             changes=changes,
             recompute=options.recompute,
             rule=options.rule,
-            folder=new_folder(options.out),
+            folder=options.out and output_folder(options.out, "compare"),
             watch=watch,
         )
     return show(made, options)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, integer, new_folder, turning
+from . import FLAT, OutputFolder, OutputOptions, Refusal, integer, output_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
@@ -64,7 +64,7 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
             units=options.units,
             cores=options.cores,
             rule=options.rule,
-            folder=new_folder(options.out),
+            folder=options.out and output_folder(options.out, "plan"),
             watch=watch,
         )
     return show(made, options)

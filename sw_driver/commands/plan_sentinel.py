@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, new_folder, turning
+from . import FLAT, OutputFolder, OutputOptions, Refusal, output_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
@@ -53,7 +53,7 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
             fast=options.fast,
             slow=options.slow,
             rule=options.rule,
-            folder=new_folder(options.out),
+            folder=options.out and output_folder(options.out, "plan"),
             watch=watch,
         )
     return show(made, options)

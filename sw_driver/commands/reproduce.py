@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, Settings, new_folder, turning
+from . import FLAT, OutputFolder, OutputOptions, Refusal, Settings, output_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
@@ -48,6 +48,6 @@ def run(paper: str, /, *experiments: str, options: Annotated[Options, FLAT] = Op
     # Wrong names and settings, or a machine that is too small.
     errors = ValueError, EngineError, DeadlockError
     with turning(*errors, into=Refusal), Screen(options) as watch:
-        folder = new_folder(options.out)
+        folder = options.out and output_folder(options.out, "reproduce")
         made = report(paper, experiments, options.set, folder=folder, watch=watch)
     return show(made, options)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, new_folder, turning
+from . import FLAT, OutputFolder, OutputOptions, Refusal, output_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
@@ -44,6 +44,6 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
     from sw_driver.workload.trace import TraceError
 
     with turning(TraceError, into=Refusal), Screen(options) as watch:
-        folder = new_folder(options.out)
+        folder = options.out and output_folder(options.out, "workload")
         made = report(workload, rule=options.rule, folder=folder, watch=watch)
     return show(made, options)

@@ -99,6 +99,7 @@ def report(
             rows.append(cost(name, text, ports, latency=about["latency"], **placing))
     files: list[Path] = []
     if folder:
+        folder.mkdir(parents=True, exist_ok=True)
         files.append(folder / "cost.json")
         write_whole(files[-1], json.dumps(rows, indent=2) + "\n")
         if explore and seeds:

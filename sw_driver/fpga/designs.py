@@ -54,6 +54,7 @@ def report(
         if resources:
             description["resources"] = counts[name] = design_resources(text, top=name)
         texts = {f"{name}.v": text, f"{name}.json": json.dumps(description, indent=2) + "\n"}
+        folder.mkdir(parents=True, exist_ok=True)
         for file, content in texts.items():
             files.append(folder / file)
             write_whole(files[-1], content)

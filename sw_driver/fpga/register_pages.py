@@ -143,6 +143,7 @@ def report(
     name = name or usual_name("nearmem", changes + ["narrow"] * narrow)
     headers = register_headers(config.rules, narrow, name)
     texts = {"registers.md": register_document(config.rules, narrow), **headers}
+    folder.mkdir(parents=True, exist_ok=True)
     for file, text in texts.items():
         write_whole(folder / file, text)
     return Report(

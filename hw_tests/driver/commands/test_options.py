@@ -302,3 +302,28 @@ def test_builds_are_listed_removed_and_limited(
     assert main(["cache", "--clear", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["results"]["builds"]) == 2
     assert buildcache.cached_builds() == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "compare nosuch",
+        "cost nosuch",
+        "pim --train --set nosuch=1",
+        "plan hetero-pim nosuch",
+        "plan memferry nosuch",
+        "plan sentinel nosuch",
+        "registers --rules nosuch",
+        "reproduce axdimm nosuch",
+        "sim --set nosuch=1",
+        "sweep --axis nosuch=1",
+        "verilog nosuch",
+        "workload nosuch",
+    ],
+)
+def test_a_refused_command_leaves_no_folder(
+    arguments: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "new" / "folder"
+    assert_refused(capsys, [*arguments.split(), "--out", str(folder)], ["nosuch"])
+    assert not (tmp_path / "new").exists()

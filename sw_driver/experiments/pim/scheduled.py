@@ -249,6 +249,8 @@ def report(
     """
     watch.say("training")
     run = train(device, cnn.digit_batches(steps + 1), principle=principle, launch_ns=launch_ns)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     files = [folder / name for name in ("timeline.svg", "timeline.json")] if folder else []
     for path in files:
         draw(run, device).write(path)

@@ -165,6 +165,8 @@ def report(
     for batch in watch.track(digit_batches(steps), "training"):
         step = asdict(training.step(*batch))
         done.append(step | {"cores": [core._asdict() for core in step.pop("counters")]})
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     speed = device.transport.cycles() / (perf_counter() - begin_s)
     wrong = sorted({name for step in done for name in step["wrong_tensors"]})
     cycles = [*_core_cycles(done)]

@@ -113,6 +113,7 @@ def report(
         complaints=mismatches,
         is_good=not mismatches,
     )
+    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "report.json", json.dumps(whole.describe(), indent=2) + "\n")
     curves = made.get("losses", {"module": result.losses})
     write_loss_curve(folder / "loss.png", trainer.title, curves)
