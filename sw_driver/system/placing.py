@@ -111,6 +111,7 @@ class Placing(Policy):
         return self.fast.free_bytes
 
     def where(self, tensor: int) -> str:
+        """Return the memory that holds a tensor; empty if none does."""
         return self.residency.where(tensor)
 
     def begin(self, op: Op) -> Iterable[Event]:
@@ -130,6 +131,7 @@ class Placing(Policy):
             self.release(tensor)
 
     def cost(self, op: Op, device: str) -> Work | int:
+        """Allocate an operation's new tensors and return its work where its tensors are."""
         for tensor in self.born.get(op.id, ()):
             if place := self.allocate(tensor):
                 self.residency.put(tensor.id, place)

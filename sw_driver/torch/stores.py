@@ -151,12 +151,13 @@ class HostStore(_Threaded):
     """Store in the host's memory, outside the budget of fast memory."""
 
     def take(self, nbytes: int) -> Tensor:
+        """Return a place for a tensor."""
         with _disable_current_modes():
             pinned = bool(self._streams)
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
 
     def give(self, place: Tensor, nbytes: int) -> None:
-        pass
+        """Free a place; its memory goes with the last reference to it."""
 
     def _write(self, place: Tensor, address: int, nbytes: int, ready: Any) -> None:
         self._copy(place, address, ready, back=False)
@@ -192,12 +193,14 @@ class FileStore(_Threaded):
         self._pieces = mmap.mmap(-1, _PIECE_BYTES), mmap.mmap(-1, _PIECE_BYTES)
 
     def take(self, nbytes: int) -> int:
+        """Return an offset in the file for a tensor, one that is free if there is one."""
         if free := self._free[_whole(nbytes)]:
             return free.pop()
         place, self.nbytes = self.nbytes, self.nbytes + _whole(nbytes)
         return place
 
     def give(self, place: int, nbytes: int) -> None:
+        """Free an offset for tensors of as many pages."""
         self._free[_whole(nbytes)].append(place)
 
     def _write(self, place: int, address: int, nbytes: int, ready: Any) -> None:
@@ -222,6 +225,7 @@ class FileStore(_Threaded):
             raise OSError(f"{self.path}: {nbytes} of {expected} bytes moved; is the disk full?")
 
     def close(self) -> None:
+        """Wait for all copies and close the file."""
         super().close()
         if self._file >= 0:
             os.close(self._file)

@@ -17,7 +17,11 @@ class DramConfig(Protocol):
     """
 
     @property
-    def part(self) -> DramPart: ...
+    def part(self) -> DramPart:
+        """Memory of a channel and its timing."""
+        ...
 
     @property
-    def controller(self) -> ControllerConfig: ...
+    def controller(self) -> ControllerConfig:
+        """Queues and refresh of a channel's controller."""
+        ...
