@@ -76,7 +76,10 @@ def to_bf16_stochastic(values: Floats, words: NDArray[np.uint16]) -> NDArray[np.
 
 
 def _upper_half(values: Floats, addend: NDArray[Any]) -> NDArray[np.uint16]:
-    """Return the upper halves of sums; no 16-bit addend carries past an infinity or beyond it."""
+    """Return the upper halves of sums, as BF16.
+
+    A 16-bit addend changes no infinity and takes no finite number beyond infinity.
+    """
     upper = (values.view(np.uint32) + addend.astype(np.uint32)) >> 16
     return np.where(np.isnan(values), _NAN, upper).astype(np.uint16)
 

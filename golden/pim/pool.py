@@ -96,7 +96,7 @@ class Pool:
     ----------
     multipliers, adders: units of each bank.
     bank_bytes: local memory of a bank; a power of two, 512 or more.
-    slots: works in flight, accepted but not completed, at most.
+    slots: maximum number of works in flight (accepted, not completed).
     computes: whether there is memory, and works compute; else only states and counters change.
     room: sizes that plans must fit; by default any plan will do.
     """

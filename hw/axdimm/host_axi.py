@@ -56,10 +56,10 @@ def _order_layout() -> data.StructLayout:
 class BurstBeats(wiring.Component):
     """Takes bursts apart: the line of each beat (IHI 0022E, A3.4.1), one a cycle.
 
-    It takes all lengths, sizes up to a line, and kinds of bursts. It marks the beats of an invalid
-    burst as ``bad``. Such a burst has a larger size or a reserved kind; it is an INCR that crosses
-    4 KB, a FIXED of more than 16 beats, or a WRAP of other than 2, 4, 8 or 16 beats. So is a WRAP
-    from an address that is no multiple of the size.
+    It takes all lengths, all kinds of bursts, and sizes up to a line. It marks the beats of an
+    invalid burst as ``bad``. A burst is invalid with a larger size or a reserved kind. So is an
+    INCR that crosses 4 KB, and a FIXED of more than 16 beats. A WRAP must have 2, 4, 8 or 16 beats,
+    from an address that is a multiple of the size.
 
     Parameters
     ----------

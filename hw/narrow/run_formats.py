@@ -51,7 +51,7 @@ class RunFormats:
         return self._has("states", "linear")
 
     def bf16(self, tensor: str) -> _Value:
-        """Return a flag that a tensor, not a state, is in BF16."""
+        """Return a flag that ``tensor``, which is no state, is in BF16."""
         return self._has(CHOICE_OF[tensor], "bf16")
 
     @property

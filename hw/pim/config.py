@@ -42,7 +42,7 @@ class PimConfig:
     total: int = 444
     """Multipliers plus adders in all banks.
 
-    By the default, the 121 + 120 units of an 11 x 11 filter are 54 % of 444 (paper, III-C). Twice
+    With the default, the 121 + 120 units of an 11 x 11 filter are 54 % of 444 (paper, III-C). Twice
     the default gives 444 multipliers and 444 adders (paper, IV-D).
     """
 
@@ -70,7 +70,7 @@ class PimConfig:
     """Intermediate sums that each lane keeps: a power of two from 64 to 4096."""
 
     works: int = 8
-    """Works in flight, accepted but not completed, at most: a power of two from 2 to 32."""
+    """Maximum number of works in flight (accepted, not completed): a power of two, 2 to 32."""
 
     rings: int = 2
     """Descriptor rings, 1 to 5: one for the host and at least one per core."""
@@ -82,7 +82,7 @@ class PimConfig:
     """Bytes of each core's memory for code, data and stack: a power of two from 8 KiB to 1 MiB."""
 
     core_clock_ratio: int = 1
-    """Clock of the cores divided by that of the pool: 1, 2 or 4; above 1 it has its own input."""
+    """Clock of the cores divided by that of the pool: 1, 2 or 4. Above 1 it needs an input."""
 
     clocking: str = "gated"
     """Clocking of the banks' lanes, one of :data:`hw.logic.clocking.CLOCKINGS`.

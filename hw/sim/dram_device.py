@@ -26,7 +26,7 @@ class Violation(IntEnum):
     RD_CLOSED = 2
     WR_CLOSED = 3
     T_RP = 4
-    """Too early after the precharge, or after RDA or WRA could precharge the bank."""
+    """Less than tRP after the precharge, or after the time when RDA or WRA could precharge."""
     T_RAS = 5
     T_RC = 6
     T_RCD = 7

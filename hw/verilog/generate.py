@@ -86,7 +86,10 @@ _RESERVED = {
     "VHDL": frozenset(_VHDL.split()),
     "C or C++": frozenset(_C.split()),
 }
-"""Reserved words by language. A design's name must be none: it names modules, C types and files."""
+"""Reserved words by language.
+
+No design may have such a name: its modules, C types and files carry it.
+"""
 
 
 class Machines(NamedTuple):

@@ -17,9 +17,9 @@ PHIT_BYTES = (72, 36, 24, 18, 12, 9)
 class LinkConfig:
     """Configuration of a link port; both ends of a link are alike.
 
-    With the defaults a direction carries a flit a fabric cycle if a phit takes at most 53 cycles
-    from one port to the other (132 ns at 400 MHz). A flit is then acknowledged, and its credit is
-    back, before ``replay_flits`` and ``buffer_flits`` other flits have been sent.
+    With the defaults a direction carries a flit a fabric cycle, over up to 53 cycles from port to
+    port (132 ns at 400 MHz). A flit is then acknowledged, and its credit is back, before
+    ``replay_flits`` and ``buffer_flits`` other flits have been sent.
     """
 
     phit_bytes: int = 72

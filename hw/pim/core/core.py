@@ -247,7 +247,7 @@ class Core(wiring.Component):
         with m.Elif(self.overfilled):
             m.d.comb += own.eq(CoreCause.RING)
         cause = Mux(own == CoreCause.NONE, fault, own)
-        # The limit counts only while a kernel is at work: idling or finishing a kernel restarts it.
+        # The limit counts busy cycles: an idle core, or a write of TAIL, restarts the count.
         m.d.sync += cycles.eq(Mux(status.running & ~status.idle & ~done, cycles + 1, 0))
         with m.If(~control.run):
             m.d.sync += [status.running.eq(0), status.cause.eq(CoreCause.NONE)]

@@ -15,7 +15,7 @@ __all__ = ["FasterCore"]
 
 
 class FasterCore(wiring.Component):
-    """:class:`~hw.pim.core.core.Core` with a clock that is two or more times the pool's.
+    """:class:`~hw.pim.core.core.Core` with a clock two or four times as fast as the pool's.
 
     Each rising edge of the pool's clock must coincide with one of the core's clock, as with two
     outputs of one PLL. They are one clock for timing analysis, and there are no synchronizers. All

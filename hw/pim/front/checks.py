@@ -32,7 +32,10 @@ _MOST_BLOCK = 6
 _LANES = 3
 """Binary logarithm of the lanes that share a part of a buffer."""
 _CHUNKS = 5
-"""Binary logarithm of a buffer's least chunks; a lane has no places for a longer chunk's tree."""
+"""Binary logarithm of the chunks that a buffer must hold, at least.
+
+A lane has no places for the tree of a longer chunk.
+"""
 
 
 class Checks:

@@ -23,7 +23,7 @@ from hw.stream.fifo import StreamFifo
 __all__ = ["OUTSTANDING", "GateSignature", "HostCause", "HostMemory", "host_status_layout"]
 
 OUTSTANDING = 32
-"""Requests of the host in flight, at most."""
+"""Maximum number of the host's requests in flight."""
 
 _BEAT_WORD_BITS = BEAT_WORDS.bit_length() - 1
 

@@ -27,7 +27,7 @@ from hw.stream.fifo import StreamFifo
 __all__ = ["VaultController"]
 
 _RESPONSES = 32
-"""Requests in flight, accepted but not answered, at most."""
+"""Maximum number of requests in flight (accepted, not answered)."""
 
 
 class _History:

@@ -11,7 +11,7 @@ from hw.pim.vault.timing import VaultTiming
 __all__ = ["QUEUE_DEPTH", "VaultDistances"]
 
 QUEUE_DEPTH = 16
-"""Requests of a vault that wait for their banks, at most."""
+"""Maximum number of requests of a vault that wait for their banks."""
 
 
 @dataclass(frozen=True, kw_only=True)

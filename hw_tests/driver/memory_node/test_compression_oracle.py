@@ -1,4 +1,4 @@
-"""What golden memory-nodes' blocks are without their zeros: by hand, and there and back."""
+"""The oracle of compression: a block worked out by hand, and blocks there and back."""
 
 from __future__ import annotations
 

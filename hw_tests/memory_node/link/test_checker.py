@@ -1,4 +1,4 @@
-"""The golden model of the memory-node's links against itself and against known values."""
+"""The checker and the peer of the memory-node's links, against each other and known values."""
 
 from __future__ import annotations
 

@@ -63,9 +63,9 @@ class OperandWriteSignature(wiring.Signature):
 class OperandBuffers(wiring.Component):
     """Operand buffers of a bank, two halves each.
 
-    Element k of vector ``member`` of a group is in column (k + member) mod 8 and in row
-    (8 · group + member) · 2 ** (``chunk`` - 3) + k div 8 of its half. Members 8 and up of an
-    operand have their own buffer; of the second operand only DOT has such members.
+    Element k of vector ``member`` of a group is in column (k + member) mod 8. Its row in the half
+    is (8 · group + member) · 2 ** (``chunk`` - 3) + k div 8. Members 8 and up of an operand have
+    their own buffer; of the second operand only DOT has such members.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ class BankPort(wiring.Component):
         ]
         with m.If(room):
             m.d.sync += self.request.valid.eq(self.write.valid | self.read.valid)
-        address = hold(
+        header = hold(
             m,
             room & (self.write.valid | self.read.valid),
             "request",
@@ -98,9 +98,9 @@ class BankPort(wiring.Component):
         )
         written = hold(m, writes, "written", data=write.data, strobe=write.strobe)
         m.d.comb += [
-            request.address.eq(address.address),
-            request.tag.eq(address.tag),
-            request.write.eq(address.write),
+            request.address.eq(header.address),
+            request.tag.eq(header.tag),
+            request.write.eq(header.write),
             request.data.eq(written.data),
             request.strobe.eq(written.strobe),
         ]

@@ -36,9 +36,9 @@ class Walker(wiring.Component):
     A segment is one element, or up to eight neighbours at a constant distance of 1, -1 or 0 words.
     Neighbours are elements of a vector or, across, members 0 to 7, or 8 and up, of a group. They
     are in one memory beat, unless they are zero. A segment ends at the end of a row, of a channel
-    and, across, of a line. The exception are rows and channels of an unbounded walk that continue
-    in memory without a gap. If a bounded walk's coordinate does not grow by one from element to
-    element, each element is a segment.
+    and, across, of a line. It continues over rows and channels of an unbounded walk that follow one
+    another in memory without a gap. If a bounded walk's coordinate does not grow by one from
+    element to element, each element is a segment.
 
     It makes one segment a cycle. The first comes seven cycles after the walk. Setting up a walk
     takes five cycles, during the previous walk. No cycle is lost between two walks, or one if the

@@ -39,7 +39,7 @@ _RELEASE_CYCLES = _ADDEND_CYCLES + READ_CYCLES + 1
 # Cycles from the last busy one until the lanes are empty.
 _DRAIN_CYCLES = _RESULT_CYCLES + 2
 
-# Jobs between the begin of their products and that of their sums, at most.
+# Maximum number of jobs between the begin of their products and that of their sums.
 _JOBS = 4
 
 

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 RING_ROUNDS = 16
-"""Rounds of products that wait for the adder, at most."""
+"""Maximum number of rounds of products that wait for the adder."""
 
 _STAGES = 5
 """Stages of multiplier and of adder; a sum must be in memory for its result's next turn.
