@@ -75,8 +75,8 @@ def report(
 ) -> Report:
     """Return the :func:`cost` of designs, made for ``machines``.
 
-    ``names`` are those of designs or, to ``explore``, of operations, which are made in every depth.
-    ``folder``: for ``cost.json`` and, of what is explored and placed, ``depths.svg``.
+    With ``explore`` the ``names`` are those of operations, and each is made in every depth. A
+    ``folder`` gets ``cost.json`` and, for operations that are explored and placed, ``depths.svg``.
     """
     known, kind = (OPERATORS, "operation") if explore else (DESIGNS, "design")
     names = names or ([*OPERATORS] if explore else _DEFAULT)

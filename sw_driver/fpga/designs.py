@@ -35,10 +35,9 @@ def report(
     """Write designs, made for ``machines``, into ``folder``; with ``resources`` synthesize them.
 
     ``own_name`` and ``src`` are those of :func:`~hw.verilog.generate.generate`. With ``is_package``
-    the one design is written by :func:`~sw_driver.fpga.package.write_package`, and what that raises
-    is raised.
+    :func:`~sw_driver.fpga.package.write_package` writes the only design, and its errors are raised.
     """
-    # Of the components that are one module, all but the first are made for their ports alone.
+    # Equal components become one module: all but the first are made only for their ports.
     warnings.simplefilter("ignore", UnusedElaboratable)
     files: list[Path] = []
     counts: dict[str, dict[str, int]] = {}

@@ -76,4 +76,4 @@ ARM_MHZ = given(2000, "paper, IV-D: cores of 2 GHz")
 ARM_RATE = given(
     4, "measured on a Cortex-A9 of 1 GHz: 4.0 GFLOP/s, NEON (gruntthepeon.free.fr, 26 May 2011)"
 )
-"""FP32 operations per core and cycle in matrix products. Other work is assumed to do one."""
+"""FP32 operations per core and cycle in matrix products. For other work one is assumed."""

@@ -136,7 +136,7 @@ CATALOGUES = {
 }
 """Catalogues of parts by name.
 
-Later ones have the paper's number of links; each is as fast as two or three of their own.
+Later ones have the paper's number of links, each as fast as two or three links of the real GPU.
 """
 
 MC_DLA_RTL = "mc_dla_rtl"

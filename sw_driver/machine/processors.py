@@ -23,9 +23,9 @@ def _xeon(
     gb_per_s: Figure,
     vector: tuple[str, int] = ("AVX2", 8),
 ) -> Device:
-    """Return a CPU socket. `vector` is the extension's name and the FP32 lanes of an FMA unit.
+    """Return a CPU socket.
 
-    Each core has two such units.
+    ``vector`` is the extension's name and the FP32 lanes of an FMA unit; a core has two such units.
     """
     extension, lanes = vector
     tflop_per_s = cores * ghz * 2 * 2 * lanes / 1000

@@ -1,4 +1,4 @@
-"""MemFerry on a real model: trained by a plan, with its parameters in the host's memory.
+"""MemFerry on a PyTorch model: trained by a plan, with its parameters in the host's memory.
 
 Parameters and gradients each have a long vector in the host's memory, pinned and mapped, which
 kernels of the GPU read and write. Layers that the plan copies have room in a vector in the GPU's
@@ -271,7 +271,7 @@ class MemFerry:
         return described(f"MemFerry: {counted}", report)
 
     def __getstate__(self) -> Any:
-        raise TypeError("MemFerry belongs to its model: copy the model instead, as a plain one")
+        raise TypeError("MemFerry belongs to its model: copy the model, which gives a plain model")
 
     def _place(self, owners: Mapping[nn.Parameter, _Layer], names: Mapping[Any, str]) -> None:
         """Give parameters their memory on the host, and layers their room on the GPU."""

@@ -218,9 +218,9 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
         Raises
         ------
-        TypeError, ValueError, AxdimmError: for sparse gradients, for options that the rule does not
-            have, and for a module that is closed or lacks the rule or memory. Nothing has changed
-            then. If the module fails during the step, parameters are
+        TypeError, ValueError, AxdimmError: for sparse gradients, for an option or hyper-parameter
+            that the rule does not take, and for a module that is closed or lacks the rule or
+            memory. Nothing has changed then. If the module fails during the step, parameters are
             unchanged, but the state is lost.
         RuntimeError: if the module failed in an earlier step, and no state dict was loaded since.
 
@@ -265,9 +265,9 @@ class ModuleOptimizer(torch.optim.Optimizer):
         """Clip like ``torch.nn.utils.clip_grad_norm_`` for the optimizer's parameters.
 
         Return the norm. The module computes it if it has the rule ``sum_squares``. Gradients are on
-        the module then, and the step copies them again only if they were scaled. With
-        ``error_if_nonfinite``, raises ``RuntimeError`` for a norm that is not finite; else as
-        :meth:`step`.
+        the module then, and the step copies them again only if they were scaled. Raises as
+        :meth:`step` does and, with ``error_if_nonfinite``, ``RuntimeError`` for a norm that is not
+        finite.
         """
         max_norm = checked_norm(max_norm)
         updates = self._plan()
@@ -413,7 +413,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         groups = state["param_groups"]
         for group in groups:
             self.check_loaded(group)
-            for name in CHOICES & group.keys() & self.defaults.keys():  # of PyTorch's computation
+            for name in CHOICES & group.keys() & self.defaults.keys():  # PyTorch's own options
                 group[name] = self.defaults[name]
         names = iter(self._named_parameters(groups))
         for group in groups:
@@ -600,7 +600,7 @@ class ModuleOptimizer(torch.optim.Optimizer):
         config = module_config(BackendOptions(preset=preset, settings=settings))
         sizes = [self._padded(parameter) for _, parameter in self._named_parameters()]
         tensors = max(len(self._formats.tensors(rule(name))) for name in rules)
-        # A tensor on a channel may end up to a unit and a block before the next.
+        # On a channel the next tensor may begin up to a unit and a block after the end of this one.
         lack = 2 * config.block_bytes + VALUE_BYTES * self._unit
         share = VALUE_BYTES * -(-sum(sizes) // config.channels)
         share += lack * (len(sizes) if self._stochastic else 1)

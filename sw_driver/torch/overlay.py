@@ -156,7 +156,7 @@ class MemoryOverlay(Policy):
 
     def __getstate__(self) -> Any:
         raise TypeError(
-            "MemoryOverlay belongs to its model: copy the model instead, as a plain one"
+            "MemoryOverlay belongs to its model: copy the model, which gives a plain model"
         )
 
     def __enter__(self) -> MemoryOverlay:

@@ -87,7 +87,7 @@ def check_own_memory(model: nn.Module) -> None:
 
 def _has_aliases(tensor: Tensor) -> bool:
     """Return whether another tensor that is alive has a tensor's storage."""
-    storage: Any = tensor.untyped_storage()  # which counts, too
+    storage: Any = tensor.untyped_storage()  # this reference counts, too
     return bool(storage.data_ptr()) and torch._C._storage_Use_Count(storage._cdata) > 2  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -405,7 +405,7 @@ def _layers_ns(
     gpu: Cuda,
     repeats: int,
 ) -> list[int]:
-    """Return the median time of ``act`` on all parameters of a layer, in ns, after a warm-up."""
+    """Return, for each layer, the median ns of ``act`` on all its parameters after a warm-up."""
     measured: list[list[int]] = []
     for _ in range(repeats + 1):
         gpu.hold()

@@ -43,7 +43,7 @@ from .stores import Job, Store
 __all__ = ["Held", "Policy", "Residency", "Statistics", "described", "held_of"]
 
 _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
-"""Operations that need no bytes and can make their results of an empty storage."""
+"""Operations that need no bytes and can make their results from an empty storage."""
 
 _PLAIN: Any = torch._C._disabled_torch_dispatch_impl
 """Dispatch implementation of tensor classes that keep PyTorch's ordinary operations."""
@@ -954,7 +954,7 @@ def _signature(values: Any, storages: dict[int, int]) -> Any:
 
 
 def _meta(values: Any, given: dict[int, Tensor]) -> Any:
-    """Return arguments with tensors on "meta", with one storage for each of the originals."""
+    """Return arguments with tensors on "meta"; those that share a storage still do."""
     if isinstance(values, Tensor):
         made = torch.empty(0, dtype=values.dtype, device="meta")
         storage = given.setdefault(
@@ -1113,7 +1113,7 @@ def _refuse_sharing(value: Tensor | UntypedStorage) -> None:
 
 
 class _Sent(ForkingPickler):
-    """Search for tensors in objects sent to another process; tensors that move are refused."""
+    """Pickler that refuses objects for another process if they have tensors that move."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, (Tensor, UntypedStorage)):

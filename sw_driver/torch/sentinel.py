@@ -1,4 +1,4 @@
-"""Sentinel on a real model: a PyTorch model trained in less memory than its step takes.
+"""Sentinel on a PyTorch model: trained in less memory than its step takes.
 
 A step is profiled as it runs: which storages each operation makes and uses. Later steps repeat it,
 so the next use of each storage is known. Plans of when storages come and leave are tried for two
@@ -47,7 +47,7 @@ _UNSEEN = 3
 """Steps in a row that the policy does not see before it warns."""
 
 _MOST_CALLS = 256
-"""Calls of the model in a step, at most; the record of a longer step would fill memory."""
+"""Most calls of the model in a step; beyond it the step is given up, as it would fill memory."""
 
 _LOOKED_AT = 8
 """Leaving storages tried for one that can leave at once, at most."""
@@ -281,7 +281,7 @@ class Sentinel(Policy):
             self._residency.close()
 
     def __getstate__(self) -> Any:
-        raise TypeError("Sentinel belongs to its model: copy the model instead, as a plain one")
+        raise TypeError("Sentinel belongs to its model: copy the model, which gives a plain model")
 
     def __enter__(self) -> Sentinel:
         if not self._hooks:
@@ -532,9 +532,10 @@ class Sentinel(Policy):
         )
 
     def _leaver(self, step: Step, stay: Collection[Held], after: float = -1) -> Held | None:
-        """Return the leaving storage with the last use, None if there is none.
+        """Return the leaving storage with the latest next use, None if there is none.
 
-        With ``after`` that use must be later, and the storage able to leave at once.
+        With ``after`` the use must come after that operation, and the storage must be able to leave
+        at once.
         """
         leaver, kept = None, []
         while self._leaving and leaver is None:

@@ -1,11 +1,10 @@
 """Traces scaled to another batch size.
 
 The batch's tensors scale, and so does everything computed from them. Parameters, their gradients,
-and tensors computed from parameters alone do not. A product of two scaling factors sums over the
-samples, as for a weight's gradient, and does not scale; a batch of products is one product per
-sample and does. So does one over data that all samples share, such as Transformer-XL's table of
-distances, although it need not; that makes 3 % more work. Inputs without a
-name are taken for the batch's.
+and tensors computed from parameters alone do not. A product of two tensors that scale sums over the
+samples, as for a weight's gradient, and does not scale. A batch of products is taken as one product
+per sample, and scales. That is wrong for data that all samples share, such as Transformer-XL's
+table of distances, and makes 3 % more work. Inputs without a name are taken for the batch's.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def batched(trace: Trace, factor: Fraction | float) -> Trace:
 
     The operations stay the same; a framework may need others for one sample than for several.
     Raises :class:`~sw_driver.workload.trace.TraceError` for a factor that splits a sample, and
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for a factor that is not above 0.
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for one that is no number above 0.
     """
     check_number("factor", factor, LEAST)
     ratio = Fraction(factor)

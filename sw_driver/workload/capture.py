@@ -344,7 +344,7 @@ class Recorder(TorchDispatchMode):
             unread = set(arguments)  # only their shapes are read
         given = [value for name, value in arguments.items() if name not in unread]
         read = self._bytes_of(given)
-        parts = [(self._number(read), int(read.storage_offset())) for read in _tensors_in(given)]
+        parts = [(self._number(one), int(one.storage_offset())) for one in _tensors_in(given)]
         factors = parts if has_products(kind) else []
         if kind in GATHERS:
             factors = [parts[0]]

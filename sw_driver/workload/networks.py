@@ -65,8 +65,8 @@ VISION = {
 }
 """Image classifiers: height and width of the images, and number of classes.
 
-Those with 10 classes are for CIFAR-10. Two of them reduce images to a 32nd of their size, so its
-32 x 32 images are enlarged, as TensorFlow's Slim does by default.
+Those with 10 classes are for CIFAR-10. Two of them reduce images to a 32nd of their size; for these
+the 32 x 32 images are enlarged, as TensorFlow's Slim does by default.
 """
 
 

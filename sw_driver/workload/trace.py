@@ -267,9 +267,9 @@ class Trace:
         return replace(self, tensors=tuple(tensors), ops=tuple(ops), steps=steps * self.steps)
 
     def save(self, path: Path | str) -> None:
-        """Write a file for :func:`load_trace`, completely or not at all; equal traces, equal bytes.
+        """Write a file for :func:`load_trace`, completely or not at all.
 
-        Raises ``OSError`` if the file cannot be written.
+        Equal traces give equal bytes. Raises ``OSError`` if the file cannot be written.
         """
         packed = BytesIO()
         with gzip.GzipFile(filename="", mode="wb", fileobj=packed, mtime=0) as file:

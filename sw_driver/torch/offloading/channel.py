@@ -160,7 +160,7 @@ class ChannelRoom:
         """
         for tensor in wanted:
             while tensor.place is None and not self.take(tensor):
-                victims = [tensor for tensor in self._resident if tensor not in wanted]
+                victims = [resident for resident in self._resident if resident not in wanted]
                 if victims:
                     self._evict(min(victims, key=self._rank))
                 else:
@@ -309,7 +309,7 @@ class ChannelRoom:
         return run
 
     def _write(self, tensor: Kept, route: str, source: Any) -> Handle[None]:
-        """Copy values to the tensor's storage, after a read of it in another stream."""
+        """Copy values to the tensor's storage, after any read of it in another stream."""
         slot = self.slot(tensor)
         if tensor.reader is not None:
             self.stream.wait_for(tensor.reader)

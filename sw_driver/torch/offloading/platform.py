@@ -121,7 +121,7 @@ class Offloading:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError(
-            "Offloading belongs to its store: copy the model instead, as a plain one, or save()"
+            "Offloading belongs to its store: copy the model, which gives a plain model, or save()"
         )
 
     def close(self) -> None:

@@ -276,8 +276,8 @@ class TensorStore:
     ) -> KernelRun:
         """Run the parameter's rule on its channel, which gathers the tensors; use up the gradient.
 
-        A ``scale`` other than 1 first multiplies the gradient, rounded to FP32, by the rules
-        ``fill`` and ``accumulate``.
+        With a ``scale`` other than 1 the rules ``fill`` and ``accumulate`` first multiply the
+        gradient by it, rounded to FP32.
 
         Raises :class:`InvalidArgumentError` for invalid hyper-parameters and without a gradient,
         and :class:`OutOfMemoryError` if the storage is full; nothing is lost then.
