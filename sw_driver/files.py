@@ -118,7 +118,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def write_picture(path: Path, figure: Figure, dpi: int | str = "figure") -> Path:
-    """Write a figure as SVG or PNG, by the ending, whole or not at all; return its file.
+    """Write a figure as SVG or PNG, by the suffix, completely or not at all; return its file.
 
     The same figure gives the same bytes. Raises ``OSError`` with the name of ``path``.
     """
@@ -126,7 +126,11 @@ def write_picture(path: Path, figure: Figure, dpi: int | str = "figure") -> Path
 
     form = path.suffix.removeprefix(".")
     metadata = {"Date": None} if form == "svg" else {}
-    # With the salt ids are the same each time.
-    with rc_context({"svg.hashsalt": "nearmem"}), replacing(path) as part:
-        figure.savefig(part, format=form, dpi=dpi, metadata=metadata)
+    # The salt gives the same ids each time. Pillow cannot open a pipe by its name.
+    with (
+        rc_context({"svg.hashsalt": "nearmem"}),
+        replacing(path) as part,
+        part.open("wb") as file,
+    ):
+        figure.savefig(file, format=form, dpi=dpi, metadata=metadata)
     return path

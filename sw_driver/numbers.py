@@ -93,9 +93,9 @@ def check_integer(
 
 
 def listed(name: str, values: Any, expected: str = "a list") -> tuple[Any, ...]:
-    """Copy a list that the program gave.
+    """Return a list that the program gave as a tuple.
 
-    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for what is none.
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for text, an array or no list.
     """
     if not (isinstance(values, str | bytes) or hasattr(values, "__array__")):
         with suppress(TypeError):

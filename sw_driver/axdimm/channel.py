@@ -307,7 +307,7 @@ class Channel:
     def read(
         self, address: int, nbytes: int, label: str
     ) -> Generator[None, None, NDArray[np.uint8]]:
-        """Read bytes from the DRAM over the link, after flushing the host's cache."""
+        """Read bytes over the link, after flushing their lines from the host's cache."""
         with self.using_link(label, nbytes) if self._timeline else nullcontext():
             if self.cache.held:
                 self.cache.flush(address, nbytes)
@@ -316,7 +316,7 @@ class Channel:
     def write(
         self, address: int, data: NDArray[np.uint8], label: str
     ) -> Generator[None, None, None]:
-        """Write bytes to the DRAM over the link, after flushing the host's cache."""
+        """Write bytes over the link, after flushing their lines from the host's cache."""
         with self.using_link(label, data.nbytes) if self._timeline else nullcontext():
             if self.cache.held:
                 self.cache.flush(address, data.size)

@@ -166,7 +166,7 @@ class Transport(ABC):
     def link_uses(self, channel: int) -> NDArray[np.uint64]:
         """Return the channel's uses of the link since the last call, and discard them.
 
-        Shape (n, 2): begin and end in fabric cycles of :meth:`now`'s time. They are in order and
+        Shape (n, 2): start and end in fabric cycles of :meth:`now`'s time. They are in order and
         disjoint, also from those of other channels.
         """
         return np.empty((0, 2), dtype=np.uint64)

@@ -130,7 +130,7 @@ class KernelError(AxdimmError):
     run (``read_error``, ``write_error``) has updated some of the parameters.
 
     For a PIM's core: the kernel failed or was stopped, and may have written some results. If the
-    core was stopped, kernels queued behind it were stopped, too. The core takes new kernels.
+    core was stopped, the kernels queued behind it were not begun. The core takes new kernels.
     """
 
     def __init__(self, message: str, *, cause: str, **details: object) -> None:
@@ -141,7 +141,8 @@ class KernelError(AxdimmError):
 class WaitTimeoutError(AxdimmError, TimeoutError):
     """The operation did not end within ``timeout`` seconds of host time.
 
-    It goes on when it is waited for again.
+    A work of a PIM did not end within ``timeout_cycles`` of simulated time. The operation goes on
+    when it is waited for again.
     """
 
 

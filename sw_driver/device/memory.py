@@ -260,9 +260,9 @@ def checked_size(name: str, value: Any, minimum: int = 0) -> int:
 
 
 def checked_channel(channel: Any, channels: int, suffix: str = "") -> int:
-    """Return ``channel`` as an integer; raise :class:`InvalidArgumentError` if it is none.
+    """Return ``channel`` as an integer below ``channels``.
 
-    ``channels`` is their number. ``suffix`` follows the expected values in the message.
+    Raises :class:`InvalidArgumentError`; ``suffix`` follows the expected values in its message.
     """
     number = _integer(channel)
     if not 0 <= number < channels:
@@ -347,7 +347,7 @@ class Allocator:
         )
 
     def allocate(self, nbytes: int) -> int:
-        """Allocate at least 1 byte and return the address, a multiple of the granule.
+        """Allocate ``nbytes``, at least 1, and return the address, a multiple of the granule.
 
         Raises :class:`OutOfMemoryError` if no free range is large enough.
         """

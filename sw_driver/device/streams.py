@@ -108,7 +108,7 @@ class Handle(Operation, Generic[T]):
 
     @property
     def began(self) -> int:
-        """Simulated time of the begin, in the device's cycles; 0 before, and if untimed."""
+        """Simulated time of the start, in the device's cycles; 0 before, and if untimed."""
         return self._began or 0 if self.domain.timed else 0
 
     @property
@@ -333,7 +333,7 @@ class Stream:
             raise
         handle.stream = self
         handle.number = next(clock.numbers)
-        handle.time = clock.present  # the earliest begin
+        handle.time = clock.present  # the earliest start
         self._queue.append(handle)
         if len(self._queue) == 1:
             self._begin()

@@ -231,7 +231,7 @@ class HostMemory(MappedMemory[HostPointer]):
     Here it is ordinary memory of the process, without simulated time of its own. The time of a copy
     to or from the AXDIMM is all in the host link. Its rate is that of the paper's host memory, 6.4
     GB/s (DDR4 at 800 MT/s, Table 3). A GPU or two NVMe devices are faster than that memory, so
-    their simulated copies to and from the host are a lower bound.
+    the simulated time of their copies to and from the host is a lower bound.
 
     Parameters
     ----------

@@ -4,7 +4,7 @@ The trace is in the JSON trace event format, which https://ui.perfetto.dev opens
 thread of one process. An operation with a duration is a complete event ("X"), one without an
 instant ("i"), and counters ("C") belong to the process. Times are simulated. The format's unit is
 the microsecond, and Perfetto keeps nanoseconds. Fabric cycles are written as whole nanoseconds,
-exact for clocks such as the 200 MHz of the paper's module. With other clocks, begins and ends are
+exact for clocks such as the 200 MHz of the paper's module. With other clocks, starts and ends are
 rounded down alike: touching slices still touch and none overlap.
 """
 
@@ -42,8 +42,8 @@ __all__ = [
 MERGED_GAP_FABRIC_CYCLES = 32
 """Pauses of a copy on the link below this many fabric cycles are not shown.
 
-They are register accesses of another channel. It is as long as the link carries the lines of a
-channel before another may have it.
+In such a pause another channel accesses its registers. The limit is the time for which the link
+carries lines of one channel before another may use it.
 """
 
 _PROCESS = 1
@@ -56,7 +56,7 @@ def merge_uses(
 ) -> list[NDArray[np.int64]]:
     """Close gaps shorter than ``gap_fabric_cycles`` within the uses of each operation.
 
-    ``uses`` has an array for each operation: begins and ends of its uses of a shared resource,
+    ``uses`` has an array for each operation: starts and ends of its uses of a shared resource,
     shape (n, 2). The result has the same form. A gap in which another operation used the resource
     stays open, so disjoint uses give disjoint results.
     """
@@ -81,7 +81,7 @@ class _Track:
     number: int
     description: str
     slices: list[tuple[int, int, str]] = field(default_factory=list)
-    """Begin and end of each slice in fabric cycles, and the rest of its event as JSON."""
+    """Start and end of each slice in fabric cycles, and the rest of its event as JSON."""
     instants: list[tuple[int, str]] = field(default_factory=list)
     """Time of each instant in fabric cycles, and the rest of its event as JSON."""
     uses: list[tuple[NDArray[np.int64], str]] = field(default_factory=list)
@@ -141,11 +141,11 @@ class Timeline:
         category: str,
         **arguments: object,
     ) -> None:
-        """Record an operation with its begin and end.
+        """Record an operation with its start and end.
 
         ``arguments`` are shown beside it: numbers, strings, or lists and mappings of these that
         JSON can write. Raises ``ValueError`` for an unknown track, a negative time, or an end
-        before the begin.
+        before the start.
         """
         begin, end = _times(name, begin_fabric_cycle, end_fabric_cycle)
         label = _label(name, category, arguments)
@@ -161,7 +161,7 @@ class Timeline:
     ) -> None:
         """Record when one operation used a shared resource.
 
-        ``uses`` are begins and ends, shape (n, 2), as from
+        ``uses`` are starts and ends, shape (n, 2), as from
         :meth:`sw_driver.axdimm.transport.Transport.link_uses`. They are shown as slices with the
         same arguments and their sum ``used_fabric_cycles``; see :func:`merge_uses`. Raises as
         :meth:`add`.
@@ -222,8 +222,6 @@ class Timeline:
         for file in files:
             self.write(file)
         return files
-
-    # For the owner of the lock.
 
     def _figure(self) -> Figure:
         drawn = {
@@ -347,7 +345,7 @@ _HEIGHT = 0.7
 def _drawn(title: str, tracks: Mapping[str, Sequence[tuple[int, int, str]]]) -> Figure:
     """Draw a row for each track, with a bar for each of its slices.
 
-    ``tracks`` have begin and end of each slice in nanoseconds, and its kind, which decides the
+    ``tracks`` have start and end of each slice in nanoseconds, and its kind, which decides the
     colour.
     """
     from matplotlib.figure import Figure
@@ -359,7 +357,11 @@ def _drawn(title: str, tracks: Mapping[str, Sequence[tuple[int, int, str]]]) -> 
     colors = {kind: _COLORS[number % len(_COLORS)] for number, kind in enumerate(kinds)}
     for row, slices in enumerate(tracks.values()):
         for kind, color in colors.items():
-            bars = [(begin / 1e6, (end - begin) / 1e6) for begin, end, own in slices if own == kind]
+            bars = [
+                (begin / 1e6, (end - begin) / 1e6)
+                for begin, end, of_kind in slices
+                if of_kind == kind
+            ]
             place = (row - _HEIGHT / 2, _HEIGHT)
             if bars:  # a white rim separates touching bars
                 axes.broken_barh(bars, place, color=color, edgecolor="white", linewidth=0.3)

@@ -50,11 +50,15 @@ class KernelCounters(NamedTuple):
     """A core's counters of a kernel, with cycles of the core's clock."""
 
     multiplications_done: int
-    """Multiplications that the pools have done for the kernel; likewise the next three."""
+    """Multiplications that the pools have done for the kernel.
+
+    The next three are those left to do, and additions done and left.
+    """
     multiplications_left: int
     additions_done: int
     additions_left: int
     cycles: int
+    """All cycles of the kernel; the next three are parts of them."""
     pool_cycles: int
     """Cycles of waiting for the pools."""
     barrier_cycles: int

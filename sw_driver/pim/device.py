@@ -300,7 +300,7 @@ class Pim:
         # Numbers of cores follow those of the banks.
         last = self.config.banks + max(1, self.config.cores) - 1
         pim_id = check_integer("pim_id", pim_id, 0, last)
-        return self._asked(1 - (self._registers.pool.read_field("idle") >> pim_id & 1))
+        return self._answered(1 - (self._registers.pool.read_field("idle") >> pim_id & 1))
 
     @_at_once
     def work_query(self, work_id: int) -> int:
@@ -311,9 +311,9 @@ class Pim:
         UnknownWorkError: the id was not given out.
         KernelError: the kernel failed, or its core was stopped.
         """
-        return self._asked(self._work_query(work_id))
+        return self._answered(self._work_query(work_id))
 
-    def _asked(self, answer: int) -> int:
+    def _answered(self, answer: int) -> int:
         """Return ``answer``; without a clock, complete a work, so that a polling loop ends."""
         if not self.transport.timed:
             self.transport.advance(1)
@@ -375,7 +375,7 @@ class Pim:
     @_at_once
     def idle(self) -> int:
         """Bit mask of idle banks, and above them of cores that run without a kernel."""
-        return self._asked(self._registers.pool.read_field("idle"))
+        return self._answered(self._registers.pool.read_field("idle"))
 
     @property
     @_at_once

@@ -27,8 +27,7 @@ _MOST_BLOCK = 6
 _LANES = 3
 """Base-2 logarithm of the lanes that tiles are cut for, and of a lane's interleaved results."""
 _LEAST_TILES, _TILES = 4, 16
-"""Minimum and target tiles of a work for each bank, so that all banks end at about the same time.
-"""
+"""Minimum and target tiles of a work for each bank, so that banks end at about the same time."""
 _BUFFER_SHARE = 5
 """Base-2 logarithm of the chunks that fit in a buffer: four vectors for each of eight lanes.
 

@@ -83,7 +83,7 @@ def in_pieces(
 ) -> list[Work]:
     """Return the works that compute ``work`` in pieces of ``piece`` elements, a power of two.
 
-    With the ``opcode`` MATVEC, the pieces of a MATVEC are MATVECs; else they are DOTs.
+    The pieces of a MATVEC are MATVECs if ``opcode`` is MATVEC, else DOTs; others keep their opcode.
     """
     sums = _normal(work)
     whole, rest = divmod(sums.length, piece)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from fractions import Fraction
@@ -12,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from hw_tests.driver.trace_reader import Trace, TraceError, assert_sound, overlap, read_trace
 from sw_driver.device.timeline import Timeline, merge_uses
+from sw_driver.files import write_picture
 
 LINK = "host link"
 GAP = 32
@@ -163,6 +166,21 @@ def test_a_picture_shows_every_slice_and_is_the_same_again(tmp_path: Path) -> No
 
 
 # Uses of the link.
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_a_picture_goes_into_a_pipe(tmp_path: Path, suffix: str) -> None:
+    pipe = tmp_path / f"pipe{suffix}"
+    os.mkfifo(pipe)
+    # Opened for both directions, so that no open waits; the picture is shorter than the pipe.
+    reader = os.open(pipe, os.O_RDWR)
+    try:
+        written_file = write_picture(pipe, Figure(figsize=(1, 1)), dpi=20)
+        data = os.read(reader, 1 << 16)
+    finally:
+        os.close(reader)
+    assert written_file.is_fifo()
+    assert data.startswith({".svg": b"<?xml", ".png": b"\x89PNG"}[suffix])
 
 
 def test_short_gaps_are_closed_where_nobody_else_was() -> None:

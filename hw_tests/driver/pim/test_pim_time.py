@@ -70,7 +70,7 @@ def test_devices_on_one_clock_have_one_time(backend: Backend) -> None:
 
 
 def test_completions_do_not_hold_up_time() -> None:
-    """The time of others passes also where nobody has yet asked for a work that has completed."""
+    """Time passes for other devices even before a completed work is queried."""
     clock = Clock()
     with Pim(RtlPim(CONFIG), clock) as idle, Pim(CyclesPim(CONFIG), clock) as busy:
         work = offer(idle, 4)
@@ -184,7 +184,7 @@ def test_an_interrupt_ends_a_call() -> None:
 
 
 def called_back(clock: Clock, callback: Callable[[], None]) -> None:
-    """Has ``callback`` called by who waits, after 1000 ps."""
+    """Call ``callback`` after 1000 ps, in the thread that waits."""
     domain = Domain(clock, mhz=1e6)
     handle: Handle[None] = Handle("a pause", domain)
 

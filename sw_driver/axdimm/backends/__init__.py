@@ -51,7 +51,7 @@ class BackendOptions:
     wave: str | os.PathLike[str] | None = None
     """File for a waveform (FST). It has the internals of the first functional unit only."""
     wave_window: tuple[int, int] | None = None
-    """Begin and exclusive end of the waveform, in fabric cycles of the module; None for all."""
+    """Start and exclusive end of the waveform, in fabric cycles of the module; None for all."""
     dram_trace: str | os.PathLike[str] | None = None
     """File for the DRAM commands (CSV)."""
     announce: Callable[[str], None] | None = None

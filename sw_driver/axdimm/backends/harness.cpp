@@ -1,9 +1,10 @@
 // Runs the Verilated channels of a module in the calling process.
 //
 // Each channel is a model with its own clock. They share the host link, and the driver decides
-// which channel uses it when. A channel must be simulated up to its due time. It may lag behind
-// that, or be ahead if it is not accessed before its wake time. While a call works on one channel,
-// a second thread simulates others up to the same time. The results do not depend on that.
+// which channel uses it when. A channel has a due time, at which the driver sees it. Its simulation
+// may lag behind that, or be ahead if the channel is not accessed before its wake time. While a call
+// works on one channel, a second thread simulates others up to the same time. The results do not
+// depend on that.
 
 #include <algorithm>
 #include <cstdint>

@@ -74,7 +74,7 @@ class VerilatedTransport(TimedTransport):
     config: the module.
     wave: file for a waveform (FST), written by :meth:`close`. With several channels ``.chN`` is
         inserted into the name.
-    wave_window: begin and exclusive end of the waveform in fabric cycles of the module's time; None
+    wave_window: start and exclusive end of the waveform in fabric cycles of the module's time; None
         for all.
     dram_trace: file for the DRAM commands (CSV), written by :meth:`close`.
     announce: function called with a message when the simulator must be built first.

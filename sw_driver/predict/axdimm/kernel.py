@@ -140,9 +140,9 @@ class Rounds:
 class Lanes:
     """Lanes, which compute the rounds one after the other, ``16 / lanes`` cycles a line.
 
-    ``freed`` has, for each round that is known yet, the cycle from which its room in the input
+    ``freed`` has, for each round known so far, the cycle from which its room in the input
     FIFOs counts as free. ``filled`` has the cycle of its last results. Operands that leave at a
-    line a cycle always stay ahead of new loads, so their room counts as free from the round's begin
+    line a cycle always stay ahead of new loads, so their room counts as free from the round's start
     on. Otherwise, and in a kernel with narrow formats, it is free when the last operands have left.
 
     Parameters

@@ -432,7 +432,7 @@ def _skipped_rounds(config: ModuleConfig, work: _Pass, parameters: int) -> int:
 
 
 def _repetition(config: ModuleConfig, work: _Pass, run: _Run) -> tuple[Mark, Mark]:
-    """Return the begin and the end of a period that the run repeats."""
+    """Return the start and the end of a period that the run repeats."""
     # The last batch may come after the last loads, or the last stores.
     steady = run.round_marks[-1 - config.buffer_blocks].cycle
     batches = [mark for mark in run.batches[_FIRST_STEADY_BATCH:] if mark.cycle < steady]

@@ -97,7 +97,7 @@ class Port:
         self._source = Source(clock, number, self._granted)
         self.writes, self.reads = Lane(True), Lane(False)
         self._ahead: deque[tuple[int, Beat]] = deque()
-        """Requests that are not granted, behind the cycles of their segments."""
+        """Requests that are not granted, with the cycles of their segments."""
         self._entered = 0
         """Cycle in which the last request enters the switch's queue."""
         self._grants = deque([-1, -1, -1], maxlen=3)
