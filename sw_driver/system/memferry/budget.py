@@ -110,7 +110,7 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Bytes of the GPU's memory for parameters and gradients, and the part for gradients."""
+    """Bytes of the GPU's memory for parameters and gradients, and the limit for gradients."""
 
     room_bytes: int
     gradient_bytes: int
