@@ -81,7 +81,7 @@ def lane_ns(lane: Lane, kind: str, nbytes: int) -> int:
     part = (len(messages) - 1) * full + last
     if kind == "broadcast":
         return _through(lane, sum(lane.gaps[:-1]), len(messages), full, last)
-    # Begin of each participant's first, second ... part: the link must be free, and the first
+    # Start of each participant's first, second ... part: the link must be free, and the first
     # message of that part must have arrived.
     gaps = lane.gaps[: _period(lane.gaps)]
     first = [gap * (full + lane.hop_ns) for gap in gaps]
@@ -108,7 +108,7 @@ def _period(gaps: tuple[int, ...]) -> int:
 
 
 def _through(lane: Lane, hops: int, messages: int, full: int, last: int) -> int:
-    """Return the time in ns from the begin of a part's first message to the arrival of its last.
+    """Return the time in ns from the start of a part's first message to the arrival of its last.
 
     The part crosses ``hops`` links. A shorter last message waits behind the others.
     """

@@ -199,7 +199,7 @@ class _Ready:
         """Return the operations that become ready when this one is done."""
         for dependent in self.dependents[number]:
             self.needed[dependent] -= 1
-        return [number for number in self.dependents[number] if not self.needed[number]]
+        return [dependent for dependent in self.dependents[number] if not self.needed[dependent]]
 
     def wait(self, number: int, place: str, after: list[Event]) -> Steps:
         yield from after

@@ -115,7 +115,7 @@ class Queue:
         after: Iterable[Event] = (),
         category: str = "execute",
     ) -> Action:
-        """Enqueue an operation that starts after earlier entries and ``after``."""
+        """Enqueue an operation of ``duration_ns``, after earlier entries and ``after``."""
         name = f"what {label!r} takes, in ns,"
         duration_ns = check_integer(name, duration_ns, 0, error=EngineError)
         return self.work(lambda: duration_ns, label, after, category)

@@ -45,7 +45,7 @@ class Transferred(NamedTuple):
     source: str
     target: str
     begin_ns: int
-    """Begin of the latency, in ns; bytes move after it."""
+    """Start of the latency, in ns; bytes move after it."""
     end_ns: int
     after_ns: int = 0
     device: str = ""

@@ -3,7 +3,7 @@
 All transfers rise together until a link is full. Transfers on that link stay at that rate, and the
 others rise on (progressive filling). Rates are whole bytes a second, rounded down. The rest of a
 transfer is counted in 10^-9 bytes, so that integers account for every byte. A transfer ends with
-the first nanosecond at whose end all bytes have arrived. Begins and ends at one moment are settled
+the first nanosecond at whose end all bytes have arrived. Starts and ends at one moment are settled
 together, before time advances.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["Channel", "Network", "Path", "Transfer"]
 
 _GIGA = 10**9
 _KNOWN = 1 << 14
-"""Numbers of transfers for which the rates are kept, at most."""
+"""Most combinations of transfers on paths that rates are kept for."""
 
 
 class Channel(NamedTuple):

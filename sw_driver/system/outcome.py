@@ -25,7 +25,7 @@ class Outcome:
     moved_bytes: Mapping[Any, int] = field(default_factory=dict)
     """Bytes moved, by kind of transfer or by tensor."""
     marks_ns: Mapping[str, int] = field(default_factory=dict)
-    """End of phases, such as the ``forward`` pass, in ns from the begin of the step."""
+    """End of phases, such as the ``forward`` pass, in ns from the start of the step."""
     parts_ns: Mapping[str, int] = field(default_factory=dict)
     """Parts of the step in ns that do not overlap; the rest of the step is waiting."""
     energy_j: float | None = None

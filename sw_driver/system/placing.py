@@ -66,7 +66,7 @@ class Placing(Policy):
         self._new = [tensor.id for tensor in step.tensors if tensor.kind not in LASTING]
         self._places = {tensor: place for place, tensor in enumerate(self._new)}
         self.base = (*range(len(step.tensors)), *self._new * trace.steps).__getitem__
-        """Map a tensor of the repeated trace to its tensor in the single step."""
+        """Function that maps a tensor of the repeated trace to its tensor in the single step."""
         self.born: dict[int, list[Tensor]] = {}
         """Tensors allocated before each operation, by operation."""
         self._dies: dict[int, list[Tensor]] = {}

@@ -60,7 +60,7 @@ def report(
 ) -> Report:
     """Return a report of a paper's experiments, or the counts of claims of :data:`ALL` papers.
 
-    Of one paper, the report is not good while a claim is missed. ``folder`` receives figures and
+    For one paper, the report is not good if a claim is missed. ``folder`` receives figures and
     pictures, in a folder of the paper's name. With all experiments it also receives the paper's
     page, and with all papers the page of all claims. Raises as :func:`reproduce` does.
     """

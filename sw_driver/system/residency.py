@@ -22,10 +22,10 @@ from .memory import Account
 __all__ = ["Leaves", "Residency"]
 
 Leaves = Callable[[], Iterable[tuple[Any, str]]]
-"""Return candidates to leave a full place, with their targets; called again for each eviction.
+"""Function that returns the candidates to leave a full place, with their targets.
 
-The first candidate that can leave does. It must be in place, not pinned, and not on its way to the
-target. A candidate that is at its target already is freed.
+It is called again for each eviction. The first candidate that can leave does. It must be in place,
+not pinned, and not on its way to the target. A candidate that is at its target already is freed.
 """
 
 
@@ -132,7 +132,7 @@ class Residency:
             here[key] = here.pop(key)
 
     def pin(self, key: Any, place: str) -> None:
-        """Keep a tensor from leaving until as many unpins; it need not have arrived."""
+        """Keep a tensor from leaving until it is unpinned as often; it need not have arrived."""
         pins = self._places[place].pins
         pins[key] = pins.get(key, 0) + 1
 

@@ -199,7 +199,7 @@ def run_jobs(
             )
             run.ends[number] = device.transport.cycles()
             left[number] -= 1
-            # A job other than the first that has begun has a begin above 0: offers take cycles.
+            # Offers take cycles, so the jobs after the first begin above 0 once they have begun.
             if left[number] == 0 and left.count(0) == 1 < len(jobs) and all(run.begins[1:]):
                 operations = sum(done.multiplications + done.additions for done in run.records)
                 for counters in map(device.counters, running):

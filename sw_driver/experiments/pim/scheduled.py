@@ -313,14 +313,13 @@ def draw(run: ScheduledRun, pim: Pim) -> Timeline:
     """
     timeline = Timeline(backend="the runtime", fabric_mhz=pim.config.clock_mhz)
     shown = sorted((ran for ran in run.ran if ran.step), key=lambda ran: ran.begin_cycle)
-    start, pools = run.bounds[1], list[int]()
+    start = run.bounds[1]
     for place in sorted({ran.place for ran in shown} - {"pools"}):
         timeline.track(place)
     for ran in shown:
         track = ran.place
         if track == "pools":
-            number = next((n for n, end in enumerate(pools) if end <= ran.begin_cycle), len(pools))
-            pools[number : number + 1] = [ran.end_cycle]
+            number = timeline.lane(track, ran.begin_cycle, ran.end_cycle)
             track += f", {number + 1}" if number else ""
             timeline.track(track)
         begin, end = ran.begin_cycle - start, ran.end_cycle - start

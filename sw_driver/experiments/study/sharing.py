@@ -52,10 +52,11 @@ def measure_sharing(
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for the kernel alone; then, by pattern and load, for the host alone and for both.
 
-    The host reads lines at a fixed pace from its own buffer. The latency counts from a read's
-    request to its data at the arbiter. ``late_share`` is the share of reads whose data come too
-    late for a host with the fixed read latency. ``host_gb_per_s`` and ``kernel_mparams_per_s``
-    count the same time, about ``window_fabric_cycles``, within a run of ``parameters``.
+    The host reads lines at a fixed pace from its own buffer. The latency of all reads, late ones
+    too, counts from the request to the data at the arbiter. ``late_share`` is the share of reads
+    whose data come too late for a host with the fixed read latency. ``host_gb_per_s`` and
+    ``kernel_mparams_per_s`` count the same time, about ``window_fabric_cycles``, within a run of
+    ``parameters``.
     """
     buffer_bytes = min(_MOST_BUFFER_BYTES, config.capacity_bytes // 8)
     check_memory(config, buffer_bytes=buffer_bytes, parameters=parameters)

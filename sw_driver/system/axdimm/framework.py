@@ -64,7 +64,7 @@ class Framework(Policy):
     Parameters
     ----------
     memories: memories of the machine, one for each channel; the GPU's is ``gpu``, the drives'
-    ``nvme``.
+        ``nvme``.
     update: process of an update, once all its tensors are in its channel.
     """
 

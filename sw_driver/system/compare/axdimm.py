@@ -84,9 +84,9 @@ def _run(
     trace: Trace,
     machine: Machine,
 ) -> Outcome:
-    """Run three steps and return the last, like which all later ones are.
+    """Run three steps and return the last; all later ones are like it.
 
-    Both channels together have the rate.
+    The module's rate is that of both channels together.
     """
     moved, rate = update_bytes(trace), adam_mparams_per_s()
     if settings.formats.usual:

@@ -35,13 +35,13 @@ _MODULE_BYTES = 32 << 30
 _HOSTS = ("parameter", "gradient", "optimizer_state")
 
 _Choose = Callable[[ModelProfile, int | None], Way]
-"""Choose how a step runs in the given bytes of GPU memory, or in the least if None."""
+"""Function that chooses how a step runs in bytes of GPU memory, or in the least if None."""
 
 
 def _planned(profile: ModelProfile, memory_bytes: int | None, reserves: tuple[float, ...]) -> Way:
-    """Return the best plan with at most one of these shares of the gradients on the GPU.
+    """Return the best plan of several limits on the share of gradients on the GPU.
 
-    A larger share does not always lead to a better plan.
+    A higher limit in ``reserves`` does not always lead the planner to a better plan.
     """
     if memory_bytes is None:
         return Way(plan=every(profile, "DHA", False))

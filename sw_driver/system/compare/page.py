@@ -265,7 +265,7 @@ def page(
         for name, *cells in zip(names, *steps.values(), strict=True)
     ]
     parts = [_INTRODUCTION.format(command=command).strip()]
-    parts += ["## All networks", f"Times of a step on {where}; who has none cannot run it."]
+    parts += ["## All networks", f"Times of a step on {where}; a system without one cannot run it."]
     parts += [Table(headings=["", *networks], rows=overview).markdown]
     for path in pictures:
         parts += [_CAPTIONS[path.stem], f"![{first}: {path.stem}]({path.as_posix()})"]

@@ -21,12 +21,12 @@ __all__ = ["SYSTEMS", "tiers"]
 def tiers(machine: Machine, slow: str, link: str) -> Machine:
     """Return a machine with the GPU's memory as the fast one, and another memory over one link."""
     try:
-        joint, other = machine.link(link), machine.memory(slow)
+        connection, other = machine.link(link), machine.memory(slow)
     except MachineError as error:
         raise CannotRunError(
             f"{machine.name} has no link {link!r} from its GPU to a memory {slow!r}"
         ) from error
-    ends = (FAST, SLOW) if joint.a == "gpu" else (SLOW, FAST)
+    ends = (FAST, SLOW) if connection.a == "gpu" else (SLOW, FAST)
     gpu = machine.memory("gpu")
     return Machine(
         name=machine.name,
@@ -35,7 +35,7 @@ def tiers(machine: Machine, slow: str, link: str) -> Machine:
             replace(other, name=SLOW, setting=f"{slow}.capacity_bytes"),
         ),
         devices=(replace(machine.device("gpu"), memory=FAST),),
-        links=(replace(joint, a=ends[0], b=ends[1]),),
+        links=(replace(connection, a=ends[0], b=ends[1]),),
     )
 
 

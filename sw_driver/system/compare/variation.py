@@ -64,7 +64,7 @@ def varied(
         for number, ((kind, value), future) in enumerate(futures.items()):
             progress(f"{trace.name}, other memory, links and batches: {number} of {len(cases)}")
             results[kind][value] = future.result()
-    return {kind: dict(sorted(cases.items())) for kind, cases in results.items()}
+    return {kind: dict(sorted(by_value.items())) for kind, by_value in results.items()}
 
 
 def outcomes(both: tuple[Trace, Machine]) -> list[Outcome | None]:

@@ -94,11 +94,7 @@ def energy(made: Schedule, costs: Costs, configuration: Configuration) -> Energy
 
 _UNITS = 444
 _CORE_CELLS, _BANK_CELLS, _BANK_UNITS = 2562 + 2063, 22526, 16
-"""Lookup tables by Yosys.
-
-They are of a core with its float unit, of a corner's bank, and the multipliers and adders that the
-bank has.
-"""
+"""Lookup tables by Yosys: a core with its float unit, and a corner's bank; units of that bank."""
 
 
 def units_beside(cores: int) -> int:

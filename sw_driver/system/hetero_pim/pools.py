@@ -191,7 +191,10 @@ def _store(
 
 
 def _beats(run: int, step: int, whole: bool = False) -> float:
-    """Return the beats of ``run`` elements, in the mean over begins, or from a beat's begin on."""
+    """Return the beats of ``run`` elements.
+
+    It is the mean over all first elements; if ``whole``, the first element starts a beat.
+    """
     if abs(step) > 1:
         return run
     return ceil(run / _BEAT) if whole or not step else (run - 1) / _BEAT + 1

@@ -62,7 +62,7 @@ def ranking(rows: Iterable[Profiled]) -> list[Profiled]:
 
 
 def chosen(rows: Iterable[Profiled], share: float = SHARE) -> list[Profiled]:
-    """Return the fewest operations, first of the ranking first, that make a share of the time.
+    """Return the first operations of the ranking, as few as make a share of the time.
 
     ``share`` is from 0 to 1. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if
     nothing takes any time.

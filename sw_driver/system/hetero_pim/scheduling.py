@@ -115,7 +115,7 @@ class Schedule:
 
     @cached_property
     def _window(self) -> tuple[int, int, int]:
-        """Begin and end in ns, and number of steps between them."""
+        """Start and end in ns, and number of steps between them."""
         ends, steps = self.ends_ns, len(self.ends_ns)
         if steps < 3 or ends[0] == ends[-2]:
             return 0, ends[-1], steps

@@ -223,7 +223,7 @@ def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machin
 def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[Lane, ...]:
     """Return the rings, in both directions, that collectives are spread over.
 
-    With another number of device-nodes, their distances are those of the topology's.
+    Any number of device-nodes have the distances of the topology's eight.
     """
     check_integer("devices", devices)
     link = parts.link("link")

@@ -61,7 +61,7 @@ def printed(profile: ModelProfile) -> tuple[Mode, ...]:
 def repaired(profile: ModelProfile) -> tuple[Mode, ...]:
     """Return GFGB or DHA for each layer, as the algorithm is evidently meant.
 
-    Layers are visited once. The time between the end of earlier loads and a layer's begin is its
+    Layers are visited once. The time between the end of earlier loads and a layer's start is its
     reserve, for its own load. A layer is DHA if that is no slower than its forward pass with the
     rest of its load. If the load of another layer does not fit into the reserve, earlier layers
     become DHA, in order, while that makes the layer end sooner.

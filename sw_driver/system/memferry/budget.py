@@ -33,10 +33,10 @@ __all__ = [
 def dfgb(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tuple[Mode, ...]:
     """Return ``modes`` with DFGB for some DHA layers, whose parameters fit in ``room_bytes``.
 
-    The paper has no pseudo-code for its greedy choice. Here, on the paper's link, the direction
-    towards the GPU is idle from the last load to the first gradient, at the end of the last layer's
-    backward pass. Layers become DFGB in the order of their gains in the backward pass, if a copy
-    fits into the rest of that time and of the memory.
+    The paper has no pseudo-code for its greedy choice. Here, the paper's link towards the GPU is
+    idle from the last load to the first gradient. That is at the end of the last layer's backward
+    pass. Layers become DFGB in the order of their gains in the backward pass, if a copy fits
+    into the rest of that time and of the memory.
     """
     layers, chosen = profile.layers, list(modes)
     gains = [layer.backward_dha_ns - layer.backward_ns for layer in layers]
@@ -110,7 +110,7 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Bytes of the GPU's memory for parameters and gradients, and the part for gradients."""
+    """Bytes of the GPU's memory for parameters and gradients, and the limit for gradients."""
 
     room_bytes: int
     gradient_bytes: int

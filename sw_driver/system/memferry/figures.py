@@ -176,7 +176,8 @@ def figure9(runs: Runs) -> Experiment:
             },
         )
         | claims(where, "x", _MORE, gains),
-        why_missed="with a table of words apart from the output's weight the least gain is met.",
+        why_missed="the least gain would be met with a table of words apart from the output's "
+        "weight.",
         draw=partial(draw_bars, rows, _TIMES),
     )
 

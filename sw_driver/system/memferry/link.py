@@ -2,8 +2,8 @@
 
 The GPU computes one layer after the other, forward and back. On both links:
 
-- The parameters of GFGB layers are copied to the GPU from the step's begin on, in the order of the
-  layers. Then come those of DFGB layers, each once its forward pass is over. Of several waiting
+- The parameters of GFGB layers are copied to the GPU from the step's start on, in the order of
+  the layers. Then come those of DFGB layers, each once its forward pass is over. Of several waiting
   DFGB layers the last goes first, as the backward pass needs it first. A layer that needs a copy
   waits for it.
 - A gradient in the GPU's memory is copied to the host after its layer's backward pass, in that

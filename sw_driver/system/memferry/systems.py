@@ -108,7 +108,7 @@ def draw(profile: ModelProfile, system: System, path: Path) -> list[Path]:
 
 
 def _machine(profile: ModelProfile) -> Machine:
-    none, far = assumed(0, "in the profile's times"), assumed(_NO_BOUND, "not under test")
+    none, far = assumed(0, "in the profile's times"), assumed(_NO_BOUND, "not limited here")
     rate = given(profile.link_bytes_per_s / _GIGA, "the profile")
     return Machine(
         name=profile.device,

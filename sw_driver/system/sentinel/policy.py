@@ -22,7 +22,7 @@ class Schedule:
     begins: Mapping[int, int]
     """Number of each interval, by its first operation."""
     prefetched: tuple[tuple[int, ...], ...]
-    """Tensors to move to fast memory at the begin of each interval, for the next; by first use."""
+    """Tensors to move to fast memory at the start of each interval, for the next; by first use."""
     leaving: Mapping[int, tuple[int, ...]]
     """Tensors that leave fast memory after an operation, by operation."""
     pooled: frozenset[int]
@@ -37,7 +37,7 @@ class Schedule:
     The tensor may move to fast memory in no other interval.
     """
     waits: frozenset[int]
-    """Intervals that wait at their begin for moves that had too little time (case 3).
+    """Intervals that wait at their start for moves that had too little time (case 3).
 
     At other intervals, a late tensor is used where it is.
     """
@@ -122,7 +122,7 @@ class Sentinel(Placing):
             coming.ask(self.now(tensor))
 
     def _unfinished(self, interval: int) -> bool:
-        """Return whether tensors requested at the begin of the interval before have not arrived."""
+        """Return whether tensors requested at the start of the interval before have not arrived."""
         due, coming = self.schedule.prefetched[interval - 1], self.coming
         return bool(coming.waiting) or any(self.base(tensor) in due for tensor in coming.moving)
 

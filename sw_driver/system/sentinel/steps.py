@@ -41,7 +41,7 @@ class Plan:
     leaving: Mapping[int, Sequence[int]]
     """Storages that leave after an operation, by operation."""
     asks: Mapping[int, Sequence[Ask]]
-    """Storages to fetch from the begin of an operation on, in this order, by operation."""
+    """Storages to fetch from the start of an operation on, in this order, by operation."""
 
 
 @dataclass(eq=False)
@@ -179,7 +179,7 @@ class Step:
         return Plan(name=name, leaving=schedule.leaving, asks=asks)
 
     def _as_there_is_room(self, fast_bytes: int) -> Plan:
-        """Return a plan that evicts the storage used last, and fetches as early as possible.
+        """Return a plan that evicts the storage with the farthest next use, and fetches early.
 
         A storage comes as soon as everything used until then has room beside short-lived storages.
         """
