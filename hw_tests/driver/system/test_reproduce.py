@@ -11,7 +11,7 @@ from functools import partial
 from math import inf, nan
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import pytest
 from matplotlib.figure import Figure
@@ -492,8 +492,8 @@ def test_a_picture_that_cannot_be_written_leaves_no_part(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def fail(self: Figure, path: Path, **options: Any) -> None:
-        path.write_text("half")
+    def fail(self: Figure, file: IO[bytes], **options: Any) -> None:
+        file.write(b"half")
         raise OSError(28, "No space left on device")
 
     paper["drawn"] = _experiment(draw=partial(plotting.draw_bars, _rows(), PANELS))
