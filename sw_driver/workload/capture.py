@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from importlib import import_module
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, ClassVar, Literal
@@ -63,6 +64,14 @@ _MOVES = frozenset(
      "full_like", "fill_", "zero_")
 )  # fmt: skip
 """Operations that move or set values without computing."""
+_FORMATS = {
+    torch.float64: "fp64",
+    torch.float32: "fp32",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "fp8",
+    torch.float8_e5m2: "fp8",
+}
 _ALLOCATIONS = ("empty", "new_empty", "lift_fresh")
 """Prefixes of operations that allocate memory and write nothing to it."""
 _OVERWRITES = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform_", "random_"))
@@ -336,7 +345,8 @@ class Recorder(TorchDispatchMode):
                     flops = product_flops(part, arguments, made) or 0
                     shapes = geometry_of(part, given, made, arguments)
                     read, written = self._bytes_of(given), self._bytes_of(made, "temporary")
-                    self._add(part, layer, source, read, written, flops, shapes)
+                    dtype = _format_of(given)
+                    self._add(part, layer, source, read, written, flops, shapes, dtype)
             return result
         changed = {name for _, name in written_arguments(func, arguments)}
         unread = changed if kind in _OVERWRITES or "out" in changed else set()
@@ -364,7 +374,8 @@ class Recorder(TorchDispatchMode):
                 self._layering.run(len(self._ops), module, factors, parts, written)
             operands, results = ([*_tensors_in(side)] for side in ([*arguments.values()], result))
             shapes = geometry_of(kind, operands, results[0], arguments) if results else None
-            self._add(kind, layer, source, read, written, flops, shapes)
+            dtype = _format_of(operands if has_products(kind) else [*results, *operands])
+            self._add(kind, layer, source, read, written, flops, shapes, dtype)
         return result
 
     def end_layer(self) -> None:
@@ -449,7 +460,7 @@ class Recorder(TorchDispatchMode):
         storage = tensor.untyped_storage()
         reference = weakref.ref(storage, self._free)
         if reference not in self._numbers:
-            size = tensor.element_size() if kind == "parameter" else 4
+            size = tensor.element_size() if kind == "parameter" or tensor.is_floating_point() else 4
             allocated = 0 if kind in LASTING else len(self._ops)
             self._numbers[reference] = self._new(
                 storage.nbytes(), kind, name, element_bytes=size, allocated=allocated
@@ -510,6 +521,7 @@ class Recorder(TorchDispatchMode):
         written: Mapping[int, int],
         flops: int,
         geometry: Geometry | None = None,
+        dtype: str = "fp32",
     ) -> None:
         self._sources.append(source)
         self._ops.append(
@@ -525,6 +537,7 @@ class Recorder(TorchDispatchMode):
                 write_bytes=tuple(written.values()),
                 flops=flops,
                 geometry=geometry,
+                dtype=dtype,
             )
         )
 
@@ -534,6 +547,19 @@ def _use(trace: Trace, tensor: Tensor) -> str:
     phases = [trace.ops[op].phase for op in trace.accesses[tensor.id]]
     both = phases and phases[0] == "forward" and phases[-1] == "backward"
     return "activation" if both and tensor.kind == "temporary" else tensor.kind
+
+
+def _format_of(values: Iterable[Any]) -> str:
+    """Return the format of the first floating-point tensor; FP32 if there is none of a known one.
+
+    A tensor without dimensions does not count beside others.
+    """
+    formats = [
+        (tensor.dim() == 0, _FORMATS[tensor.dtype])
+        for tensor in _tensors_in(values)
+        if tensor.dtype in _FORMATS
+    ]
+    return min(formats, key=itemgetter(0), default=(True, "fp32"))[1]
 
 
 def _tensors_in(values: Any) -> Iterator[torch.Tensor]:

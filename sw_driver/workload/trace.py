@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from sw_driver.files import write_whole
-from sw_driver.numbers import check_fields, check_integer
+from sw_driver.numbers import check_fields, check_integer, check_name
 
 __all__ = [
+    "DTYPES",
     "KINDS",
     "LASTING",
     "PHASES",
@@ -44,6 +45,13 @@ PHASES = ("forward", "backward", "update")
 """Phases of a training step, in their order."""
 
 
+DTYPES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+"""Formats of floating-point numbers, with the bytes of an element.
+
+TF32 is FP32 in memory; tensor cores round the operands of a product to ten bits of fraction.
+"""
+
+
 class TraceError(ValueError):
     """Raised for an invalid trace; the message says where."""
 
@@ -62,7 +70,7 @@ class Tensor:
     parameter: int | None = None
     """Id of the parameter that a gradient or optimizer state belongs to."""
     element_bytes: int = 4
-    """Bytes of a parameter's element."""
+    """Bytes of a floating-point element; 4 for other elements, such as indices."""
     allocated: int = 0
     """Id of the operation before which the tensor is allocated."""
     freed: int | None = None
@@ -133,9 +141,13 @@ class Op:
     flops: int
     geometry: Geometry | None = None
     """Shapes of a product; None for other operations."""
+    dtype: str = "fp32"
+    """Format of the operands of a product, else of the results; one of :data:`DTYPES`."""
 
     def __post_init__(self) -> None:
         _check(self, "id", "layer", "stage", "flops")
+        if self.dtype not in DTYPES:
+            check_name("dtype", self.dtype, DTYPES, TraceError)
         for name in ("read", "write"):
             tensors, sizes = getattr(self, f"{name}s"), getattr(self, f"{name}_bytes")
             if len(sizes) != len(tensors) or any(type(n) is not int or n < 0 for n in sizes):
@@ -151,6 +163,7 @@ class Op:
 
 
 FORMAT = 2
+_FP32 = list(DTYPES).index("fp32")
 SHIPPED = Path(__file__).parent / "traces"
 SUFFIX = ".json.gz"
 
@@ -281,13 +294,16 @@ class Trace:
 
         Increasing numbers are stored as differences, which are the same in equal layers. For the
         same reason lifetimes are distances to the first and last access. Geometries are indices
-        from 1 on; 0 is none. Bytes of an access are stored only if they are not the whole tensor.
+        from 1 on; 0 is none. Bytes of an access are stored only if they are not the whole tensor,
+        and formats only if they are not all FP32.
         """
         kinds = list(dict.fromkeys(op.kind for op in self.ops))
+        dtypes = list(DTYPES)
         geometries = list(dict.fromkeys(op.geometry for op in self.ops if op.geometry))
         indices = {None: 0, **{shapes: number for number, shapes in enumerate(geometries, 1)}}
         owners = [-1 if tensor.parameter is None else tensor.parameter for tensor in self.tensors]
         sizes = [tensor.element_bytes for tensor in self.tensors]
+        formats = [dtypes.index(op.dtype) for op in self.ops]
         accessed = [tensor for op in self.ops for tensor in op.reads + op.writes]
         moved = [nbytes for op in self.ops for nbytes in op.read_bytes + op.write_bytes]
         parts = [
@@ -323,6 +339,7 @@ class Trace:
                 "writes": [len(op.writes) for op in self.ops],
                 "flops": [op.flops for op in self.ops],
                 "geometry": [indices[op.geometry] for op in self.ops],
+                **({"dtype": formats} if set(formats) - {_FP32} else {}),
             },
             "accessed": _differences(accessed),
             "parts": _differences(parts),
@@ -369,7 +386,9 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
         moved[part] = nbytes
     geometries = [None, *(Geometry(**_tuples(shapes)) for shapes in content["geometries"])]
     tensors_of, bytes_of = iter(accessed), iter(moved)
-    fields = ("kind", "phase", "reads", "writes", "flops", "geometry")
+    dtypes = list(DTYPES)
+    of_ops = {"dtype": [_FP32] * len(of_ops["kind"]), **of_ops}
+    fields = ("kind", "phase", "reads", "writes", "flops", "geometry", "dtype")
     ops = tuple(
         Op(
             id=number,
@@ -383,8 +402,9 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
             write_bytes=tuple(islice(bytes_of, writes)),
             flops=flops,
             geometry=geometries[geometry],
+            dtype=dtypes[dtype],
         )
-        for number, (layer, stage, kind, phase, reads, writes, flops, geometry) in enumerate(
+        for number, (layer, stage, kind, phase, reads, writes, flops, geometry, dtype) in enumerate(
             zip(
                 *(accumulate(of_ops[name]) for name in ("layer", "stage")),
                 *(of_ops[name] for name in fields),

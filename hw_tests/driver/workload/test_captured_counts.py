@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from sw_driver.workload import Trace, peak_bytes
 from sw_driver.workload.capture import capture
 from sw_driver.workload.products import has_products
-from sw_driver.workload.trace import KINDS
+from sw_driver.workload.trace import KINDS, TraceError, load_trace
 
 
 class Runs(nn.Module):
@@ -244,3 +245,24 @@ def test_two_captures_of_a_network_are_the_same_bytes(name: str, tmp_path: Path)
     for file in ("one", "two"):
         captured(name).save(tmp_path / file)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_operations_have_the_format_that_they_compute_in(tmp_path: Path) -> None:
+    def step(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(batch).float().sum()
+
+    def build() -> tuple[nn.Module, tuple[torch.Tensor]]:
+        return nn.Linear(8, 8), (torch.zeros(4, 8),)
+
+    trace = capture(build, step, name="mixed")
+    formats = {op.kind: op.dtype for op in reversed(trace.ops)}
+    assert formats["addmm"] == formats["mm"] == "bf16"
+    assert formats["sum"] == formats["adam"] == "fp32"
+    sizes = {tensor.kind: tensor.element_bytes for tensor in trace.tensors}
+    assert sizes["parameter"] == sizes["gradient"] == sizes["optimizer_state"] == 4
+    assert sizes["activation"] == 2
+    trace.save(tmp_path / "mixed.json.gz")
+    assert load_trace(tmp_path / "mixed.json.gz") == trace
+    with pytest.raises(TraceError, match="dtype is 'bf61': did you mean bf16"):
+        replace(trace.ops[0], dtype="bf61")
