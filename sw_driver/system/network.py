@@ -15,7 +15,7 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from ..machine.machine import Hop, Machine
-from ..machine.parts import Figure, bytes_per_s
+from ..machine.parts import bytes_per_s
 from ..numbers import check_integer
 from .clock import Action, Clock, Entry, Event
 from .errors import EngineError
@@ -200,7 +200,7 @@ class Network:
                     )
                 ends.remove(unit.memory)
             if unit is not None and ends == [unit.memory]:
-                shares.append(self._other(f"device {device}", unit.gb_per_s))
+                shares.append(self._other(f"device {device}", unit.bytes_per_s))
             else:
                 hops = machine.route(source, target)
                 shares += [self._of_links[link.name, writing] for link, writing in hops]
@@ -208,14 +208,14 @@ class Network:
                 if memory.name in ends and memory.total_gb_per_s is not None:
                     suffix = " for work" * (unit is not None and memory.transfers == "apart")
                     name = f"memory {memory.name}{suffix}"
-                    shares.append(self._other(name, memory.total_gb_per_s))
+                    shares.append(self._other(name, bytes_per_s(memory.total_gb_per_s)))
             path = Path(len(self._paths), source, target, hops, shares)
             self._paths[source, target, device] = path
             self._counts.append(0)
         return path
 
-    def _other(self, name: str, gb_per_s: Figure) -> Share:
-        return self._others.setdefault(name, Channel(name, bytes_per_s(gb_per_s))), 1
+    def _other(self, name: str, rate: int) -> Share:
+        return self._others.setdefault(name, Channel(name, rate)), 1
 
     def add(self, transfer: Transfer) -> None:
         """Add a transfer, once its latency is over."""

@@ -57,4 +57,4 @@ def work_of(machine: Machine, op: Op, device: str, where: Callable[[int], str]) 
     if len(moved) == 1 and machine.memory(own).total_gb_per_s is None:
         return unit.cost(op)
     flows = [Flow(nbytes, *ends) for ends, nbytes in moved.items() if nbytes]
-    return Work(unit.compute_ns(op), flows, int(unit.launch_ns.value))
+    return Work(unit.compute_ns(op), flows, unit.start_ns)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
 from sw_driver.machine.sentinel import TIERS
 from sw_driver.system.axdimm.platform import measure
 from sw_driver.system.axdimm.settings import MODULE
-from sw_driver.system.compare.bases import BASES
+from sw_driver.system.compare.bases import BASES, machine_of
 from sw_driver.system.compare.comparison import Row, compare
 from sw_driver.system.compare.device import SYSTEMS
 from sw_driver.system.compare.system import all_parts_ns
@@ -78,3 +79,20 @@ def test_other_systems_take_the_step_with_its_repeats() -> None:
     tiers = TIERS["pcie3"]
     steps = [planned(profile_of(each, 30 << 20), tiers).step_ns for each in (trace, again)]
     assert steps[0] < steps[1] < 1.4 * steps[0]
+
+
+def test_a_machine_with_several_gpus_is_one_gpus_share() -> None:
+    one, eight = machine_of("h100", "bf16-mixed"), machine_of("h100x8", "bf16-mixed")
+    assert one.device("gpu") == eight.device("gpu")
+    assert 4 * eight.device("cpu").bytes_per_s == one.device("cpu").bytes_per_s
+    shares = [int(each.memory("host").capacity_bytes.value) for each in (one, eight)]
+    assert shares[0] == 8 * shares[1]
+    assert eight.link("peers").read_gb_per_s.value == 450
+    assert machine_of("v100") is BASES["v100"]
+    for name, said in (
+        ("h100x9", "that host has GPUs up to a number of 8; such as h100x8"),
+        ("rtx4090x2", "up to a number of 1; give rtx4090"),
+        ("h10", "did you mean h100"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=said):
+            machine_of(name)
