@@ -42,7 +42,7 @@ from sw_driver.system.axdimm.platform import (
     open_framework,
 )
 from sw_driver.system.axdimm.settings import FrameworkSettings
-from sw_driver.system.clock import Clock, Semaphore
+from sw_driver.system.clock import EngineClock, Semaphore
 from sw_driver.system.collectives import Lane, lane_ns, sent_share
 from sw_driver.system.compare.system import Need
 from sw_driver.system.driving import Policy, drive
@@ -239,9 +239,9 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("gpu.capacity_bytes", _part("capacity_bytes"), 1),
     ("gpu.launch_ns", _part("launch_ns"), 0),
     ("pcie.latency_ns", _part("latency_ns"), 0),
-    ("free", lambda v: Semaphore(Clock(), v), 0),
-    ("a timeout in ns", lambda v: Clock().timeout(v), 0),
-    ("at_ns", lambda v: Clock().at(v, print), 0),
+    ("free", lambda v: Semaphore(EngineClock(), v), 0),
+    ("a timeout in ns", lambda v: EngineClock().timeout(v), 0),
+    ("at_ns", lambda v: EngineClock().at(v, print), 0),
     ("what 'op' takes, in ns,", lambda v: Engine(TINY).queue("a").execute(v, "op"), 0),
     ("what 'op' takes, in ns,", _works, 0),
     ("what 'op' takes, in ns,", lambda v: _works(SystemWork(v)), 0),

@@ -15,7 +15,7 @@ from typing import Any
 from ..numbers import check_integer
 from .errors import EngineError
 
-__all__ = ["Action", "Clock", "Entry", "Event", "Process", "Semaphore", "Steps"]
+__all__ = ["Action", "EngineClock", "Entry", "Event", "Process", "Semaphore", "Steps"]
 
 
 Steps = Generator["Event", Any, Any]
@@ -36,7 +36,7 @@ class Event:
 
     __slots__ = ("callbacks", "clock", "happened", "text", "value")
 
-    def __init__(self, clock: Clock, text: str = "") -> None:
+    def __init__(self, clock: EngineClock, text: str = "") -> None:
         self.clock = clock
         self.callbacks: list[Callable[[Any], object]] = []
         self.happened = False
@@ -72,7 +72,7 @@ class Process(Event):
 
     __slots__ = ("_steps", "name", "waits_for")
 
-    def __init__(self, clock: Clock, steps: Steps, name: str) -> None:
+    def __init__(self, clock: EngineClock, steps: Steps, name: str) -> None:
         super().__init__(clock)
         self._steps = steps
         self.name = name or getattr(steps, "__name__", "process")
@@ -97,7 +97,7 @@ class Process(Event):
 class Semaphore:
     """A resource with ``free`` units, granted in the order of requests."""
 
-    def __init__(self, clock: Clock, free: int = 1) -> None:
+    def __init__(self, clock: EngineClock, free: int = 1) -> None:
         self._clock = clock
         self._free = check_integer("free", free, 0)
         self._waiting: deque[Event] = deque()
@@ -120,7 +120,7 @@ class Semaphore:
             self._waiting.popleft().succeed()
 
 
-class Clock:
+class EngineClock:
     """Simulated time, from 0 on, and a heap of scheduled calls."""
 
     def __init__(self) -> None:
@@ -201,7 +201,7 @@ class Action(Event):
 
     def __init__(
         self,
-        clock: Clock,
+        clock: EngineClock,
         queue: str,
         label: str,
         after: Iterable[Event],

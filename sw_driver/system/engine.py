@@ -15,7 +15,7 @@ from ..device.errors import DeadlockError
 from ..device.timeline import Timeline
 from ..machine.machine import Machine
 from ..numbers import check_integer
-from .clock import Action, Clock, Event, Process, Steps
+from .clock import Action, EngineClock, Event, Process, Steps
 from .errors import EngineError
 from .log import Log, Ran, Transferred, Worked, check_log
 from .memory import Account
@@ -206,7 +206,7 @@ class Engine:
         self.machine = machine
         self.timeline = timeline
         self.log = log = Log() if record else None
-        self.clock = clock = Clock()
+        self.clock = clock = EngineClock()
         self.network = Network(clock, machine, log)
         self.queues: dict[str, Queue] = {}
         self.memories = {

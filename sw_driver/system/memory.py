@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 from ..device.timeline import Timeline
 from ..numbers import check_integer
-from .clock import Clock, Event
+from .clock import EngineClock, Event
 from .errors import EngineError, NoRoomError
 from .log import Held, Log
 
@@ -37,7 +37,7 @@ class Account:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: EngineClock,
         name: str,
         capacity_bytes: int,
         log: Log | None,

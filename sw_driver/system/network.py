@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..machine.machine import Hop, Machine
 from ..machine.parts import Figure, bytes_per_s
 from ..numbers import check_integer
-from .clock import Action, Clock, Entry, Event
+from .clock import Action, EngineClock, Entry, Event
 from .errors import EngineError
 from .log import Log, Segment
 
@@ -152,7 +152,7 @@ class Transfer(Action):
 class Network:
     """The links of a machine and its memories' rates, and the transfers that use them."""
 
-    def __init__(self, clock: Clock, machine: Machine, log: Log | None) -> None:
+    def __init__(self, clock: EngineClock, machine: Machine, log: Log | None) -> None:
         self.clock = clock
         self.log = log
         self.numbers = count()

@@ -15,7 +15,7 @@ from sw_driver.device.errors import DeadlockError
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import MachineError, assumed
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.clock import Clock, Steps
+from sw_driver.system.clock import EngineClock, Steps
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError, NoRoomError
 from sw_driver.system.work import Flow, Work
@@ -73,7 +73,7 @@ def test_a_compound_entry_holds_its_queue_until_it_returns() -> None:
 
 
 def test_a_process_begins_before_what_else_is_due_then() -> None:
-    clock, seen = Clock(), []
+    clock, seen = EngineClock(), []
 
     def steps() -> Steps:
         seen.append("process")
@@ -98,7 +98,7 @@ def test_what_a_process_raises_ends_the_run() -> None:
 
 
 def test_one_moment_has_an_order_and_an_event_happens_once() -> None:
-    clock, seen = Clock(), []
+    clock, seen = EngineClock(), []
     for number, at_ns in enumerate((5, 0, 5)):
         clock.at(at_ns, partial(seen.append, number))
     clock.cancel(clock.at(9, partial(seen.append, "cancelled")))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import BEAT_WORDS, INTERLEAVE, Second
 
-from ..events import Clock, Condition, Process, Step
+from ..events import Condition, CycleClock, Process, Step
 from .form import Chunk, Tile, Tiles
 from .port import Port
 from .rounds import COPIES_READY, PRODUCTS_READY, ROUND_TO_RESULT, Lanes, group_of
@@ -81,7 +81,7 @@ class Bank:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: CycleClock,
         switch: Switch,
         config: PimConfig,
         number: int,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..events import Alarm, Clock
+from ..events import Alarm, CycleClock
 from .switch import Beat, Gate, Source, Switch
 from .walks import MOST_RUN, Pattern, Walk, pattern_of
 
@@ -90,7 +90,7 @@ class Port:
     """
 
     def __init__(
-        self, clock: Clock, switch: Switch, number: int, written: Callable[[], None]
+        self, clock: CycleClock, switch: Switch, number: int, written: Callable[[], None]
     ) -> None:
         self._clock = clock
         self._switch = switch

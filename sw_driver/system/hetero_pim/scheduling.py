@@ -18,7 +18,7 @@ from sw_driver.device.timeline import Timeline
 from sw_driver.numbers import check_integer
 from sw_driver.workload.trace import Op, Trace
 
-from ..clock import Clock, Entry
+from ..clock import EngineClock, Entry
 from ..errors import EngineError
 from .configurations import Configuration
 from .costs import Costs, Phase, past
@@ -224,7 +224,7 @@ class _Working:
 class _Run:
     def __init__(self, costs: Costs, configuration: Configuration) -> None:
         self.costs, self.configuration = costs, configuration
-        self.clock = Clock()
+        self.clock = EngineClock()
         self.rows: list[Row] = []
         self.ended: list[int] = []
         self.needed: list[int] = []
