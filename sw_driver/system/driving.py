@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from ..numbers import check_integer, check_name
 from ..workload.trace import PHASES, Op, Trace
-from .clock import Action, Event, Steps
+from .clock import Action, EngineEvent, Steps
 from .engine import Engine
 from .errors import EngineError
 from .outcome import Outcome, outcome_of
@@ -60,7 +60,7 @@ class Policy:
         """
         return ""
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         """Return the events that an operation waits for.
 
         In program order, this is called when the framework queues the operation, possibly long
@@ -139,7 +139,7 @@ class _Run:
             if place is not None:
                 self.queue(op, place or self.default, after)
 
-    def queue(self, op: Op, place: str, after: list[Event]) -> Action:
+    def queue(self, op: Op, place: str, after: list[EngineEvent]) -> Action:
         actions = self.actions
         for needed in self.trace.dependencies[op.id]:
             if needed in actions and actions[needed].queue != place:
@@ -150,7 +150,7 @@ class _Run:
         action.callbacks.append(partial(self.done, op))
         return action
 
-    def done(self, op: Op, _: Event) -> None:
+    def done(self, op: Op, _: EngineEvent) -> None:
         del self.actions[op.id]
         self.phase_end_ns[op.phase] = now_ns = self.engine.now_ns
         self.step_end_ns[op.id * self.trace.steps // len(self.trace.ops)] = now_ns
@@ -201,7 +201,7 @@ class _Ready:
             self.needed[dependent] -= 1
         return [dependent for dependent in self.dependents[number] if not self.needed[dependent]]
 
-    def wait(self, number: int, place: str, after: list[Event]) -> Steps:
+    def wait(self, number: int, place: str, after: list[EngineEvent]) -> Steps:
         yield from after
         self.add(number, place)
 
@@ -221,7 +221,7 @@ class _Ready:
             op = self.run.trace.ops[heappop(waiting)]
             self.run.queue(op, place, []).callbacks.append(partial(self.ended, op.id, place))
 
-    def ended(self, number: int, place: str, _: Event) -> None:
+    def ended(self, number: int, place: str, _: EngineEvent) -> None:
         self.at_work.remove(place)
         self.ready(self.done(number))
         self.go_on(place)

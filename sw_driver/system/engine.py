@@ -1,7 +1,7 @@
 """Event-driven model of a machine: queues of operations, transfers, and memory.
 
-Everything that can be waited for is an :class:`~sw_driver.system.clock.Event`, and a policy may add
-processes of its own. Times are integer ns, sizes bytes. The same calls give the same result:
+Everything that can be waited for is an :class:`~sw_driver.system.clock.EngineEvent`. A policy may
+add processes of its own. Times are integer ns, sizes bytes. The same calls give the same result:
 simultaneous events happen in the order in which they were requested.
 """
 
@@ -15,7 +15,7 @@ from ..device.errors import DeadlockError
 from ..device.timeline import Timeline
 from ..machine.machine import Machine
 from ..numbers import check_integer
-from .clock import Action, EngineClock, Event, Process, Steps
+from .clock import Action, EngineClock, EngineEvent, Process, Steps
 from .errors import EngineError
 from .log import Log, Ran, Transferred, Worked, check_log
 from .memory import Account
@@ -40,7 +40,7 @@ class _Call(Action):
     def begin(self, now_ns: int) -> None:
         self.process(self.function(), self.label).callbacks.append(self._returned)
 
-    def _returned(self, process: Event) -> None:
+    def _returned(self, process: EngineEvent) -> None:
         self.succeed(process.value)
 
 
@@ -112,7 +112,7 @@ class Queue:
         self,
         duration_ns: int,
         label: str,
-        after: Iterable[Event] = (),
+        after: Iterable[EngineEvent] = (),
         category: str = "execute",
     ) -> Action:
         """Enqueue an operation of ``duration_ns``, after earlier entries and ``after``."""
@@ -124,7 +124,7 @@ class Queue:
         self,
         ask: Callable[[], Work | int],
         label: str,
-        after: Iterable[Event] = (),
+        after: Iterable[EngineEvent] = (),
         category: str = "work",
     ) -> Action:
         """Enqueue an operation with the cost that ``ask`` returns when it begins.
@@ -138,7 +138,7 @@ class Queue:
         return self._add(action)
 
     def transfer(
-        self, nbytes: int, source: str, target: str, label: str, after: Iterable[Event] = ()
+        self, nbytes: int, source: str, target: str, label: str, after: Iterable[EngineEvent] = ()
     ) -> Transfer:
         """Enqueue a transfer of bytes; see :meth:`Engine.transfer`."""
         network = self.engine.network
@@ -150,7 +150,7 @@ class Queue:
         self,
         function: Callable[[], Steps],
         label: str,
-        after: Iterable[Event] = (),
+        after: Iterable[EngineEvent] = (),
         category: str = "call",
     ) -> Action:
         """Enqueue a call of a generator function.
@@ -248,7 +248,7 @@ class Engine:
         return process
 
     def transfer(
-        self, nbytes: int, source: str, target: str, label: str, after: Iterable[Event] = ()
+        self, nbytes: int, source: str, target: str, label: str, after: Iterable[EngineEvent] = ()
     ) -> Transfer:
         """Move bytes from one memory to another, over the route with the fewest links.
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..machine.machine import Hop, Machine
 from ..machine.parts import Figure, bytes_per_s
 from ..numbers import check_integer
-from .clock import Action, EngineClock, Entry, Event
+from .clock import Action, EngineClock, EngineEvent, Entry
 from .errors import EngineError
 from .log import Log, Segment
 
@@ -93,7 +93,7 @@ class Transfer(Action):
         source: str,
         target: str,
         label: str,
-        after: Iterable[Event],
+        after: Iterable[EngineEvent],
         ended: Callable[[Any], object],
         device: str = "",
     ) -> None:

@@ -12,7 +12,7 @@ from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine
 from sw_driver.workload.trace import LASTING, Op, Tensor, Trace
 
-from .clock import Event
+from .clock import EngineEvent
 from .driving import Policy, drive
 from .engine import Engine
 from .outcome import Outcome
@@ -61,7 +61,7 @@ class Placing(Policy):
         """Index of the running step."""
         self.busy_ns = 0
         """Busy time of the device before the running step, in ns."""
-        self.moving: dict[int, Event] = {}
+        self.moving: dict[int, EngineEvent] = {}
         """Tensors that lanes are moving, with the events of their arrival."""
         self._new = [tensor.id for tensor in step.tensors if tensor.kind not in LASTING]
         self._places = {tensor: place for place, tensor in enumerate(self._new)}
@@ -114,13 +114,13 @@ class Placing(Policy):
         """Return the memory that holds a tensor; empty if none does."""
         return self.residency.where(tensor)
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         """Return the events that an operation waits for, before its new tensors are allocated."""
         return ()
 
     # Methods of Policy
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         self.number, first = divmod(op.id, len(self.step.ops))
         if not first:
             self.busy_ns = self._device.busy_ns
@@ -147,7 +147,7 @@ class Lane:
     def __init__(self, policy: Placing, target: str, width: int = 1) -> None:
         self.policy, self.target, self.width = policy, target, width
         self.waiting: deque[int] = deque()
-        self.moving: dict[int, Event] = {}
+        self.moving: dict[int, EngineEvent] = {}
         """Tensors on their way, with the events of their arrival."""
         self._watching = False
 
@@ -189,7 +189,7 @@ class Lane:
                 self.moving[tensor] = policy.moving[tensor] = coming
                 coming.callbacks.append(lambda _, tensor=tensor: self._came(tensor))
 
-    def _changed(self, _: Event) -> None:
+    def _changed(self, _: EngineEvent) -> None:
         self._watching = False
         self._go()
 

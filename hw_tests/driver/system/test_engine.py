@@ -108,7 +108,7 @@ def test_one_moment_has_an_order_and_an_event_happens_once() -> None:
     event = clock.event()
     event.succeed()
     event.succeed()
-    with pytest.raises(EngineError, match=r"\(Event\) that nothing triggers happened before"):
+    with pytest.raises(EngineError, match=r"\(EngineEvent\) that nothing triggers happened before"):
         clock.run()
 
 
@@ -323,7 +323,7 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
         "memory 'gpu' of 10000 bytes is too small, as 'more' needs 2 beside the 9999 that are "
         "held: free more, or raise gpu.capacity_bytes to at least 10001.",
         "deadlock at 4 ns:",
-        "  'blocked' in queue 'one' waits for an event (Event) that nothing triggers",
+        "  'blocked' in queue 'one' waits for an event (EngineEvent) that nothing triggers",
         "  'behind' in queue 'two' waits for 'blocked' in queue 'one'",
         "  'alone' waits for 'blocked' in queue 'one'",
         "  process 'waiter' waits for room for 2 bytes in memory 'gpu'",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from hw_tests.driver.system.sentinel.steps import a_machine, a_step
-from sw_driver.system.clock import Event
+from sw_driver.system.clock import EngineEvent
 from sw_driver.system.engine import Engine
 from sw_driver.system.placing import FAST, SLOW, Lane, Placing, run
 from sw_driver.workload.trace import Op, Tensor, Trace
@@ -73,7 +73,7 @@ class _Asks(Placing):
         super().__init__(engine, trace, step)
         self.plan, self.lanes = plan, (Lane(self, FAST, width), Lane(self, SLOW))
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         if op.id in self.plan:
             self.plan[op.id](*self.lanes)
         return ()

@@ -14,7 +14,7 @@ from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.machine.presets import PRESETS
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.clock import Event, Steps
+from sw_driver.system.clock import EngineEvent, Steps
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError, NoRoomError
@@ -59,7 +59,7 @@ def test_what_is_asked_for_twice_comes_once() -> None:
     residency = Residency(engine, _size)
     residency.put("d", "host")
     first = residency.copy("d", "gpu", "copies")
-    again: list[Event] = []
+    again: list[EngineEvent] = []
     _at(engine, 50, lambda: again.append(residency.copy("d", "gpu")))
     _at(engine, 599, lambda: again.append(residency.move("d", "gpu")))
     assert engine.run() == 600
@@ -405,7 +405,7 @@ class _Ferry(Policy):
         found = [each for each in op.reads if self.trace.tensors[each].kind in kinds]
         return [each for each in found if self.trace.tensors[each].nbytes > self.read_there]
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         for tensor in self.allocated.get(op.id, ()):
             yield self.residency.room(tensor, "host" if op.phase == "update" else "gpu")
         for tensor in self.fetched(op):

@@ -19,7 +19,7 @@ from typing import Any
 from sw_driver.numbers import check_integer
 from sw_driver.workload import Op, Profile, Trace
 
-from ..clock import Event, Semaphore, Steps
+from ..clock import EngineEvent, Semaphore, Steps
 from ..driving import Policy, drive
 from ..engine import Engine
 from ..errors import NoRoomError
@@ -223,11 +223,11 @@ class Framework(Policy):
         """Return the GPU, or None for updates."""
         return None if op.phase == "update" else "gpu"
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         """Request room for new tensors, and the parameters that the operation reads."""
         if op.phase == "update":
             return ()
-        waits: list[Event] = []
+        waits: list[EngineEvent] = []
         for parameter in self._read[op.id]:
             waits.append(self.residency.copy(parameter.key, "gpu", _STREAM))
             self.residency.pin(parameter.key, "gpu")

@@ -25,7 +25,7 @@ from sw_driver.machine.memferry import MEMFERRY_V100
 from sw_driver.machine.parts import Memory, assumed, given, link
 from sw_driver.numbers import check_fields, check_integer
 
-from ..clock import Event, Semaphore, Steps
+from ..clock import EngineEvent, Semaphore, Steps
 from ..collectives import Lane, lane_ns
 from ..engine import Engine
 from ..outcome import Outcome, outcome_of
@@ -215,7 +215,7 @@ class _Step:
             queue = self.engine.queue("updates")
             queue.execute(self._updates[number], name, category="update")
 
-    def _copy(self, i: int, source: str, target: str) -> Event:
+    def _copy(self, i: int, source: str, target: str) -> EngineEvent:
         layer = self.profile.layers[i]
         queue = self.engine.queue("loads" if target == "gpu" else "gradients")
         return queue.transfer(self._bytes(layer.transfer_ns), source, target, layer.name)

@@ -14,7 +14,7 @@ from statistics import mean
 from sw_driver.machine import Machine
 from sw_driver.workload.trace import Op, Tensor, Trace
 
-from ..clock import Event
+from ..clock import EngineEvent
 from ..engine import Engine
 from ..placing import FAST, SLOW, Lane, Placing, run
 from .profiling import PAGE_BYTES, original
@@ -85,7 +85,7 @@ class ActiveLists(Placing):
         self.inactive.pop(tensor.id, None)
         super().release(tensor)
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         if self.every_steps:
             due = op.id % (self.every_steps * len(self.step.ops)) == 0
         else:

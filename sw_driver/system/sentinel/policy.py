@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sw_driver.workload.trace import Op, Tensor, Trace
 
-from ..clock import Event, Steps
+from ..clock import EngineEvent, Steps
 from ..engine import Engine
 from ..placing import FAST, SLOW, Lane, Placing
 
@@ -66,7 +66,7 @@ class Sentinel(Placing):
         self.cases: list[tuple[list[int], list[int], list[int]]] = []
         """Intervals that began in case 1, 2 and 3, for each step."""
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         first = op.id % len(self.step.ops)
         if first in self.schedule.begins:
             return [self.engine.process(self._begin(first), f"begin of operation {op.id}")]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sw_driver.machine import Machine
-from sw_driver.system.clock import Event
+from sw_driver.system.clock import EngineEvent
 from sw_driver.system.engine import Engine
 from sw_driver.system.placing import FAST, SLOW, Lane, Placing, life
 from sw_driver.workload.trace import LASTING, Op, Tensor, Trace
@@ -41,7 +41,7 @@ class Foreseen(Placing):
     def allocate(self, tensor: Tensor) -> str:
         return super().allocate(tensor) if self.base(tensor.id) in self.wanted else SLOW
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         self.wanted = self.plan[op.id % len(self.plan)]
         self.up.drop()
         self.down.drop()
