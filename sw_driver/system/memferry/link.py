@@ -34,7 +34,7 @@ from .profile import LayerProfile, ModelProfile
 __all__ = [
     "MODES",
     "WAYS",
-    "Link",
+    "LinkModel",
     "Mode",
     "Plan",
     "ahead",
@@ -73,7 +73,7 @@ def every(profile: ModelProfile, mode: Mode, on_gpu: bool) -> Plan:
     return Plan(modes=(mode,) * layers, gradients_on_gpu=(on_gpu,) * layers)
 
 
-class Link:
+class LinkModel:
     """Times of a profile's plans on the paper's link, or on a shared one."""
 
     def __init__(self, profile: ModelProfile, *, shared: bool) -> None:

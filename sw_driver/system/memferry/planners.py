@@ -15,7 +15,7 @@ from sw_driver.numbers import check_name
 
 from .algorithm import printed, repaired
 from .budget import Budget, budget_of, completed, fitted, gpu_bytes
-from .link import MODES, WAYS, Link, Mode, Plan, ahead, backward_way
+from .link import MODES, WAYS, LinkModel, Mode, Plan, ahead, backward_way
 from .profile import DHA_TIMES, LayerProfile, ModelProfile
 
 __all__ = [
@@ -87,7 +87,7 @@ def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
     The time of a layer there depends on the loads behind it. Raises
     :class:`~sw_driver.device.errors.InvalidArgumentError` for more than :data:`MOST_LAYERS`.
     """
-    link, layers = Link(profile, shared=True), profile.layers
+    link, layers = LinkModel(profile, shared=True), profile.layers
     if len(layers) > MOST_LAYERS:
         raise InvalidArgumentError(
             f"the number of layers is {len(layers)}: expected {MOST_LAYERS} or fewer, whose plans "
@@ -126,7 +126,7 @@ def ours(profile: ModelProfile, budget: Budget) -> Plan:
     and if that does not help, pairs of layers, neighbours first. A change that makes the step
     shorter is kept. The number of tries is bounded, so that 200 layers take about a second.
     """
-    link = Link(profile, shared=True)
+    link = LinkModel(profile, shared=True)
 
     def plan_of(chosen: tuple[tuple[Mode, bool], ...]) -> Plan:
         modes, stays = zip(*chosen, strict=True)
@@ -218,13 +218,13 @@ def figures_of(profile: ModelProfile, planner: str, plan: Plan) -> dict[str, Any
     ``forward_ns`` is on the paper's link, the other times on a shared one.
     """
     names = [layer.name for layer in profile.layers]
-    shared = Link(profile, shared=True)
+    shared = LinkModel(profile, shared=True)
     stays = zip(names, plan.gradients_on_gpu, strict=True)
     return {
         "planner": planner,
         "modes": dict(zip(names, plan.modes, strict=True)),
         "gradients_on_gpu": [name for name, on_gpu in stays if on_gpu],
-        "forward_ns": Link(profile, shared=False).forward_ns(plan.modes),
+        "forward_ns": LinkModel(profile, shared=False).forward_ns(plan.modes),
         "shared_link_forward_ns": shared.forward_ns(plan.modes),
         "step_ns": shared.step_ns(plan),
         "gpu_bytes": gpu_bytes(profile, plan),
@@ -241,7 +241,7 @@ def step_ns_of_changes(
 
     def step_ns(changed: ModelProfile, memory: int | None = gpu_memory_bytes) -> int:
         plan = planned(changed, planner, memory, reserve)
-        return Link(changed, shared=True).step_ns(plan)
+        return LinkModel(changed, shared=True).step_ns(plan)
 
     changes = {
         "link": step_ns(_faster(profile, link=2)),
