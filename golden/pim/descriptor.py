@@ -19,9 +19,9 @@ __all__ = [
     "Descriptor",
     "Form",
     "Opcode",
-    "Plan",
     "Room",
     "Tensor",
+    "TilingPlan",
     "check",
 ]
 
@@ -136,7 +136,7 @@ class Tensor:
         object.__setattr__(self, "strides", (*self.strides, *[0] * missing))
 
 
-class Plan(NamedTuple):
+class TilingPlan(NamedTuple):
     """Cut of a work into tiles and chunks. Results do not depend on it."""
 
     chunk: int = 0
@@ -205,7 +205,7 @@ class Descriptor:
     dilation: int = 0
     pad_top: int = 0
     pad_left: int = 0
-    plan: Plan = field(default_factory=Plan)
+    plan: TilingPlan = field(default_factory=TilingPlan)
 
     @property
     def form(self) -> Form:
@@ -281,7 +281,7 @@ class Descriptor:
             units=units,
             **tensors,
             **dict(zip(_SIZES, sizes, strict=True)),
-            plan=Plan(*plan),
+            plan=TilingPlan(*plan),
         )
 
 

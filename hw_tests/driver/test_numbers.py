@@ -57,7 +57,7 @@ from sw_driver.system.mc_dla.device import Array, Mapping, Product, streamed_ns
 from sw_driver.system.mc_dla.runs import Case, Runs
 from sw_driver.system.mc_dla.step import step
 from sw_driver.system.memferry.budget import Budget
-from sw_driver.system.memferry.link import Plan
+from sw_driver.system.memferry.link import AccessPlan
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
 from sw_driver.system.memferry.runs import Case as FerryCase
 from sw_driver.system.memferry.systems import System
@@ -130,7 +130,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (FERRIED, {field.name for field in fields(FERRIED)}),
     (ModelProfile(device="a", link_bytes_per_s=1e6, layers=(FERRIED,)), {"update_ns"}),
     (
-        System(plan=Plan(modes=("GFGB",), gradients_on_gpu=(True,))),
+        System(plan=AccessPlan(modes=("GFGB",), gradients_on_gpu=(True,))),
         {"buffer_ps_per_byte", "bucket_bytes"},
     ),
     (FerryCase(network="bert-base"), {"reserve"}),

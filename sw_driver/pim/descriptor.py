@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 
     from .buffers import Buffer
 
-__all__ = ["DESCRIPTOR_WORDS", "ELEMENT_BYTES", "Opcode", "Plan", "Tensor", "Work", "banks_of"]
+__all__ = [
+    "DESCRIPTOR_WORDS",
+    "ELEMENT_BYTES",
+    "Opcode",
+    "Tensor",
+    "TilingPlan",
+    "Work",
+    "banks_of",
+]
 
 ELEMENT_BYTES = 4
 """Bytes of an FP32 number."""
@@ -57,7 +65,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TilingPlan:
     """Tiling of a work (``docs/pim-spec.md``, "The plan"); the result does not depend on it."""
 
     chunk: int = 0
@@ -107,7 +115,7 @@ class Work:
     dilation: int = 0
     pad_top: int = 0
     pad_left: int = 0
-    plan: Plan | None = None
+    plan: TilingPlan | None = None
     """Tiling of the work; by default the driver plans it when it offers the work."""
 
     @property

@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError, shown
 from sw_driver.numbers import check_integer, check_name
-from sw_driver.system.sentinel.steps import Ask, Plan, Step
+from sw_driver.system.sentinel.steps import Ask, MigrationPlan, Step
 
 from .copies import PlainCopies
 from .parameters import check_training
@@ -63,14 +63,14 @@ class _Kind:
     step: Step
     limit_bytes: int = 0
     """Budget that the plans are for."""
-    to_try: list[Plan] = field(default_factory=list)
+    to_try: list[MigrationPlan] = field(default_factory=list)
     begun: bool = False
     """True if one step has run by the plan on trial."""
-    best: Plan | None = None
+    best: MigrationPlan | None = None
     best_ns: float = inf
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> MigrationPlan | None:
         return self.to_try[0] if self.to_try else self.best
 
     def plan_for(self, limit_bytes: int, step_ns: int, bytes_per_s: float) -> None:

@@ -14,7 +14,7 @@ import golden.pim as golden
 from golden.pim.descriptor import FORMS
 from hw.pim.work.descriptor import PLAN_BITS
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, Tensor, TilingPlan, Work
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 TENSORS = ("a", "b", "result")
@@ -29,10 +29,10 @@ def as_golden(work: Work) -> golden.Descriptor:
         for name in TENSORS
     }
     rest = {item.name: getattr(work, item.name) for item in fields(work)}
-    plan = work.plan or Plan()
+    plan = work.plan or TilingPlan()
     flags = plan.exchanged | plan.first_across << 1 | plan.second_across << 2
     sizes = plan.chunk, plan.depth, plan.seconds, plan.block, plan.channels
-    return golden.Descriptor(**rest | tensors | {"plan": golden.Plan(*sizes, flags)})
+    return golden.Descriptor(**rest | tensors | {"plan": golden.TilingPlan(*sizes, flags)})
 
 
 def random_work(rng: np.random.Generator) -> Work:
@@ -59,7 +59,9 @@ def test_words_are_the_golden_models() -> None:
             )
             for name in TENSORS
         }
-        plan = Plan(**{name: int(rng.integers(0, 1 << bits)) for name, bits in PLAN_BITS.items()})
+        plan = TilingPlan(
+            **{name: int(rng.integers(0, 1 << bits)) for name, bits in PLAN_BITS.items()}
+        )
         work = Work(**values, **places, plan=plan)
         assert struct.pack("<48I", *work.encode()) == as_golden(work).encode()
 

@@ -13,7 +13,7 @@ from hw.pim.config import PimConfig, configure
 from hw_tests.pim.front.front_works import front_configurations
 from hw_tests.pim.plans import room_of
 from sw_driver.experiments.pim.networks import NETWORKS, named_layer
-from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, Tensor, TilingPlan, Work
 from sw_driver.pim.lowering import PASSES, lower
 from sw_driver.pim.planning import planned
 
@@ -69,11 +69,11 @@ def test_plans_by_hand() -> None:
     """Convolutions of 11 x 11 and 3 x 3 at full size, on all banks."""
     eleven = planned(convolution("alexnet", "conv1"), PAPER).plan
     # A chunk is a channel of 121 taps; a tile has four first vectors a lane, and all second ones.
-    assert eleven == Plan(
+    assert eleven == TilingPlan(
         chunk=7, depth=2, seconds=7, block=4, channels=1, first_across=0, second_across=0
     )
     short = planned(Work(opcode=Opcode.ADD, rows=1, columns=8, units=1), PAPER).plan
-    assert short == Plan(chunk=6)
+    assert short == TilingPlan(chunk=6)
 
 
 def test_strides_that_are_not_given_are_zero() -> None:
@@ -86,7 +86,7 @@ def test_strides_that_are_not_given_are_zero() -> None:
 
 
 def test_a_plan_that_there_is_stays() -> None:
-    plan = Plan(chunk=3, exchanged=1)
+    plan = TilingPlan(chunk=3, exchanged=1)
     assert planned(convolution("alexnet", "conv1", plan=plan), PAPER).plan == plan
 
 

@@ -34,9 +34,9 @@ from .profile import LayerProfile, ModelProfile
 __all__ = [
     "MODES",
     "WAYS",
+    "AccessPlan",
     "LinkModel",
     "Mode",
-    "Plan",
     "ahead",
     "backward_way",
     "every",
@@ -59,7 +59,7 @@ WAYS = tuple(product(MODES, (False, True)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class AccessPlan:
     """Choices for each layer of a profile, in its order."""
 
     modes: tuple[Mode, ...]
@@ -67,10 +67,10 @@ class Plan:
     """True for gradients in the GPU's memory; the others are written to the host's by DHA."""
 
 
-def every(profile: ModelProfile, mode: Mode, on_gpu: bool) -> Plan:
+def every(profile: ModelProfile, mode: Mode, on_gpu: bool) -> AccessPlan:
     """Return a plan with the same choice for all layers."""
     layers = len(profile.layers)
-    return Plan(modes=(mode,) * layers, gradients_on_gpu=(on_gpu,) * layers)
+    return AccessPlan(modes=(mode,) * layers, gradients_on_gpu=(on_gpu,) * layers)
 
 
 class LinkModel:
@@ -88,7 +88,7 @@ class LinkModel:
         """Return the end of the forward pass, in ns."""
         return self._go_forward(modes)[0]
 
-    def step_ns(self, plan: Plan) -> int:
+    def step_ns(self, plan: AccessPlan) -> int:
         """Return the end of the last layer's update, in ns."""
         now, loads = self._go_forward(plan.modes)
         gradients = _Copies(self._transfers, [])

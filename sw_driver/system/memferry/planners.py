@@ -15,7 +15,7 @@ from sw_driver.numbers import check_name
 
 from .algorithm import printed, repaired
 from .budget import Budget, budget_of, completed, fitted, gpu_bytes
-from .link import MODES, WAYS, LinkModel, Mode, Plan, ahead, backward_way
+from .link import MODES, WAYS, AccessPlan, LinkModel, Mode, ahead, backward_way
 from .profile import DHA_TIMES, LayerProfile, ModelProfile
 
 __all__ = [
@@ -81,7 +81,7 @@ def exact(
     return tuple(reversed(modes))
 
 
-def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
+def exact_step(profile: ModelProfile, budget: Budget) -> AccessPlan:
     """Return the plan with the shortest step on a shared link, by trying all plans.
 
     The time of a layer there depends on the loads behind it. Raises
@@ -93,7 +93,7 @@ def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
             f"the number of layers is {len(layers)}: expected {MOST_LAYERS} or fewer, whose plans "
             "can all be tried; the planner 'ours' takes any number"
         )
-    best, shortest = Plan(modes=(), gradients_on_gpu=()), inf
+    best, shortest = AccessPlan(modes=(), gradients_on_gpu=()), inf
     all_modes = product(MODES, repeat=len(layers))
     for forward_ns, modes in sorted((link.forward_ns(modes), modes) for modes in all_modes):
         alone = [
@@ -107,7 +107,7 @@ def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
         for stays in product((False, True), repeat=len(layers)):
             if forward_ns + sum(map(getitem, alone, stays)) >= shortest:
                 continue  # this is a lower bound of the step
-            plan = Plan(modes=modes, gradients_on_gpu=stays)
+            plan = AccessPlan(modes=modes, gradients_on_gpu=stays)
             if budget.fits(profile, plan) and (step_ns := link.step_ns(plan)) < shortest:
                 best, shortest = plan, step_ns
     return best
@@ -119,7 +119,7 @@ _LAYERS_TRIED = 100_000
 """Layers of all tries together, at most: the time of a try grows with the layers."""
 
 
-def ours(profile: ModelProfile, budget: Budget) -> Plan:
+def ours(profile: ModelProfile, budget: Budget) -> AccessPlan:
     """Return the plan with the shortest step found, on a link that DHA and copies share.
 
     The plans of other planners are improved, the best first. Each layer is tried in each other way,
@@ -128,9 +128,9 @@ def ours(profile: ModelProfile, budget: Budget) -> Plan:
     """
     link = LinkModel(profile, shared=True)
 
-    def plan_of(chosen: tuple[tuple[Mode, bool], ...]) -> Plan:
+    def plan_of(chosen: tuple[tuple[Mode, bool], ...]) -> AccessPlan:
         modes, stays = zip(*chosen, strict=True)
-        return Plan(modes=modes, gradients_on_gpu=stays)
+        return AccessPlan(modes=modes, gradients_on_gpu=stays)
 
     def step_ns(chosen: tuple[tuple[Mode, bool], ...]) -> float:
         plan = plan_of(chosen)
@@ -185,7 +185,7 @@ def _changes(now: tuple[Way, ...], ways: tuple[Way, ...]) -> Iterator[tuple[Way,
                     yield tuple(changed)
 
 
-PLANNERS: dict[str, Callable[[ModelProfile, Budget], Plan]] = {
+PLANNERS: dict[str, Callable[[ModelProfile, Budget], AccessPlan]] = {
     "printed": lambda profile, budget: completed(profile, printed(profile), budget),
     "repaired": lambda profile, budget: completed(profile, repaired(profile), budget),
     "exact": lambda profile, budget: completed(profile, exact(profile, budget.room_bytes), budget),
@@ -200,7 +200,7 @@ def planned(
     planner: str = "ours",
     gpu_memory_bytes: int | None = None,
     reserve: float = 1.0,
-) -> Plan:
+) -> AccessPlan:
     """Return the plan of a planner of :data:`PLANNERS`.
 
     ``gpu_memory_bytes`` is the GPU's memory, and ``reserve`` the largest share of all gradients in
@@ -212,7 +212,7 @@ def planned(
     return PLANNERS[planner](profile, budget_of(profile, gpu_memory_bytes, reserve))
 
 
-def figures_of(profile: ModelProfile, planner: str, plan: Plan) -> dict[str, Any]:
+def figures_of(profile: ModelProfile, planner: str, plan: AccessPlan) -> dict[str, Any]:
     """Return a plan with its times and its memory, for JSON.
 
     ``forward_ns`` is on the paper's link, the other times on a shared one.

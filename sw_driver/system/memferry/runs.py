@@ -15,7 +15,7 @@ from sw_driver.workload import load_trace
 from .. import runs
 from ..outcome import Outcome
 from .costs import profile_of
-from .link import Plan
+from .link import AccessPlan
 from .planners import planned
 from .profile import DHA_TIMES, LayerProfile, ModelProfile
 from .systems import System, deepspeed, native, run
@@ -84,7 +84,7 @@ def _profile(network: str, machine: Machine) -> ModelProfile:
 
 
 @cache
-def _plan(profile: ModelProfile, system: str, reserve: float) -> Plan:
+def _plan(profile: ModelProfile, system: str, reserve: float) -> AccessPlan:
     if system == GO:
         return planned(profile, "repaired", reserve=reserve)
     plan = planned(profile, "ours" if system == OURS else "repaired")

@@ -30,7 +30,7 @@ from ..collectives import Lane, lane_ns
 from ..engine import Engine
 from ..outcome import Outcome, outcome_of
 from ..work import Flow, Work
-from .link import Mode, Plan, backward_way, every, forward_way, updates_ns
+from .link import AccessPlan, Mode, backward_way, every, forward_way, updates_ns
 from .profile import LayerProfile, ModelProfile
 
 __all__ = ["BUCKET_BYTES", "System", "deepspeed", "draw", "native", "run"]
@@ -49,7 +49,7 @@ _GIGA = 10**9
 class System:
     """A system that runs a step, with its plan."""
 
-    plan: Plan
+    plan: AccessPlan
     updates_last: bool = False
     """True if updates begin once all gradients have arrived."""
     buffer_ps_per_byte: int = 0

@@ -17,7 +17,7 @@ from sw_driver.machine.presets import PRESETS
 from sw_driver.system.memferry.algorithm import printed, repaired
 from sw_driver.system.memferry.budget import budget_of, parameter_bytes
 from sw_driver.system.memferry.costs import profile_of
-from sw_driver.system.memferry.link import MODES, LinkModel, Mode, Plan, every
+from sw_driver.system.memferry.link import MODES, AccessPlan, LinkModel, Mode, every
 from sw_driver.system.memferry.planners import PLANNERS, _improved, _starts, exact
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
 from sw_driver.workload import load_trace
@@ -127,7 +127,7 @@ def network_gaps(name: str) -> Gaps:
     return _gaps(plans, lambda plan: paper.forward_ns(plan.modes), shared.step_ns)
 
 
-def _plans(profile: ModelProfile, *planners: str) -> dict[str, Plan]:
+def _plans(profile: ModelProfile, *planners: str) -> dict[str, AccessPlan]:
     plans = {name: every(profile, mode, True) for name, mode in EVERY.items()}
     return plans | {name: PLANNERS[name](profile, budget_of(profile)) for name in planners}
 

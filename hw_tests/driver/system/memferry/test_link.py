@@ -16,7 +16,7 @@ from hw_tests.driver.system.memferry.profiles import (
     layer,
     profile_of,
 )
-from sw_driver.system.memferry.link import LinkModel, Plan, overlap
+from sw_driver.system.memferry.link import AccessPlan, LinkModel, overlap
 
 PAPER = {profile: LinkModel(profile, shared=False) for profile in (FIGURE_4, FIGURE_6)}
 SHARED = {profile: LinkModel(profile, shared=True) for profile in (FIGURE_4, FIGURE_6)}
@@ -52,7 +52,7 @@ def test_a_step_of_figure_6() -> None:
     The second layer's load is 30 to 50. Backward: 40 to 60, 60 to 70, 70 to 79; gradients 60 to 90,
     to 110, to 120. Updates of 6, 4 and 2: 90 to 96, 110 to 114, 120 to 122.
     """
-    plan = Plan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=ALL_ON_GPU)
+    plan = AccessPlan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=ALL_ON_GPU)
     assert PAPER[FIGURE_6].forward_ns(plan.modes) == 40
     assert PAPER[FIGURE_6].step_ns(plan) == 122
 
@@ -64,7 +64,7 @@ def test_a_step_of_figure_6_on_a_shared_link() -> None:
     The second layer's load is 52 to 72. Backward: 62 to 82, to 92, to 101; gradients 82 to 112, to
     132, to 142, and an update of 2.
     """
-    plan = Plan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=ALL_ON_GPU)
+    plan = AccessPlan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=ALL_ON_GPU)
     assert SHARED[FIGURE_6].forward_ns(plan.modes) == 62
     assert SHARED[FIGURE_6].step_ns(plan) == 144
 
@@ -75,7 +75,7 @@ def test_a_gradient_that_dha_writes() -> None:
     There the third layer's gradient has 20 of 30 left: both are over at 132. The second's follows,
     to 152, and its update of 4. On the paper's link they come at 90, 90 and 110.
     """
-    plan = Plan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=(False, True, True))
+    plan = AccessPlan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=(False, True, True))
     assert PAPER[FIGURE_6].step_ns(plan) == 114
     assert SHARED[FIGURE_6].step_ns(plan) == 156
 
@@ -83,7 +83,7 @@ def test_a_gradient_that_dha_writes() -> None:
 def test_a_layer_waits_for_its_copy_before_its_backward_pass() -> None:
     """Loaded from 2, after its forward pass, to 12; forward is over at 2, its backward at 13."""
     profile = profile_of(layer("1", 10, (1, 2), (1, 5, 9)))
-    plan = Plan(modes=("DFGB",), gradients_on_gpu=(False,))
+    plan = AccessPlan(modes=("DFGB",), gradients_on_gpu=(False,))
     assert LinkModel(profile, shared=False).step_ns(plan) == 12 + 9
     plan = replace(plan, gradients_on_gpu=(True,))
     assert LinkModel(profile, shared=False).step_ns(plan) == 12 + 1 + 10
@@ -110,7 +110,7 @@ def test_a_shared_link_is_never_faster_and_the_same_without_dha() -> None:
         plan = any_plan(random, 5)
         paper, shared = (LinkModel(profile, shared=shared) for shared in (False, True))
         assert shared.step_ns(plan) >= paper.step_ns(plan)
-        plan = Plan(modes=("GFGB",) * 5, gradients_on_gpu=(True,) * 5)
+        plan = AccessPlan(modes=("GFGB",) * 5, gradients_on_gpu=(True,) * 5)
         assert shared.step_ns(plan) == paper.step_ns(plan)
 
 
@@ -119,7 +119,7 @@ def test_the_whole_update_is_made_whatever_is_rounded() -> None:
     for transfer in (1, 0):
         layers = (layer(str(n), transfer, (0, 0)) for n in range(3))
         link = LinkModel(profile_of(*layers, update_ns=100), shared=True)
-        assert link.step_ns(Plan(modes=("DHA",) * 3, gradients_on_gpu=(False,) * 3)) == 100
+        assert link.step_ns(AccessPlan(modes=("DHA",) * 3, gradients_on_gpu=(False,) * 3)) == 100
 
 
 def test_a_copy_that_is_asked_for_as_another_ends_is_among_those_that_wait() -> None:
@@ -130,5 +130,5 @@ def test_a_copy_that_is_asked_for_as_another_ends_is_among_those_that_wait() -> 
         layer("2", 9, (9, 2), (1, 9, 1)),
         layer("3", 1, (9, 2), (1, 9, 1)),
     )
-    plan = Plan(modes=("DFGB",) * 3, gradients_on_gpu=(False,) * 3)
+    plan = AccessPlan(modes=("DFGB",) * 3, gradients_on_gpu=(False,) * 3)
     assert LinkModel(profile, shared=False).step_ns(plan) == 15 + 1 + 1

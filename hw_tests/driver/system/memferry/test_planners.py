@@ -28,7 +28,7 @@ from sw_driver.system.memferry.budget import (
     gradients,
     parameter_bytes,
 )
-from sw_driver.system.memferry.link import MODES, LinkModel, Mode, Plan, backward_way
+from sw_driver.system.memferry.link import MODES, AccessPlan, LinkModel, Mode, backward_way
 from sw_driver.system.memferry.planners import (
     PLANNERS,
     exact,
@@ -175,7 +175,7 @@ def test_the_exact_step_is_the_best_of_all() -> None:
         link, steps = LinkModel(profile, shared=True), []
         for modes, stays in product(product(MODES, repeat=3), product((False, True), repeat=3)):
             if _nbytes(profile, stays) <= budget.for_gradients(profile, modes):
-                steps.append(link.step_ns(Plan(modes=modes, gradients_on_gpu=stays)))
+                steps.append(link.step_ns(AccessPlan(modes=modes, gradients_on_gpu=stays)))
         assert link.step_ns(exact_step(profile, budget)) == min(steps)
 
 
@@ -229,7 +229,7 @@ def test_many_layers() -> None:
 
 
 def test_a_plan_is_told_by_the_layers_names() -> None:
-    plan = Plan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=(False, True, True))
+    plan = AccessPlan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=(False, True, True))
     assert figures_of(FIGURE_6, "mine", plan) == {
         "planner": "mine",
         "modes": {"1": "DHA", "2": "DFGB", "3": "GFGB"},
