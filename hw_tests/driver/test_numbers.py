@@ -43,7 +43,7 @@ from sw_driver.system.axdimm.platform import (
 )
 from sw_driver.system.axdimm.settings import FrameworkSettings
 from sw_driver.system.clock import EngineClock, Semaphore
-from sw_driver.system.collectives import Lane, lane_ns, sent_share
+from sw_driver.system.collectives import RingLane, lane_ns, sent_share
 from sw_driver.system.compare.system import Need
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
@@ -117,7 +117,7 @@ FERRIED = LayerProfile(
     gap_forward_ns=1,
 )
 REGISTERS = NodeRegisters(lambda address: 0, lambda address, value: None)
-LANE = Lane(gaps=(1, 1), gb_per_s=1.0, hop_ns=0)
+LANE = RingLane(gaps=(1, 1), gb_per_s=1.0, hop_ns=0)
 
 RECORDS: list[tuple[Any, set[str]]] = [
     (LANE, {"hop_ns"}),

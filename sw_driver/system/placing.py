@@ -19,7 +19,7 @@ from .outcome import Outcome
 from .residency import Residency
 from .work import Work, work_of
 
-__all__ = ["FAST", "SLOW", "Lane", "Placed", "Placing", "life", "run"]
+__all__ = ["FAST", "SLOW", "MoveQueue", "Placed", "Placing", "life", "run"]
 
 FAST, SLOW = "fast", "slow"
 """Names of the two memories of every machine here."""
@@ -138,7 +138,7 @@ class Placing(Policy):
         return work_of(self.engine.machine, op, device, self.where)
 
 
-class Lane:
+class MoveQueue:
     """Moves tensors to a memory in the order of requests, at most ``width`` at once.
 
     A tensor that does not fit now waits, and so do those behind it.

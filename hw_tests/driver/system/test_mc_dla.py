@@ -21,7 +21,7 @@ from sw_driver.cli import main
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine, MachineError
 from sw_driver.machine.mc_dla import CATALOGUES, parts_of
-from sw_driver.system.collectives import KINDS, Lane, lane_ns, sent_share
+from sw_driver.system.collectives import KINDS, RingLane, lane_ns, sent_share
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
 from sw_driver.system.mc_dla.designs import (
@@ -50,9 +50,11 @@ HOP_NS = 100
 # Rings.
 
 
-def _lane(random: Random) -> Lane:
+def _lane(random: Random) -> RingLane:
     gaps = tuple(random.randint(1, 4) for _ in range(random.randint(2, 6)))
-    return Lane(gaps=gaps, gb_per_s=random.choice((3, 25, 40)), hop_ns=random.choice((0, 100, 900)))
+    return RingLane(
+        gaps=gaps, gb_per_s=random.choice((3, 25, 40)), hop_ns=random.choice((0, 100, 900))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +63,7 @@ def test_the_closed_form_is_what_messages_take(kind: str) -> None:
     for _ in range(40):
         lane, nbytes = _lane(random), random.choice((0, 1, 4096, 40960, random.randint(1, 200_000)))
         assert lane_ns(lane, kind, nbytes) == simulate(lane, kind, nbytes).now_ns, (lane, nbytes)
-    figure_9 = Lane(gaps=(1,) * 16, gb_per_s=25, hop_ns=HOP_NS)
+    figure_9 = RingLane(gaps=(1,) * 16, gb_per_s=25, hop_ns=HOP_NS)
     assert lane_ns(figure_9, kind, 1 << 20) == simulate(figure_9, kind, 1 << 20).now_ns
 
 
@@ -69,7 +71,7 @@ def test_large_collectives_take_what_the_textbook_says() -> None:
     """n - 1 of n parts for each of the one or two rounds; broadcast sends all, behind one fill."""
     nbytes, rate = 1 << 30, 25
     for nodes in (2, 8, 16, 1024):
-        lane = Lane(gaps=(1,) * nodes, gb_per_s=rate, hop_ns=HOP_NS)
+        lane = RingLane(gaps=(1,) * nodes, gb_per_s=rate, hop_ns=HOP_NS)
         for kind, sent in (("all-gather", 1), ("all-reduce", 2)):
             expected_ns = sent * (nodes - 1) / nodes * nbytes / rate
             assert lane_ns(lane, kind, nbytes) == pytest.approx(expected_ns, rel=0.02)
@@ -78,7 +80,7 @@ def test_large_collectives_take_what_the_textbook_says() -> None:
 
 
 def test_every_node_gets_every_other_part_over_links_that_keep_their_rate() -> None:
-    lane = Lane(gaps=(1, 3, 2), gb_per_s=25, hop_ns=HOP_NS)
+    lane = RingLane(gaps=(1, 3, 2), gb_per_s=25, hop_ns=HOP_NS)
     engine = simulate(lane, "all-gather", 30_000, record=True)
     engine.check()
     assert engine.log is not None

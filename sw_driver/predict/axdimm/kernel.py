@@ -33,7 +33,7 @@ __all__ = [
     "STEP_TO_RESULT",
     "SUM_DRAIN",
     "Burst",
-    "Lanes",
+    "KernelLanes",
     "Loader",
     "Rounds",
     "Storer",
@@ -137,7 +137,7 @@ class Rounds:
                 yield Burst(index, line, size, place == 0, place == last)
 
 
-class Lanes:
+class KernelLanes:
     """Lanes, which compute the rounds one after the other, ``16 / lanes`` cycles a line.
 
     ``freed`` has, for each round known so far, the cycle from which its room in the input
@@ -200,7 +200,7 @@ class Loader:
         config: ModuleConfig,
         times: FabricTiming,
         bursts: Iterator[Burst],
-        lanes: Lanes,
+        lanes: KernelLanes,
         *,
         begin: int,
     ) -> None:
@@ -270,7 +270,7 @@ class Storer:
         config: ModuleConfig,
         times: FabricTiming,
         bursts: Iterator[Burst],
-        lanes: Lanes,
+        lanes: KernelLanes,
     ) -> None:
         self._space_latency = times.write_latency + COLUMN_TO_SPACE
         self._bursts = bursts

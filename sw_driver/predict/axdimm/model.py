@@ -29,7 +29,7 @@ from .kernel import (
     STEP_TO_COUNTED,
     STEP_TO_RESULT,
     SUM_DRAIN,
-    Lanes,
+    KernelLanes,
     Loader,
     Rounds,
     Storer,
@@ -172,7 +172,7 @@ class _Run:
         self._controller = controller = Controller(config, state, begin=begin)
         rounds = work.rounds(parameters)
         stores = bool(work.outputs)
-        lanes = Lanes(config, rounds, latency=work.latency, stores=stores)
+        lanes = KernelLanes(config, rounds, latency=work.latency, stores=stores)
         if not work.inputs:
             for _ in range(rounds.count):
                 lanes.loaded(begin - LOADED_TO_BEGIN)

@@ -12,7 +12,7 @@ from hw.pim.work.layouts import BEAT_WORDS, INTERLEAVE, Second
 from ..events import Condition, CycleClock, Process, Step
 from .form import Chunk, Tile, Tiles
 from .port import Port
-from .rounds import COPIES_READY, PRODUCTS_READY, ROUND_TO_RESULT, Lanes, group_of
+from .rounds import COPIES_READY, PRODUCTS_READY, ROUND_TO_RESULT, BankLanes, group_of
 from .switch import Switch
 from .walks import Image, Walk
 
@@ -120,7 +120,7 @@ class Bank:
         only_adds = form.second_kind is Second.NONE and not form.elementwise
         self.lane_count = self._adders if only_adds else self._both_units
         """Lanes at work."""
-        self.lanes = Lanes(cycle)
+        self.lanes = BankLanes(cycle)
         self.port.reset()
         self._tiles_done = self._products = 0
         self._free = [[0, 0] for _ in range(2)]

@@ -10,7 +10,7 @@ from ..events import Alarm, CycleClock
 from .switch import Beat, Gate, Source, Switch
 from .walks import MOST_RUN, Pattern, Walk, pattern_of
 
-__all__ = ["Lane", "Port"]
+__all__ = ["Port", "WalkQueue"]
 
 UNANSWERED = 32
 """Reads in flight, and writes in flight, at most."""
@@ -64,7 +64,7 @@ class Transfer:
         self.begins(cycle)
 
 
-class Lane:
+class WalkQueue:
     """Queue of walks that read, or of walks that write."""
 
     def __init__(self, write: bool) -> None:
@@ -95,7 +95,7 @@ class Port:
         self._clock = clock
         self._switch = switch
         self._source = Source(clock, number, self._granted)
-        self.writes, self.reads = Lane(True), Lane(False)
+        self.writes, self.reads = WalkQueue(True), WalkQueue(False)
         self._ahead: deque[tuple[int, Beat]] = deque()
         """Requests that are not granted, with the cycles of their segments."""
         self._entered = 0
@@ -124,7 +124,7 @@ class Port:
 
     def append(
         self,
-        lane: Lane,
+        lane: WalkQueue,
         walk: Walk,
         address: int,
         taken: int,
@@ -148,7 +148,7 @@ class Port:
 
     # The walkers.
 
-    def _next_segment(self, lane: Lane, now: int) -> int:
+    def _next_segment(self, lane: WalkQueue, now: int) -> int:
         """Pass segments of zeros; return the cycle in which the next beat may be requested.
 
         Return ``_UNKNOWN`` if that depends on later events.
@@ -183,7 +183,7 @@ class Port:
                 end += 1
         return end
 
-    def _passed(self, lane: Lane, transfer: Transfer, segment: int) -> None:
+    def _passed(self, lane: WalkQueue, transfer: Transfer, segment: int) -> None:
         """Let the walker take another walk if it can; the next segment comes in ``segment``."""
         if not transfer.begun:
             ahead = transfer.pattern.rest - transfer.passed - lane.lead
@@ -192,7 +192,7 @@ class Port:
         if len(lane.transfers) > 1:
             self._begin_short(lane, segment)
 
-    def _begin_short(self, lane: Lane, cycle: int) -> None:
+    def _begin_short(self, lane: WalkQueue, cycle: int) -> None:
         """Let the walker take a third walk while the first one's last part is in progress.
 
         This needs a second walk of only one row, which follows in the walker.
@@ -204,7 +204,7 @@ class Port:
         if ahead <= head.zeros:
             following.begin_next(max(cycle + ahead, following.segment - lane.lead))
 
-    def _finish(self, lane: Lane, transfer: Transfer) -> None:
+    def _finish(self, lane: WalkQueue, transfer: Transfer) -> None:
         """Remove a walk after its last segment."""
         if not transfer.begun:
             transfer.begin_next(transfer.segment)
@@ -235,7 +235,7 @@ class Port:
                 return
             self._take(lane, segment)
 
-    def _take(self, lane: Lane, segment: int) -> None:
+    def _take(self, lane: WalkQueue, segment: int) -> None:
         """Request the next beat of the first walk in cycle ``segment``."""
         transfer = lane.transfers[0]
         lane.room.popleft()
@@ -282,7 +282,7 @@ class Port:
                 self._entered = max(ahead[-1][0] + 1, now + 1)
         self._look()
 
-    def _answered(self, lane: Lane, transfer: Transfer, cycle: int) -> None:
+    def _answered(self, lane: WalkQueue, transfer: Transfer, cycle: int) -> None:
         """Record the answer to a beat, which arrives in ``cycle``."""
         blocked = not lane.room
         lane.room.append(cycle + 1)

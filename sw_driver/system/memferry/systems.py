@@ -26,7 +26,7 @@ from sw_driver.machine.parts import Memory, assumed, given, link
 from sw_driver.numbers import check_fields, check_integer
 
 from ..clock import EngineEvent, Semaphore, Steps
-from ..collectives import Lane, lane_ns
+from ..collectives import RingLane, lane_ns
 from ..engine import Engine
 from ..outcome import Outcome, outcome_of
 from ..work import Flow, Work
@@ -225,7 +225,7 @@ class _Step:
         layer, gpus = self.profile.layers[i], self.system.gpus
         if gpus > 1:
             rate = self.profile.link_bytes_per_s / _GIGA
-            lane = Lane(gaps=(1,) * gpus, gb_per_s=rate, hop_ns=0)
+            lane = RingLane(gaps=(1,) * gpus, gb_per_s=rate, hop_ns=0)
             ns = lane_ns(lane, "broadcast", layer.nbytes)
             yield self.engine.queue("ring").execute(ns, layer.name)
 

@@ -16,7 +16,7 @@ from sw_driver.workload.trace import Op, Tensor, Trace
 
 from ..clock import EngineEvent
 from ..engine import Engine
-from ..placing import FAST, SLOW, Lane, Placing, run
+from ..placing import FAST, SLOW, MoveQueue, Placing, run
 from .profiling import PAGE_BYTES, original
 
 __all__ = ["AT_ONCE", "BLOCK_BYTES", "PERIOD_NS", "ActiveLists", "active_lists", "in_blocks"]
@@ -71,7 +71,7 @@ class ActiveLists(Placing):
         self.referenced: set[int] = set()
         """Units that were accessed before the last look at them."""
         super().__init__(engine, trace, step)
-        self.up, self.down = Lane(self, FAST, at_once), Lane(self, SLOW, at_once)
+        self.up, self.down = MoveQueue(self, FAST, at_once), MoveQueue(self, SLOW, at_once)
 
     def begins(self, tensor: Tensor) -> str:
         return self.allocate(tensor)
@@ -132,7 +132,7 @@ class ActiveLists(Placing):
                 break
             self._move(tensor, self.active, self.up)
 
-    def _move(self, tensor: int, own: dict[int, None], lane: Lane) -> None:
+    def _move(self, tensor: int, own: dict[int, None], lane: MoveQueue) -> None:
         own[tensor] = own.pop(tensor)  # now the newest
         lane.ask(tensor)
 

@@ -9,7 +9,7 @@ from sw_driver.workload.trace import Op, Tensor, Trace
 
 from ..clock import EngineEvent, Steps
 from ..engine import Engine
-from ..placing import FAST, SLOW, Lane, Placing
+from ..placing import FAST, SLOW, MoveQueue, Placing
 
 __all__ = ["Schedule", "Sentinel"]
 
@@ -62,7 +62,7 @@ class Sentinel(Placing):
         self.interval = 0
         self.pool_bytes = 0
         """Bytes that the pool has now."""
-        self.coming, self.leaving = Lane(self, FAST), Lane(self, SLOW)
+        self.coming, self.leaving = MoveQueue(self, FAST), MoveQueue(self, SLOW)
         self.cases: list[tuple[list[int], list[int], list[int]]] = []
         """Intervals that began in case 1, 2 and 3, for each step."""
 
