@@ -11,9 +11,9 @@ from hw.axdimm.config import ModuleConfig, configure
 from sw_driver.predict.axdimm import (
     ChannelState,
     HostTraffic,
+    HostTransfer,
     Placement,
     RefreshState,
-    Transfer,
     predict,
 )
 
@@ -50,9 +50,11 @@ def test_a_read_is_late_if_its_data_take_longer_than_the_latency(write: bool) ->
         assert traffic.transfer(write=write, line=0, lines=20, cycle=100) == (138, late)
     traffic = fresh(WITHOUT_REFRESH, OPEN_ROW)
     traffic.transfer(write=False, line=0, lines=20, cycle=100)
-    assert traffic.transfer(write=False, line=20, lines=20, cycle=140) == Transfer(178, [])
+    assert traffic.transfer(write=False, line=20, lines=20, cycle=140) == HostTransfer(178, [])
     traffic = fresh(WITHOUT_REFRESH, OPEN_ROW - 1)
-    assert traffic.transfer(write=False, line=0, lines=20, cycle=100) == Transfer(138, [(0, 20)])
+    assert traffic.transfer(write=False, line=0, lines=20, cycle=100) == HostTransfer(
+        138, [(0, 20)]
+    )
 
 
 def test_what_comes_during_a_refresh_is_late() -> None:
@@ -81,7 +83,7 @@ def test_what_comes_during_a_refresh_is_late() -> None:
 def test_lines_of_an_open_row_may_be_served_together(
     monkeypatch: pytest.MonkeyPatch, config: ModuleConfig, write: bool
 ) -> None:
-    def outcome(line: int, elapsed: int) -> tuple[list[Transfer], ChannelState, object]:
+    def outcome(line: int, elapsed: int) -> tuple[list[HostTransfer], ChannelState, object]:
         traffic = fresh(config, 48, elapsed)
         transfers = []
         cycle = 0

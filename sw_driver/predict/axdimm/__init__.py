@@ -16,15 +16,15 @@ machine's policies are right; that is the task of the DRAM's checkers.
 
 from ..dram.channel import ChannelState
 from ..dram.refresh import RefreshState
-from .host import HostTraffic, Transfer
+from .host import HostTraffic, HostTransfer
 from .model import Placement, Prediction, predict
 
 __all__ = [
     "ChannelState",
     "HostTraffic",
+    "HostTransfer",
     "Placement",
     "Prediction",
     "RefreshState",
-    "Transfer",
     "predict",
 ]

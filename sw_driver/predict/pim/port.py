@@ -30,7 +30,7 @@ RESULT_CYCLES = 2
 
 
 @dataclass(eq=False)
-class Transfer:
+class WalkTransfer:
     """Beats of a walk."""
 
     pattern: Pattern
@@ -71,7 +71,7 @@ class WalkQueue:
         self.write = write
         self.lead = RESULT_CYCLES if write else 0
         """Segments by which the walker is ahead."""
-        self.transfers: deque[Transfer] = deque()
+        self.transfers: deque[WalkTransfer] = deque()
         self.headed = False
         """True while the first walk is in progress."""
         self.free = 0
@@ -139,7 +139,7 @@ class Port:
         """
         pattern, stretch = pattern_of(walk, address)
         first_segment = taken + WALK_TO_SEGMENT + lane.lead
-        lane.transfers.append(Transfer(pattern, stretch, first_segment, begins, done))
+        lane.transfers.append(WalkTransfer(pattern, stretch, first_segment, begins, done))
         if len(lane.transfers) == 2 and lane.headed:
             head = lane.transfers[0]
             # Zeros count as passed at their end; until then ``segment`` is the first one's.
@@ -183,7 +183,7 @@ class Port:
                 end += 1
         return end
 
-    def _passed(self, lane: WalkQueue, transfer: Transfer, segment: int) -> None:
+    def _passed(self, lane: WalkQueue, transfer: WalkTransfer, segment: int) -> None:
         """Let the walker take another walk if it can; the next segment comes in ``segment``."""
         if not transfer.begun:
             ahead = transfer.pattern.rest - transfer.passed - lane.lead
@@ -204,7 +204,7 @@ class Port:
         if ahead <= head.zeros:
             following.begin_next(max(cycle + ahead, following.segment - lane.lead))
 
-    def _finish(self, lane: WalkQueue, transfer: Transfer) -> None:
+    def _finish(self, lane: WalkQueue, transfer: WalkTransfer) -> None:
         """Remove a walk after its last segment."""
         if not transfer.begun:
             transfer.begin_next(transfer.segment)
@@ -282,7 +282,7 @@ class Port:
                 self._entered = max(ahead[-1][0] + 1, now + 1)
         self._look()
 
-    def _answered(self, lane: WalkQueue, transfer: Transfer, cycle: int) -> None:
+    def _answered(self, lane: WalkQueue, transfer: WalkTransfer, cycle: int) -> None:
         """Record the answer to a beat, which arrives in ``cycle``."""
         blocked = not lane.room
         lane.room.append(cycle + 1)
