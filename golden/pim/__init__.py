@@ -5,7 +5,7 @@ others. It has no timing.
 """
 
 from .arithmetic import compute, tree
-from .descriptor import Cause, Descriptor, Opcode, Room, Tensor, TilingPlan, check
+from .descriptor import Cause, Descriptor, Opcode, Room, StridedTensor, TilingPlan, check
 from .pool import FullError, NoSuchWorkError, Pool, WorkRefusedError
 from .rings import Ring, Rings
 from .stack import StackMap
@@ -23,7 +23,7 @@ __all__ = [
     "Rings",
     "Room",
     "StackMap",
-    "Tensor",
+    "StridedTensor",
     "TilingPlan",
     "WorkRefusedError",
     "account",

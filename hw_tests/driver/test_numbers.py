@@ -26,7 +26,7 @@ from sw_driver.memory_node.device import DeviceNode, Direction
 from sw_driver.memory_node.registers import NodeRegisters
 from sw_driver.numbers import check_name
 from sw_driver.pim.backends import open_pim
-from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import Convolution, FullyConnected
 from sw_driver.pim.lowering import cut
@@ -292,7 +292,7 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("one of the shape of x", lambda v: StackMemory(PIM_PRESETS["tiny"]).place("x", (v,)), 1),
     ("parts", lambda v: cut(Work(opcode=Opcode.ADD), v), 1),
     ("rows", lambda v: _offer(rows=v), 0),
-    ("address of a", lambda v: _offer(a=Tensor(address_bytes=v)), 0),
+    ("address of a", lambda v: _offer(a=StridedTensor(address_bytes=v)), 0),
     ("group", lambda v: REGISTERS.group(v, "owner"), 0),
     ("link", lambda v: REGISTERS.link(v, "owner"), 0),
     ("pim_id", lambda v: _pim().pim_status(v), 0),
@@ -311,7 +311,7 @@ INTEGERS: list[tuple[str, Callable[[Any], object]]] = [
     ("address_bytes", lambda v: _pim().write_memory(v, np.zeros(1, np.float32))),
     ("address_bytes", lambda v: _pim().read_memory(v, 4)),
     ("nbytes", lambda v: _pim().read_memory(0, v)),
-    ("num_pim", lambda v: _pim().pim_fix(None, Work(opcode=Opcode.ADD), Tensor(), v)),
+    ("num_pim", lambda v: _pim().pim_fix(None, Work(opcode=Opcode.ADD), StridedTensor(), v)),
 ]
 """Calls which have errors of their own for integers that are too small."""
 
@@ -344,7 +344,7 @@ def _pim() -> Pim:
 
 def _offer(**changes: Any) -> object:
     work = replace(Work(opcode=Opcode.ADD, rows=1, columns=1), **changes)
-    return _pim().pim_fix(None, work, Tensor(), 1)
+    return _pim().pim_fix(None, work, StridedTensor(), 1)
 
 
 def _copy(nbytes: Any) -> object:
@@ -412,8 +412,8 @@ def test_calls_refuse_rates(name: str, call: Callable[[Any], object], zero: bool
         (lambda: open_framework(MC_DLA, load_trace("gpt-tiny"), FrameworkSettings()), "memory is"),
         (lambda: _node().cuda_malloc_remote(1, placement="left"), "placement is 'left': expected"),  # type: ignore[arg-type]
         (lambda: Placement(outputs=(32,)), "address is 32: expected a multiple of 64"),
-        (lambda: _pim().pim_fix(["a"], Work(opcode=Opcode.ADD), Tensor(), 1), "pim_ids is 'a'"),  # type: ignore[list-item]
-        (lambda: _pim().pim_fix(None, "ADD", Tensor(), 1), "got 'ADD'"),  # type: ignore[arg-type]
+        (lambda: _pim().pim_fix(["a"], Work(opcode=Opcode.ADD), StridedTensor(), 1), "is 'a'"),  # type: ignore[list-item]
+        (lambda: _pim().pim_fix(None, "ADD", StridedTensor(), 1), "got 'ADD'"),  # type: ignore[arg-type]
         (lambda: _pim().write_memory(0, [1.0]), "got [1.0]: expected an array"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip

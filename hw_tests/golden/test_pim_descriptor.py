@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from golden.pim import Cause, Descriptor, Opcode, Room, StackMap, Tensor, TilingPlan, check
+from golden.pim import Cause, Descriptor, Opcode, Room, StackMap, StridedTensor, TilingPlan, check
 
 BANKS, BANK_BYTES, UNITS = 4, 4096, 30
 STACK = StackMap(banks=BANKS, bank_bytes=BANK_BYTES)
@@ -18,8 +18,8 @@ def cause(work: Descriptor) -> Cause:
     return check(work, stack=STACK, units=UNITS)
 
 
-def at(address_bytes: int, *strides: int) -> Tensor:
-    return Tensor(address_bytes=address_bytes, strides=strides)
+def at(address_bytes: int, *strides: int) -> StridedTensor:
+    return StridedTensor(address_bytes=address_bytes, strides=strides)
 
 
 ADD = Descriptor(

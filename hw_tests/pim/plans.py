@@ -10,7 +10,7 @@ from golden.pim import Cause, Descriptor, Opcode, Room, StackMap, TilingPlan, ch
 from golden.pim.descriptor import ELEMENTWISE
 from hw.pim.config import PimConfig
 from sw_driver.pim import planning
-from sw_driver.pim.descriptor import Tensor, Work
+from sw_driver.pim.descriptor import StridedTensor, Work
 
 __all__ = ["any_plan", "planned", "room_of"]
 
@@ -25,7 +25,7 @@ def room_of(config: PimConfig) -> Room:
 def planned(work: Descriptor, config: PimConfig) -> Descriptor:
     """The work with the driver's plan; its units stay."""
     values: dict[str, Any] = {item.name: getattr(work, item.name) for item in fields(Work)}
-    values |= {name: Tensor(**vars(getattr(work, name))) for name in _TENSORS}
+    values |= {name: StridedTensor(**vars(getattr(work, name))) for name in _TENSORS}
     made = planning.planned(Work(**values | {"plan": None}), config)
     return replace(work, plan=Descriptor.decode(made.encode_bytes()).plan)
 

@@ -36,7 +36,7 @@ __all__ = [
     "DESCRIPTOR_WORDS",
     "ELEMENT_BYTES",
     "Opcode",
-    "Tensor",
+    "StridedTensor",
     "TilingPlan",
     "Work",
     "banks_of",
@@ -49,7 +49,7 @@ _INDICES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class StridedTensor:
     """Place of an operand or a result in the stack."""
 
     address_bytes: int = 0
@@ -98,9 +98,9 @@ class Work:
     """Mask of the banks to work on; 0 lets the pool choose."""
     units: int = 0
     """Most units to work on, if the pool chooses the banks."""
-    a: Tensor = field(default_factory=Tensor)
-    b: Tensor = field(default_factory=Tensor)
-    result: Tensor = field(default_factory=Tensor)
+    a: StridedTensor = field(default_factory=StridedTensor)
+    b: StridedTensor = field(default_factory=StridedTensor)
+    result: StridedTensor = field(default_factory=StridedTensor)
     rows: int = 0
     columns: int = 0
     length: int = 0
@@ -133,7 +133,7 @@ class Work:
 
     def span(self, name: str) -> range:
         """Return the byte range from the lowest to the highest element of the tensor ``name``."""
-        tensor: Tensor = getattr(self, name)
+        tensor: StridedTensor = getattr(self, name)
         reaches = [
             stride * (extent - 1)
             for stride, extent in zip(tensor.strides, self.extents(name), strict=False)
@@ -190,7 +190,7 @@ class Work:
             word = field_word("alpha" if name == "alpha_bits" else name)
             words[word] = check_integer(name, getattr(self, name), 0, (1 << 32) - 1)
         for name in TENSORS:
-            tensor: Tensor = getattr(self, name)
+            tensor: StridedTensor = getattr(self, name)
             word = address_word(name)
             address = check_integer(f"address of {name}", tensor.address_bytes, 0, (1 << 64) - 1)
             words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32

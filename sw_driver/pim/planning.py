@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
 
-from .descriptor import Opcode, Tensor, TilingPlan, Work
+from .descriptor import Opcode, StridedTensor, TilingPlan, Work
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -78,7 +78,7 @@ def _turned(work: Work) -> Work:
     order = sorted(range(3), key=lambda index: (index == columns, extents[index]))
     changes: dict[str, Any] = {name: extents[i] for name, i in zip(names, order, strict=True)}
     for name in (*work.operands, "result"):
-        tensor: Tensor = getattr(work, name)
+        tensor: StridedTensor = getattr(work, name)
         strides = (*tensor.strides, *[0] * 3)
         turned = (*(strides[index] for index in order), *tensor.strides[3:])
         changes[name] = replace(tensor, strides=turned)

@@ -26,7 +26,7 @@ from sw_driver.device.transport import DeviceFault
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
-from sw_driver.pim.descriptor import Opcode, Tensor, TilingPlan, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, TilingPlan, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.placing import PlacedTensor
 from sw_driver.pim.planning import planned
@@ -50,8 +50,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[Pim]:
         yield opened
 
 
-def at(address_bytes: int, *strides: int) -> Tensor:
-    return Tensor(address_bytes=address_bytes, strides=strides)
+def at(address_bytes: int, *strides: int) -> StridedTensor:
+    return StridedTensor(address_bytes=address_bytes, strides=strides)
 
 
 def add(a: int, b: int, result: int, count: int = 8) -> Work:

@@ -13,7 +13,7 @@ from hw.pim.config import PimConfig, configure
 from hw_tests.pim.front.front_works import front_configurations
 from hw_tests.pim.plans import room_of
 from sw_driver.experiments.pim.networks import NETWORKS, named_layer
-from sw_driver.pim.descriptor import Opcode, Tensor, TilingPlan, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, TilingPlan, Work
 from sw_driver.pim.lowering import PASSES, lower
 from sw_driver.pim.planning import planned
 
@@ -51,9 +51,9 @@ def test_plans_of_any_sizes_are_accepted(name: str) -> None:
         made = planned(
             Work(
                 opcode=Opcode.MATMUL,
-                a=Tensor(strides=(0, 1)),
-                b=Tensor(strides=(0, 0)),
-                result=Tensor(strides=(columns, 1)),
+                a=StridedTensor(strides=(0, 1)),
+                b=StridedTensor(strides=(0, 0)),
+                result=StridedTensor(strides=(columns, 1)),
                 rows=rows,
                 columns=columns,
                 length=length,
@@ -81,7 +81,9 @@ def test_strides_that_are_not_given_are_zero() -> None:
         sizes = dict.fromkeys(("rows", "columns", "length", "filter_height", "filter_width"), 3)
         sizes |= dict.fromkeys(("images", "filters", "channels", "height", "width"), 2)
         work = Work(opcode=opcode, units=1, stride=1, dilation=1, **sizes)
-        strided = replace(work, a=Tensor(strides=(0,) * 4), b=Tensor(strides=(0,) * 4))
+        strided = replace(
+            work, a=StridedTensor(strides=(0,) * 4), b=StridedTensor(strides=(0,) * 4)
+        )
         assert planned(work, PAPER).plan == planned(strided, PAPER).plan
 
 

@@ -36,8 +36,8 @@ __all__ = [
     "KernelLanes",
     "Loader",
     "Rounds",
+    "RunTensor",
     "Storer",
-    "Tensor",
 ]
 
 ADDRESSES = 4
@@ -96,7 +96,7 @@ class Burst(NamedTuple):
     last_of_round: bool
 
 
-class Tensor(NamedTuple):
+class RunTensor(NamedTuple):
     """Tensor of a run."""
 
     address: int
@@ -120,7 +120,7 @@ class Rounds:
         """Return the parameters of a round."""
         return min(self._round_parameters, self._parameters - index * self._round_parameters)
 
-    def bursts(self, tensors: Sequence[Tensor]) -> Iterator[Burst]:
+    def bursts(self, tensors: Sequence[RunTensor]) -> Iterator[Burst]:
         """Yield the bursts of ``tensors``, round by round."""
         for index in range(self.count):
             pieces = []

@@ -32,8 +32,8 @@ from .kernel import (
     KernelLanes,
     Loader,
     Rounds,
+    RunTensor,
     Storer,
-    Tensor,
 )
 
 __all__ = ["Placement", "Prediction", "predict"]
@@ -124,8 +124,8 @@ class Prediction:
 class _Pass:
     """One pass of a run over its tensors."""
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[RunTensor, ...]
+    outputs: tuple[RunTensor, ...]
     round_parameters: int
     check: int
     """Fabric cycles until the kernel's first request."""
@@ -135,7 +135,7 @@ class _Pass:
     """Fabric cycles from the last results to the end, if it waits for them."""
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[RunTensor, ...]:
         """Tensors loaded and stored; one that is updated in place is there twice."""
         return self.inputs + self.outputs
 
@@ -149,7 +149,7 @@ class _Pass:
         return Rounds(self.round_parameters, parameters)
 
 
-def _lines(tensors: tuple[Tensor, ...], parameters: int) -> int:
+def _lines(tensors: tuple[RunTensor, ...], parameters: int) -> int:
     return sum(tensor.lines(parameters) for tensor in tensors)
 
 
@@ -315,8 +315,8 @@ def _usual_pass(
 ) -> _Pass:
     fp32 = 32 * BLOCK_PARAMETERS
     return _Pass(
-        inputs=tuple(Tensor(address, fp32) for address in placement.inputs),
-        outputs=tuple(Tensor(address, fp32) for address in placement.outputs),
+        inputs=tuple(RunTensor(address, fp32) for address in placement.inputs),
+        outputs=tuple(RunTensor(address, fp32) for address in placement.outputs),
         round_parameters=config.block_bytes // 4,
         check=_check_fabric_cycles(len(placement.inputs), len(placement.outputs)),
         latency=STEP_TO_RESULT + unit_latency,
@@ -334,11 +334,11 @@ def _narrow_pass(
     kernel = config.kernel
     rule = kernel.update_rules[0]
 
-    def placed(names: tuple[str, ...], addresses: tuple[int, ...]) -> tuple[Tensor, ...]:
+    def placed(names: tuple[str, ...], addresses: tuple[int, ...]) -> tuple[RunTensor, ...]:
         if len(names) != len(addresses):
             raise ValueError(f"got {len(addresses)} addresses, expected those of {names}")
         pairs = zip(addresses, names, strict=True)
-        return tuple(Tensor(address, formats.block_bits(rule, name)) for address, name in pairs)
+        return tuple(RunTensor(address, formats.block_bits(rule, name)) for address, name in pairs)
 
     latency = NARROW_STEP_TO_RESULT + unit_latency
     if formats.codes:
