@@ -21,14 +21,14 @@ from .clock import Action, EngineClock, EngineEvent, Entry
 from .errors import EngineError
 from .log import Log, Segment
 
-__all__ = ["Channel", "Network", "Path", "Transfer"]
+__all__ = ["Network", "Path", "SharedRate", "Transfer"]
 
 _GIGA = 10**9
 _KNOWN = 1 << 14
 """Most combinations of transfers on paths that rates are kept for."""
 
 
-class Channel(NamedTuple):
+class SharedRate(NamedTuple):
     """A budget that transfers share, in units a second.
 
     It is a direction of a duplex link, a whole half-duplex link, the rate of a memory, or the rate
@@ -57,7 +57,7 @@ class Path:
         """Rate of each transfer on it, in bytes a second; 0 before it is settled."""
 
 
-Share = tuple[Channel, int]
+Share = tuple[SharedRate, int]
 """A channel, and the units of its budget that one byte a second takes."""
 
 
@@ -159,7 +159,7 @@ class Network:
         """Numbers of transfers."""
         self._machine = machine
         self._of_links: dict[tuple[str, bool], Share] = {}
-        self._others: dict[str, Channel] = {}
+        self._others: dict[str, SharedRate] = {}
         """Channels of memories and devices, by name."""
         self._paths: dict[tuple[str, str, str], Path] = {}
         self._counts: list[int] = []
@@ -172,12 +172,12 @@ class Network:
             read, write = link.rate(writing=False), link.rate(writing=True)
             if link.sharing == "half":
                 budget = lcm(read, write)
-                channel = Channel(link.name, budget)
+                channel = SharedRate(link.name, budget)
                 self._of_links[link.name, False] = channel, budget // read
                 self._of_links[link.name, True] = channel, budget // write
             else:
-                self._of_links[link.name, False] = Channel(f"{link.name} read", read), 1
-                self._of_links[link.name, True] = Channel(f"{link.name} write", write), 1
+                self._of_links[link.name, False] = SharedRate(f"{link.name} read", read), 1
+                self._of_links[link.name, True] = SharedRate(f"{link.name} write", write), 1
 
     def path(self, source: str, target: str, device: str = "") -> Path:
         """Return the path of a transfer, or of the work of a device.
@@ -215,7 +215,7 @@ class Network:
         return path
 
     def _other(self, name: str, gb_per_s: Figure) -> Share:
-        return self._others.setdefault(name, Channel(name, bytes_per_s(gb_per_s))), 1
+        return self._others.setdefault(name, SharedRate(name, bytes_per_s(gb_per_s))), 1
 
     def add(self, transfer: Transfer) -> None:
         """Add a transfer, once its latency is over."""
@@ -257,8 +257,8 @@ class Network:
 def _fair_rates(paths: list[Path]) -> dict[Path, int]:
     """Return the max-min fair rate of a transfer on each path, in bytes a second."""
     rates: dict[Path, int] = {}
-    free: dict[Channel, int] = {}
-    weights: dict[Channel, int] = {}
+    free: dict[SharedRate, int] = {}
+    weights: dict[SharedRate, int] = {}
     for path in paths:
         for channel, weight in path.shares:
             free[channel] = channel.budget

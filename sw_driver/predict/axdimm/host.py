@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hw.axdimm.config import ModuleConfig
 from sw_driver.device.link import LINK_FABRIC_CYCLES_PER_LINE
 
-from ..dram.channel import Channel, ChannelState
+from ..dram.channel import ChannelState, DramChannel
 from ..dram.refresh import LONG_AGO, RefreshClock, RefreshState
 
 __all__ = ["HostTraffic", "HostTransfer"]
@@ -66,7 +66,7 @@ class HostTransfer(NamedTuple):
     """First line and number of lines of each late stretch."""
 
 
-class HostTraffic(Channel):
+class HostTraffic(DramChannel):
     """DRAM of a channel while the host owns it; refreshes are not postponed.
 
     Cycles count from any moment and never go back. Lines in an open row are served together. So the
