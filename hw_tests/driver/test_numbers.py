@@ -31,7 +31,7 @@ from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import Convolution, FullyConnected
 from sw_driver.pim.lowering import cut
 from sw_driver.pim.placing import StackMemory
-from sw_driver.predict.axdimm import Placement, predict
+from sw_driver.predict.axdimm import TensorAddresses, predict
 from sw_driver.predict.memory_node import LinkCycles, Request, answered_fabric_cycles
 from sw_driver.predict.pim import Pool
 from sw_driver.simulator.sources import modules
@@ -232,7 +232,7 @@ def _requests(line: Any, lines: Any) -> object:
 
 def _predict(**changes: Any) -> object:
     given = {"parameters": 1, "unit_latency": 10} | changes
-    return predict(configure("tiny"), Placement(outputs=(0,)), **given)
+    return predict(configure("tiny"), TensorAddresses(outputs=(0,)), **given)
 
 
 COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
@@ -283,7 +283,7 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("address", lambda v: _node().cuda_memcpy_async(0, v, 64, Direction.REMOTE_TO_LOCAL), 0),
     ("parameters", lambda v: _predict(parameters=v), 1),
     ("unit_latency", lambda v: _predict(unit_latency=v), 0),
-    ("address", lambda v: Placement(outputs=(v,)), 0),
+    ("address", lambda v: TensorAddresses(outputs=(v,)), 0),
     ("lines of a request", lambda v: _requests(0, v), 1),
     ("the line of a request", lambda v: _requests(v, 1), 0),
     ("shortened", lambda v: Pool(PIM_PRESETS["tiny"], shortened=(v, 1)), 1),
@@ -411,7 +411,7 @@ def test_calls_refuse_rates(name: str, call: Callable[[Any], object], zero: bool
                        layers=(), stages=()), "t: tensor 0 is"),
         (lambda: open_framework(MC_DLA, load_trace("gpt-tiny"), FrameworkSettings()), "memory is"),
         (lambda: _node().cuda_malloc_remote(1, placement="left"), "placement is 'left': expected"),  # type: ignore[arg-type]
-        (lambda: Placement(outputs=(32,)), "address is 32: expected a multiple of 64"),
+        (lambda: TensorAddresses(outputs=(32,)), "address is 32: expected a multiple of 64"),
         (lambda: _pim().pim_fix(["a"], Work(opcode=Opcode.ADD), StridedTensor(), 1), "is 'a'"),  # type: ignore[list-item]
         (lambda: _pim().pim_fix(None, "ADD", StridedTensor(), 1), "got 'ADD'"),  # type: ignore[arg-type]
         (lambda: _pim().write_memory(0, [1.0]), "got [1.0]: expected an array"),  # type: ignore[arg-type]

@@ -12,8 +12,8 @@ from sw_driver.predict.axdimm import (
     ChannelState,
     HostTraffic,
     HostTransfer,
-    Placement,
     RefreshState,
+    TensorAddresses,
     predict,
 )
 
@@ -119,7 +119,7 @@ def test_a_rest_after_a_run_may_be_interrupted_anywhere() -> None:
     """Also while refreshes are given in a row and an interval ends; the host begins there, too."""
     rng = random.Random(3)
     addresses = [index << 20 for index in range(7)]
-    placement = Placement(inputs=tuple(addresses[:4]), outputs=tuple(addresses[4:]))
+    placement = TensorAddresses(inputs=tuple(addresses[:4]), outputs=tuple(addresses[4:]))
     ahead = 0
     for _ in range(60):
         refresh = RefreshState(owed=0, elapsed_fabric_cycles=rng.randrange(1560))

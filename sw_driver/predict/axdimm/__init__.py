@@ -17,14 +17,14 @@ machine's policies are right; that is the task of the DRAM's checkers.
 from ..dram.channel import ChannelState
 from ..dram.refresh import RefreshState
 from .host import HostTraffic, HostTransfer
-from .model import Placement, Prediction, predict
+from .model import Prediction, TensorAddresses, predict
 
 __all__ = [
     "ChannelState",
     "HostTraffic",
     "HostTransfer",
-    "Placement",
     "Prediction",
     "RefreshState",
+    "TensorAddresses",
     "predict",
 ]

@@ -36,7 +36,7 @@ from .kernel import (
     Storer,
 )
 
-__all__ = ["Placement", "Prediction", "predict"]
+__all__ = ["Prediction", "TensorAddresses", "predict"]
 
 _TIMES = ("data", "refresh", "row", "turn_around", "starved")
 """Fields of a tally that are times."""
@@ -56,7 +56,7 @@ _FIRST_STEADY_BATCH = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class TensorAddresses:
     """Byte addresses of a run's tensors within their channel, multiples of 64.
 
     ``inputs`` are loaded and ``outputs`` stored, in the order of a round; a result may replace an
@@ -253,7 +253,7 @@ def _union(*parts: list[Piece]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def predict(
     config: ModuleConfig,
-    placement: Placement,
+    placement: TensorAddresses,
     parameters: int,
     state: ChannelState | None = None,
     *,
@@ -311,7 +311,7 @@ def _check_fabric_cycles(inputs: int, outputs: int) -> int:
 
 
 def _usual_pass(
-    config: ModuleConfig, placement: Placement, *, unit_latency: int, sums: bool
+    config: ModuleConfig, placement: TensorAddresses, *, unit_latency: int, sums: bool
 ) -> _Pass:
     fp32 = 32 * BLOCK_PARAMETERS
     return _Pass(
@@ -325,7 +325,7 @@ def _usual_pass(
 
 
 def _narrow_pass(
-    config: ModuleConfig, placement: Placement, formats: Formats, *, unit_latency: int
+    config: ModuleConfig, placement: TensorAddresses, formats: Formats, *, unit_latency: int
 ) -> _Pass:
     """Return the pass of a run in any formats on a kernel with narrow formats.
 
