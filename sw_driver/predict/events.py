@@ -6,12 +6,12 @@ import heapq
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Alarm", "Condition", "CycleClock", "Process", "Step"]
+__all__ = ["Alarm", "Condition", "CycleClock", "Process", "Routine"]
 
 _Result = TypeVar("_Result")
-Step = Generator["int | Condition", None, _Result]
+Routine = Generator["int | Condition", None, _Result]
 """Generator that is a part of a process, with its result."""
-Process = Step[None]
+Process = Routine[None]
 """Generator that yields the cycle to sleep until, or a condition to wait for."""
 
 _LATE = 1 << 60

@@ -15,10 +15,10 @@ from typing import Any
 from ..numbers import check_integer
 from .errors import EngineError
 
-__all__ = ["Action", "EngineClock", "EngineEvent", "Entry", "Process", "Semaphore", "Steps"]
+__all__ = ["Action", "EngineClock", "EngineEvent", "Entry", "Process", "ProcessSteps", "Semaphore"]
 
 
-Steps = Generator["EngineEvent", Any, Any]
+ProcessSteps = Generator["EngineEvent", Any, Any]
 """Generator of a process: it yields the events it waits for, and receives their values."""
 
 Entry = list[Any]
@@ -72,7 +72,7 @@ class Process(EngineEvent):
 
     __slots__ = ("_steps", "name", "waits_for")
 
-    def __init__(self, clock: EngineClock, steps: Steps, name: str) -> None:
+    def __init__(self, clock: EngineClock, steps: ProcessSteps, name: str) -> None:
         super().__init__(clock)
         self._steps = steps
         self.name = name or getattr(steps, "__name__", "process")
@@ -143,7 +143,7 @@ class EngineClock:
         self.at(self.now_ns + duration_ns, event.happen)
         return event
 
-    def process(self, steps: Steps, name: str = "") -> Process:
+    def process(self, steps: ProcessSteps, name: str = "") -> Process:
         """Start a generator now, before all other entries that are due now."""
         process, begun = Process(self, steps, name), EngineEvent(self)
         begun.callbacks.append(process.go_on)

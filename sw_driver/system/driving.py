@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from ..numbers import check_integer, check_name
 from ..workload.trace import PHASES, Op, Trace
-from .clock import Action, EngineEvent, Steps
+from .clock import Action, EngineEvent, ProcessSteps
 from .engine import Engine
 from .errors import EngineError
 from .outcome import Outcome, outcome_of
@@ -129,7 +129,7 @@ class _Run:
         self.phase_end_ns: dict[str, int] = {}
         self.step_end_ns = [engine.now_ns] * trace.steps
 
-    def in_program_order(self, ahead_ops: int | None) -> Steps:
+    def in_program_order(self, ahead_ops: int | None) -> ProcessSteps:
         actions, policy = self.actions, self.policy
         for op in self.trace.ops:
             if ahead_ops is not None and op.id - ahead_ops - 1 in actions:
@@ -201,7 +201,7 @@ class _Ready:
             self.needed[dependent] -= 1
         return [dependent for dependent in self.dependents[number] if not self.needed[dependent]]
 
-    def wait(self, number: int, place: str, after: list[EngineEvent]) -> Steps:
+    def wait(self, number: int, place: str, after: list[EngineEvent]) -> ProcessSteps:
         yield from after
         self.add(number, place)
 

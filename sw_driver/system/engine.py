@@ -15,7 +15,7 @@ from ..device.errors import DeadlockError
 from ..device.timeline import Timeline
 from ..machine.machine import Machine
 from ..numbers import check_integer
-from .clock import Action, EngineClock, EngineEvent, Process, Steps
+from .clock import Action, EngineClock, EngineEvent, Process, ProcessSteps
 from .errors import EngineError
 from .log import Log, Ran, Transferred, Worked, check_log
 from .memory import Account
@@ -34,8 +34,8 @@ class _Call(Action):
     __slots__ = ("category", "function", "process")
 
     category: str
-    function: Callable[[], Steps]
-    process: Callable[[Steps, str], Process]
+    function: Callable[[], ProcessSteps]
+    process: Callable[[ProcessSteps, str], Process]
 
     def begin(self, now_ns: int) -> None:
         self.process(self.function(), self.label).callbacks.append(self._returned)
@@ -148,7 +148,7 @@ class Queue:
 
     def call(
         self,
-        function: Callable[[], Steps],
+        function: Callable[[], ProcessSteps],
         label: str,
         after: Iterable[EngineEvent] = (),
         category: str = "call",
@@ -240,7 +240,7 @@ class Engine:
             self.queues[name] = Queue(self, name)
         return self.queues[name]
 
-    def process(self, steps: Steps, name: str = "") -> Process:
+    def process(self, steps: ProcessSteps, name: str = "") -> Process:
         """Start a generator that yields the events it waits for."""
         process = self.clock.process(steps, name)
         self._processes[process] = None

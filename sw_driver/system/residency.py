@@ -14,7 +14,7 @@ from typing import Any
 
 from ..machine import MachineError
 from ..numbers import check_name
-from .clock import EngineEvent, Steps
+from .clock import EngineEvent, ProcessSteps
 from .engine import Engine
 from .errors import EngineError
 from .memory import Account
@@ -90,7 +90,7 @@ class Residency:
         name: Callable[[Any], str] = str,
         spread: Mapping[str, Sequence[str]] | None = None,
         leaves: Mapping[str, Leaves] | None = None,
-        carry: Callable[[Any, str, str], Steps] | None = None,
+        carry: Callable[[Any, str, str], ProcessSteps] | None = None,
     ) -> None:
         self.engine = engine
         self._size, self._name = size, name
@@ -248,7 +248,7 @@ class Residency:
             return []
         return [account.room(nbytes, key) for account, nbytes in at.parts(self._size(key, place))]
 
-    def _take(self, key: Any, place: str) -> Steps:
+    def _take(self, key: Any, place: str) -> ProcessSteps:
         """Take the room that was not requested before, evicting tensors if necessary."""
         at = self._places[place]
         if at.leaving(key):
@@ -273,7 +273,7 @@ class Residency:
             raise EngineError(f"{self._name(key)} is to leave {place!r} for itself: name another")
         return at.has(key) and key not in at.pins and (key not in there.here or there.has(key))
 
-    def _evict(self, place: str, key: Any, target: str) -> Steps:
+    def _evict(self, place: str, key: Any, target: str) -> ProcessSteps:
         there = self._places[target]
         if there.has(key):
             self.free(key, place)
@@ -284,7 +284,7 @@ class Residency:
             yield from self._leave(key, place, target)
             coming.succeed()
 
-    def _go(self, key: Any, target: str, stays: bool) -> Steps:
+    def _go(self, key: Any, target: str, stays: bool) -> ProcessSteps:
         # Take room first: the tensor itself may have to make room at its source.
         yield from self._take(key, target)
         while True:
@@ -305,7 +305,7 @@ class Residency:
         else:
             yield from self._leave(key, source, target)
 
-    def _leave(self, key: Any, source: str, target: str) -> Steps:
+    def _leave(self, key: Any, source: str, target: str) -> ProcessSteps:
         at, coming = self._places[source], self._places[target].here[key]
         del at.here[key]
         at.left[key] = coming
@@ -327,7 +327,7 @@ class Residency:
         coming = [f"on its way to {name}" for name, place in places if key in place.here]
         return ", ".join(there or coming) or "nowhere: put it somewhere, or ask for room"
 
-    def _transfer(self, key: Any, source: str, target: str) -> Steps:
+    def _transfer(self, key: Any, source: str, target: str) -> ProcessSteps:
         at, there = self._places[source], self._places[target]
         nbytes = min(self._size(key, source), self._size(key, target))
         label = f"{self._name(key)} to {target}"
@@ -339,7 +339,7 @@ class Residency:
         yield from moved
 
 
-def _behind(after: Iterable[EngineEvent], steps: Steps) -> Steps:
+def _behind(after: Iterable[EngineEvent], steps: ProcessSteps) -> ProcessSteps:
     for event in after:
         if not event.happened:
             yield event

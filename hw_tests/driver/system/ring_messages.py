@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sw_driver.machine import Machine, Memory, assumed, link
-from sw_driver.system.clock import Steps
+from sw_driver.system.clock import ProcessSteps
 from sw_driver.system.collectives import RingLane
 from sw_driver.system.engine import Engine
 
@@ -13,7 +13,7 @@ def simulate(lane: RingLane, kind: str, nbytes: int, *, record: bool = False) ->
     gaps, count, hops = lane.gaps, len(lane.gaps), sum(lane.gaps)
     engine = Engine(_ring(lane, hops), record=record)
 
-    def send(node: int, size: int, hops_left: int) -> Steps:
+    def send(node: int, size: int, hops_left: int) -> ProcessSteps:
         for here in range(node, node + hops_left):
             ends = f"n{here % hops}", f"n{(here + 1) % hops}"
             yield engine.queue(f"link {here % hops}").transfer(size, *ends, "message")

@@ -15,7 +15,7 @@ from sw_driver.device.errors import DeadlockError
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import MachineError, assumed
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.clock import EngineClock, Steps
+from sw_driver.system.clock import EngineClock, ProcessSteps
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError, NoRoomError
 from sw_driver.system.work import Flow, Work
@@ -75,7 +75,7 @@ def test_a_compound_entry_holds_its_queue_until_it_returns() -> None:
 def test_a_process_begins_before_what_else_is_due_then() -> None:
     clock, seen = EngineClock(), []
 
-    def steps() -> Steps:
+    def steps() -> ProcessSteps:
         seen.append("process")
         yield clock.timeout(0)
 

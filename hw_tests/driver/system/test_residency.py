@@ -14,7 +14,7 @@ from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.machine.presets import PRESETS
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.clock import EngineEvent, Steps
+from sw_driver.system.clock import EngineEvent, ProcessSteps
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError, NoRoomError
@@ -220,7 +220,7 @@ def test_a_place_may_be_several_memories_and_a_tensor_smaller_there() -> None:
 
 
 def test_bytes_may_be_moved_otherwise() -> None:
-    def carry(key: str, source: str, target: str) -> Steps:
+    def carry(key: str, source: str, target: str) -> ProcessSteps:
         yield engine.queue("one").execute(50, f"{key}: {source} to {target}")
 
     engine = _engine()
@@ -350,7 +350,7 @@ def test_random_policies_lose_nothing() -> None:
     for seed in range(100):
         random, residency = Random(seed), _tight()
 
-        def use(random: Random = random, residency: Residency = residency) -> Steps:
+        def use(random: Random = random, residency: Residency = residency) -> ProcessSteps:
             for _ in range(10):
                 key, place = random.choice("abcd"), random.choice(PLACES)
                 yield residency.engine.clock.timeout(random.randrange(3000))

@@ -12,7 +12,7 @@ from sw_driver.machine import Machine
 from sw_driver.workload import Op, Trace, peak_bytes
 from sw_driver.workload.trace import Tensor
 
-from ..clock import EngineEvent, Steps
+from ..clock import EngineEvent, ProcessSteps
 from ..engine import Engine
 from ..outcome import Outcome
 from ..placing import FAST, SLOW, Placing, life, run
@@ -88,7 +88,7 @@ class Virtual(Placing):
     def begin(self, op: Op) -> Iterable[EngineEvent]:
         return [self.engine.process(self._begin(op.id), f"begin of operation {op.id}")]
 
-    def _begin(self, op: int) -> Steps:
+    def _begin(self, op: int) -> ProcessSteps:
         due = self.due.get(op, ())
         yield from map(self.left.__getitem__, due)
         self._fetch(op)

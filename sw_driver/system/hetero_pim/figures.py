@@ -24,7 +24,7 @@ from .energy import units_beside
 from .operations import on_pools
 from .profiling import modelled
 from .ranking import by_type
-from .runs import CALIBRATED, COLUMNS, PREDICTED, Step, Steps
+from .runs import CALIBRATED, COLUMNS, PREDICTED, HeteroPimStep, Steps
 from .scheduling import PARTS
 
 __all__ = [
@@ -60,7 +60,7 @@ _MOST_OPS = 8000
 """Operations of the steps beside another network, at most, to limit the time to seconds."""
 
 
-class _Results(dict[str, dict[str, list[Step]]]):
+class _Results(dict[str, dict[str, list[HeteroPimStep]]]):
     """Steps by column, variant, and network."""
 
     def __init__(self, steps: Steps, *variants: str, columns: Sequence[str] = COLUMNS) -> None:

@@ -19,7 +19,7 @@ from sw_driver.machine import Machine
 from sw_driver.numbers import check_integer
 from sw_driver.workload.layers import Layer
 
-from ..clock import Action, EngineEvent, Steps
+from ..clock import Action, EngineEvent, ProcessSteps
 from ..collectives import lane_ns, sent_share
 from ..engine import Engine
 from ..errors import EngineError
@@ -155,7 +155,7 @@ class TrainingStep:
         layer = self.layers[number]
         return WORD_BYTES * self.samples * layer.rows * -(-layer.columns // self.split)
 
-    def _forward(self) -> Steps:
+    def _forward(self) -> ProcessSteps:
         engine, out = self.engine, None
         for number, (layer, cost) in enumerate(zip(self.layers, self.costs, strict=True)):
             if layer.input in self._gathered:
@@ -177,7 +177,7 @@ class TrainingStep:
         """Return the event at which a layer's feature map is in the node."""
         return self.residency.move(number, "node", "back")
 
-    def _backward(self) -> Steps:
+    def _backward(self) -> ProcessSteps:
         # A device-node keeps only its share of gathered inputs, and gathers them once more.
         again: dict[int, EngineEvent] = {}
         reduced: dict[int, EngineEvent] = {}
@@ -226,7 +226,7 @@ class TrainingStep:
             lane_ns(lane, kind, part) - lane.busy_ns(carried) - lane.hop_ns for lane in lanes_
         )
 
-        def run() -> Steps:
+        def run() -> ProcessSteps:
             yield engine.clock.timeout(max(waiting_ns, 0))
             parts = []
             for port in self.design.ports:

@@ -25,7 +25,7 @@ from sw_driver.machine.memferry import MEMFERRY_V100
 from sw_driver.machine.parts import Memory, assumed, given, link
 from sw_driver.numbers import check_fields, check_integer
 
-from ..clock import EngineEvent, Semaphore, Steps
+from ..clock import EngineEvent, ProcessSteps, Semaphore
 from ..collectives import RingLane, lane_ns
 from ..engine import Engine
 from ..outcome import Outcome, outcome_of
@@ -141,7 +141,7 @@ class _Step:
         engine.process(self._loads(), "loads")
         engine.process(self._passes(), "passes")
 
-    def _loads(self) -> Steps:
+    def _loads(self) -> ProcessSteps:
         modes = self.system.plan.modes
         for i in [i for i, mode in enumerate(modes) if mode == "GFGB"]:
             yield self._copy(i, "host", "gpu")
@@ -155,12 +155,12 @@ class _Step:
             yield self._copy(i, "host", "gpu")
             self.engine.process(self._arrive(i))
 
-    def _arrive(self, i: int) -> Steps:
+    def _arrive(self, i: int) -> ProcessSteps:
         """Send a layer's parameters to the other GPUs, then mark them as loaded."""
         yield from self._ring(i)
         self._loaded[i].happen()
 
-    def _passes(self) -> Steps:
+    def _passes(self) -> ProcessSteps:
         gpu = self.engine.queue("gpu")
         for i, (layer, mode, _) in enumerate(self._ways):
             if mode == "GFGB":
@@ -188,7 +188,9 @@ class _Step:
             if waits_ns := layer.nbytes * self.system.buffer_ps_per_byte // 1000:
                 yield self.engine.queue("buffers").execute(waits_ns, layer.name)
 
-    def _compute(self, layer: LayerProfile, mode: Mode, phase: str, way: Sequence[int]) -> Steps:
+    def _compute(
+        self, layer: LayerProfile, mode: Mode, phase: str, way: Sequence[int]
+    ) -> ProcessSteps:
         alone_ns, *moved = way
         flows = [
             Flow(self._bytes(ns), *ends)
@@ -200,7 +202,7 @@ class _Step:
         yield self.engine.queue("gpu").work(lambda: work, label, category=phase)
         self.memory.give("workspace")
 
-    def _gradient(self, i: int) -> Steps:
+    def _gradient(self, i: int) -> ProcessSteps:
         """Send a gradient from every GPU to the host and schedule its update."""
         yield from self._ring(i)
         yield self._copy(i, "gpu", "host")
@@ -220,7 +222,7 @@ class _Step:
         queue = self.engine.queue("loads" if target == "gpu" else "gradients")
         return queue.transfer(self._bytes(layer.transfer_ns), source, target, layer.name)
 
-    def _ring(self, i: int) -> Steps:
+    def _ring(self, i: int) -> ProcessSteps:
         """Send parameters to the other GPUs, or reduce their gradients, which takes as long."""
         layer, gpus = self.profile.layers[i], self.system.gpus
         if gpus > 1:

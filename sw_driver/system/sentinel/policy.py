@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sw_driver.workload.trace import Op, Tensor, Trace
 
-from ..clock import EngineEvent, Steps
+from ..clock import EngineEvent, ProcessSteps
 from ..engine import Engine
 from ..placing import FAST, SLOW, MoveQueue, Placing
 
@@ -100,7 +100,7 @@ class Sentinel(Placing):
             return -1
         return self.fast.free_bytes - max(stays - self.pool_bytes, 0)
 
-    def _begin(self, first: int) -> Steps:
+    def _begin(self, first: int) -> ProcessSteps:
         schedule, coming = self.schedule, self.coming
         interval = schedule.begins[first]
         if not first:

@@ -20,7 +20,7 @@ from sw_driver.workload.trace import Op, Stage, Tensor, Trace
 from .planning import Planner, Settings
 from .profiling import StepProfile
 
-__all__ = ["Ask", "MigrationPlan", "Step"]
+__all__ = ["Ask", "MigrationPlan", "StepRecord"]
 
 
 class Ask(NamedTuple):
@@ -45,7 +45,7 @@ class MigrationPlan:
 
 
 @dataclass(eq=False)
-class Step:
+class StepRecord:
     """Record of a step; storages are numbered as they appear."""
 
     functions: list[Any] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Step:
         """Bytes that each operation created."""
         return [sum(self.nbytes[slot] for slot in made) for made in self.made]
 
-    def is_like(self, other: Step, number: int) -> bool:
+    def is_like(self, other: StepRecord, number: int) -> bool:
         """Return whether operation ``number`` of another step is the same as here."""
         return (
             number < len(self.functions)
@@ -86,7 +86,7 @@ class Step:
             and all(self.nbytes[slot] == other.nbytes[slot] for slot in self.slots[number])
         )
 
-    def begins_like(self, other: Step) -> bool:
+    def begins_like(self, other: StepRecord) -> bool:
         """Return whether another step is the same up to its last operation."""
         return all(self.is_like(other, number) for number in range(len(other.functions)))
 

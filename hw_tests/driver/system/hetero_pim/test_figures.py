@@ -16,7 +16,7 @@ from sw_driver.system.hetero_pim.runs import (
     CALIBRATED,
     CALIBRATED_RATE,
     Case,
-    Step,
+    HeteroPimStep,
     Steps,
     calibrated_rate,
 )
@@ -97,7 +97,7 @@ def test_what_is_not_offered_runs_on_the_cpu() -> None:
 
 
 def test_products_of_energy_and_delay() -> None:
-    made = Step(made=cast(Any, None), step_ns=2 * 10**9, energy_j=6.0)
+    made = HeteroPimStep(made=cast(Any, None), step_ns=2 * 10**9, energy_j=6.0)
     assert (made.watts, made.edp) == (3, 12)
 
 
