@@ -51,15 +51,15 @@ from sw_driver.system.errors import EngineError
 from sw_driver.system.hetero_pim.configurations import HETERO
 from sw_driver.system.hetero_pim.costs import Costs
 from sw_driver.system.hetero_pim.ranking import Profiled
-from sw_driver.system.hetero_pim.runs import Case as PimCase
+from sw_driver.system.hetero_pim.runs import HeteroPimCase as PimCase
 from sw_driver.system.mc_dla import designs
 from sw_driver.system.mc_dla.device import Array, Mapping, Product, streamed_ns
-from sw_driver.system.mc_dla.runs import Case, Runs
+from sw_driver.system.mc_dla.runs import McDlaCase, McDlaRuns
 from sw_driver.system.mc_dla.step import step
 from sw_driver.system.memferry.budget import Budget
 from sw_driver.system.memferry.link import AccessPlan
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
-from sw_driver.system.memferry.runs import Case as FerryCase
+from sw_driver.system.memferry.runs import MemferryCase as FerryCase
 from sw_driver.system.memferry.systems import System
 from sw_driver.system.reproduction import given
 from sw_driver.system.work import Flow
@@ -125,8 +125,8 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (Array(), {"latency_ns"}),
     (PRODUCT, {"row_words"}),
     (Mapping(product=PRODUCT, lines=1, files=1, tile_rows=1, tile_columns=1, piece=1), set()),
-    (Case(), set()),
-    (Runs(), set()),
+    (McDlaCase(), set()),
+    (McDlaRuns(), set()),
     (FERRIED, {field.name for field in fields(FERRIED)}),
     (ModelProfile(device="a", link_bytes_per_s=1e6, layers=(FERRIED,)), {"update_ns"}),
     (
@@ -389,10 +389,10 @@ def test_calls_refuse_rates(name: str, call: Callable[[Any], object], zero: bool
         (lambda: lane_ns(LANE, "gather", 2), "kind is 'gather': did you mean all-gather?"),
         (lambda: replace(LANE, gaps=()), "participants is 0: expected an integer of 1"),
         (lambda: parts_of("v100"), "parts is 'v100': "),
-        (lambda: Runs().result("DC", "alexnet", "data"), "design is 'DC': "),
+        (lambda: McDlaRuns().result("DC", "alexnet", "data"), "design is 'DC': "),
         (lambda: StackMemory(PIM_PRESETS["tiny"]).place("x", ()), "extents of x is 0"),
-        (lambda: Runs(networks=()), "the number of networks is 0"),
-        (lambda: Case(design="MC-DLA"), "design is 'MC-DLA': did you mean"),
+        (lambda: McDlaRuns(networks=()), "the number of networks is 0"),
+        (lambda: McDlaCase(design="MC-DLA"), "design is 'MC-DLA': did you mean"),
         (
             lambda: step(designs.DESIGNS["DC-DLA"], PARTS, [], "data", 8),
             "the number of layers is 0",

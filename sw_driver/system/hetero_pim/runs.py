@@ -25,7 +25,13 @@ from .ranking import SHARE
 from .scheduling import Schedule, schedule
 
 __all__ = [
-    "CALIBRATED", "CALIBRATED_RATE", "COLUMNS", "PREDICTED", "Case", "HeteroPimStep", "Steps",
+    "CALIBRATED",
+    "CALIBRATED_RATE",
+    "COLUMNS",
+    "PREDICTED",
+    "HeteroPimCase",
+    "HeteroPimRuns",
+    "HeteroPimStep",
     "calibrated_rate",
 ]  # fmt: skip
 
@@ -76,7 +82,7 @@ class HeteroPimStep(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(runs.Case[HeteroPimStep]):
+class HeteroPimCase(runs.Case[HeteroPimStep]):
     """A step of a network, which is one of ``GPU_USE``, in a configuration."""
 
     configuration: Configuration = HETERO
@@ -111,7 +117,7 @@ class Case(runs.Case[HeteroPimStep]):
         )
 
 
-def costs_of(case: Case) -> Costs:
+def costs_of(case: HeteroPimCase) -> Costs:
     """Return the costs of a case's network on its machine."""
     return Costs(
         machine=HETERO_PIM.override(case.changes),
@@ -128,7 +134,7 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
     With it, a step of VGG-19 takes the PIM no longer than the GPU. Raises
     :class:`~sw_driver.system.errors.EngineError` if none is enough.
     """
-    case = Case(network=FITTED, changes=changes)
+    case = HeteroPimCase(network=FITTED, changes=changes)
     gpu_ns = replace(case, configuration=GPU).result(progress).step_ns
 
     def enough(rate: int) -> bool:
@@ -144,7 +150,7 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps(runs.Runs):
+class HeteroPimRuns(runs.Runs):
     """Steps of networks in one of ``COLUMNS``."""
 
     @cached_property
@@ -155,4 +161,4 @@ class Steps(runs.Runs):
     def run(self, column: str, network: str, **fields: Any) -> HeteroPimStep:
         """Return a step of a case in one of ``COLUMNS``; ``fields`` are its other fields."""
         rate = self.rate if column == CALIBRATED else 0
-        return self.simulated(Case, network=network, unit_rate=rate, **fields)
+        return self.simulated(HeteroPimCase, network=network, unit_rate=rate, **fields)

@@ -23,7 +23,7 @@ from ..reproduction import (
     predicted,
 )  # fmt: skip
 from ..runs import Runs
-from .runs import DEEPSPEED, GO, MACHINES, MEMFERRY, NATIVE, PAPERS, Case, profile_for
+from .runs import DEEPSPEED, GO, MACHINES, MEMFERRY, NATIVE, PAPERS, MemferryCase, profile_for
 
 __all__ = ["figure3", "figure9", "figure10", "figure11", "figure12", "figure13", "figure14"]
 
@@ -55,7 +55,7 @@ def figure3(runs: Runs) -> Experiment:
     runs.progress("layers of bert-base")
     layers = {
         layer.name: layer
-        for layer in profile_for(Case(network="bert-base", changes=runs.changes)).layers
+        for layer in profile_for(MemferryCase(network="bert-base", changes=runs.changes)).layers
     }  # fmt: skip
     words, output = layers["words"], layers["logits"]
     embedding = replace(
@@ -107,7 +107,9 @@ def _steps(
 ) -> Outcomes:
     """Simulate a step of each network on each system; ``case`` has further fields of the case."""
     return {
-        system: [runs.simulated(Case, network=name, system=system, **case) for name in networks]
+        system: [
+            runs.simulated(MemferryCase, network=name, system=system, **case) for name in networks
+        ]
         for system in systems
     }
 
