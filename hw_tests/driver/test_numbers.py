@@ -62,8 +62,8 @@ from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
 from sw_driver.system.memferry.runs import MemferryCase as FerryCase
 from sw_driver.system.memferry.systems import System
 from sw_driver.system.reproduction import given
+from sw_driver.system.work import DeviceWork as SystemWork
 from sw_driver.system.work import Flow
-from sw_driver.system.work import Work as SystemWork
 from sw_driver.workload import Geometry, GptConfig, Op, Stage, Trace, load_trace
 from sw_driver.workload import Tensor as TraceTensor
 from sw_driver.workload.layers import Layer, load_layers

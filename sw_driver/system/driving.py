@@ -14,14 +14,14 @@ from .clock import Action, EngineEvent, ProcessSteps
 from .engine import Engine
 from .errors import EngineError
 from .outcome import Outcome, outcome_of
-from .work import Work
+from .work import DeviceWork
 
 __all__ = ["ORDERS", "Cost", "Policy", "Step", "drive"]
 
 ORDERS = ("program", "ready")
 """Orders in which devices may take operations."""
 
-Cost = Callable[[Op, str], Work | int]
+Cost = Callable[[Op, str], DeviceWork | int]
 """Cost of an operation on the named device: ns, or work that moves bytes."""
 
 

@@ -20,7 +20,7 @@ from .errors import EngineError
 from .log import Log, Ran, Transferred, Worked, check_log
 from .memory import Account
 from .network import Network, Transfer
-from .work import Flow, Work
+from .work import DeviceWork, Flow
 
 __all__ = ["Engine", "Queue"]
 
@@ -47,10 +47,10 @@ class _Call(Action):
 class _Do(Action):
     __slots__ = ("ask", "category", "engine", "moved", "parts", "work")
 
-    ask: Callable[[], Work | int]
+    ask: Callable[[], DeviceWork | int]
     category: str
     engine: Engine
-    work: Work
+    work: DeviceWork
     moved: list[Transfer]
     """Transfers of its flows that have begun."""
     parts: int
@@ -59,10 +59,10 @@ class _Do(Action):
     def begin(self, now_ns: int) -> None:
         cost = self.ask()
         if type(cost) is int and cost >= 0:
-            self.work = Work(cost)
+            self.work = DeviceWork(cost)
             self.clock.at(now_ns + cost, self.happen)
             return
-        self.work = work = cost if isinstance(cost, Work) else Work(cost)
+        self.work = work = cost if isinstance(cost, DeviceWork) else DeviceWork(cost)
         for time_ns in (work.duration_ns, work.launch_ns):
             if type(time_ns) is not int or time_ns < 0:
                 check_integer(f"what {self.label!r} takes, in ns,", time_ns, 0, error=EngineError)
@@ -122,15 +122,15 @@ class Queue:
 
     def work(
         self,
-        ask: Callable[[], Work | int],
+        ask: Callable[[], DeviceWork | int],
         label: str,
         after: Iterable[EngineEvent] = (),
         category: str = "work",
     ) -> Action:
         """Enqueue an operation with the cost that ``ask`` returns when it begins.
 
-        The cost is in ns, or a :class:`~sw_driver.system.work.Work`. If the work moves bytes, the
-        queue must have the name of its device.
+        The cost is in ns, or a :class:`~sw_driver.system.work.DeviceWork`. If the work moves
+        bytes, the queue must have the name of its device.
         """
         action = _Do(self.engine.clock, self.name, label, after, self._ended)
         action.ask, action.engine, action.moved = ask, self.engine, []

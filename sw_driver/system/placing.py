@@ -17,7 +17,7 @@ from .driving import Policy, drive
 from .engine import Engine
 from .outcome import Outcome
 from .residency import Residency
-from .work import Work, work_of
+from .work import DeviceWork, work_of
 
 __all__ = ["FAST", "SLOW", "MoveQueue", "Placed", "Placing", "life", "run"]
 
@@ -130,7 +130,7 @@ class Placing(Policy):
         for tensor in self._dies.get(op.id, ()):
             self.release(tensor)
 
-    def cost(self, op: Op, device: str) -> Work | int:
+    def cost(self, op: Op, device: str) -> DeviceWork | int:
         """Allocate an operation's new tensors and return its work where its tensors are."""
         for tensor in self.born.get(op.id, ()):
             if place := self.allocate(tensor):

@@ -29,7 +29,7 @@ from ..clock import EngineEvent, ProcessSteps, Semaphore
 from ..collectives import RingLane, lane_ns
 from ..engine import Engine
 from ..outcome import Outcome, outcome_of
-from ..work import Flow, Work
+from ..work import DeviceWork, Flow
 from .link import AccessPlan, Mode, backward_way, every, forward_way, updates_ns
 from .profile import LayerProfile, ModelProfile
 
@@ -198,7 +198,7 @@ class _Step:
             if ns
         ]
         self.memory.take("workspace", layer.workspace_bytes)
-        work, label = Work(alone_ns, flows), f"{layer.name}, {mode}"
+        work, label = DeviceWork(alone_ns, flows), f"{layer.name}, {mode}"
         yield self.engine.queue("gpu").work(lambda: work, label, category=phase)
         self.memory.give("workspace")
 
