@@ -58,7 +58,7 @@ class Path:
 
 
 Share = tuple[SharedRate, int]
-"""A channel, and the units of its budget that one byte a second takes."""
+"""A shared rate, and the units of its budget that one byte a second takes."""
 
 
 class Transfer(Action):
@@ -160,7 +160,7 @@ class Network:
         self._machine = machine
         self._of_links: dict[tuple[str, bool], Share] = {}
         self._others: dict[str, SharedRate] = {}
-        """Channels of memories and devices, by name."""
+        """Shared rates of memories and devices, by name."""
         self._paths: dict[tuple[str, str, str], Path] = {}
         self._counts: list[int] = []
         """Number of transfers on each path, by the path's number."""
@@ -172,9 +172,9 @@ class Network:
             read, write = link.rate(writing=False), link.rate(writing=True)
             if link.sharing == "half":
                 budget = lcm(read, write)
-                channel = SharedRate(link.name, budget)
-                self._of_links[link.name, False] = channel, budget // read
-                self._of_links[link.name, True] = channel, budget // write
+                shared = SharedRate(link.name, budget)
+                self._of_links[link.name, False] = shared, budget // read
+                self._of_links[link.name, True] = shared, budget // write
             else:
                 self._of_links[link.name, False] = SharedRate(f"{link.name} read", read), 1
                 self._of_links[link.name, True] = SharedRate(f"{link.name} write", write), 1
@@ -260,18 +260,16 @@ def _fair_rates(paths: list[Path]) -> dict[Path, int]:
     free: dict[SharedRate, int] = {}
     weights: dict[SharedRate, int] = {}
     for path in paths:
-        for channel, weight in path.shares:
-            free[channel] = channel.budget
-            weights[channel] = weights.get(channel, 0) + weight * len(path.flows)
+        for shared, weight in path.shares:
+            free[shared] = shared.budget
+            weights[shared] = weights.get(shared, 0) + weight * len(path.flows)
     while len(rates) < len(paths):
-        levels = {
-            channel: free[channel] // weights[channel] for channel in free if weights[channel]
-        }
+        levels = {shared: free[shared] // weights[shared] for shared in free if weights[shared]}
         full = min(levels, key=levels.__getitem__)
         for path in paths:
-            if path not in rates and any(channel is full for channel, _ in path.shares):
+            if path not in rates and any(shared is full for shared, _ in path.shares):
                 rates[path] = levels[full]
-                for channel, weight in path.shares:
-                    free[channel] -= weight * len(path.flows) * levels[full]
-                    weights[channel] -= weight * len(path.flows)
+                for shared, weight in path.shares:
+                    free[shared] -= weight * len(path.flows) * levels[full]
+                    weights[shared] -= weight * len(path.flows)
     return rates

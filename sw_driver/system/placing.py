@@ -1,4 +1,4 @@
-"""Placement of tensors in a fast and a slow memory: base policy, lanes, and runs of steps."""
+"""Placement of tensors in a fast and a slow memory: base policy, move queues, runs of steps."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Placing(Policy):
         self.busy_ns = 0
         """Busy time of the device before the running step, in ns."""
         self.moving: dict[int, EngineEvent] = {}
-        """Tensors that lanes are moving, with the events of their arrival."""
+        """Tensors that queues are moving, with the events of their arrival."""
         self._new = [tensor.id for tensor in step.tensors if tensor.kind not in LASTING]
         self._places = {tensor: place for place, tensor in enumerate(self._new)}
         self.base = (*range(len(step.tensors)), *self._new * trace.steps).__getitem__

@@ -218,17 +218,17 @@ class _Copies:
             self._go_on(min(self._left, at - self._now))
         self._now = max(self._now, at)
 
-    def beside(self, at: int, work: int) -> int:
-        """Return the end of a transfer of ``work`` ns at the full rate that begins at ``at``."""
-        if not work:
+    def beside(self, at: int, full_rate_ns: int) -> int:
+        """Return the end of a transfer that begins at ``at`` and takes ``full_rate_ns`` alone."""
+        if not full_rate_ns:
             return at
         self.until(at)
-        while work and self._begin():
-            both = min(work, self._left)
-            work -= both
+        while full_rate_ns and self._begin():
+            both = min(full_rate_ns, self._left)
+            full_rate_ns -= both
             self._now += both
             self._go_on(both)
-        self._now += work
+        self._now += full_rate_ns
         return self._now
 
     def finish(self, layer: int) -> int:

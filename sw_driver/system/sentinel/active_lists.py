@@ -132,9 +132,9 @@ class ActiveLists(Placing):
                 break
             self._move(tensor, self.active, self.up)
 
-    def _move(self, tensor: int, own: dict[int, None], lane: MoveQueue) -> None:
+    def _move(self, tensor: int, own: dict[int, None], queue: MoveQueue) -> None:
         own[tensor] = own.pop(tensor)  # now the newest
-        lane.ask(tensor)
+        queue.ask(tensor)
 
 
 def active_lists(
