@@ -51,7 +51,7 @@ from sw_driver.system.errors import EngineError
 from sw_driver.system.hetero_pim.configurations import HETERO
 from sw_driver.system.hetero_pim.costs import Costs
 from sw_driver.system.hetero_pim.ranking import Profiled
-from sw_driver.system.hetero_pim.runs import HeteroPimCase as PimCase
+from sw_driver.system.hetero_pim.runs import HeteroPimCase
 from sw_driver.system.mc_dla import designs
 from sw_driver.system.mc_dla.device import Array, Mapping, Product, streamed_ns
 from sw_driver.system.mc_dla.runs import McDlaCase, McDlaRuns
@@ -59,13 +59,12 @@ from sw_driver.system.mc_dla.step import step
 from sw_driver.system.memferry.budget import Budget
 from sw_driver.system.memferry.link import AccessPlan
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
-from sw_driver.system.memferry.runs import MemferryCase as FerryCase
+from sw_driver.system.memferry.runs import MemferryCase
 from sw_driver.system.memferry.systems import System
 from sw_driver.system.reproduction import given
-from sw_driver.system.work import DeviceWork as SystemWork
-from sw_driver.system.work import Flow
-from sw_driver.workload import Geometry, GptConfig, Op, Stage, Trace, load_trace
-from sw_driver.workload import Tensor as TraceTensor
+from sw_driver.system.sentinel.runs import SentinelCase
+from sw_driver.system.work import DeviceWork, Flow
+from sw_driver.workload import Geometry, GptConfig, Op, Stage, Tensor, Trace, load_trace
 from sw_driver.workload.layers import Layer, load_layers
 from sw_driver.workload.networks import (
     MEMFERRY,
@@ -99,7 +98,7 @@ OP = Op(
 )  # fmt: skip
 TRACE = Trace(
     name="t",
-    tensors=(TraceTensor(id=0, nbytes=4, kind="input"),),
+    tensors=(Tensor(id=0, nbytes=4, kind="input"),),
     ops=(OP,),
     layers=("l",),
     stages=(Stage(name="l", phase="forward"),),
@@ -133,8 +132,9 @@ RECORDS: list[tuple[Any, set[str]]] = [
         System(plan=AccessPlan(modes=("GFGB",), gradients_on_gpu=(True,))),
         {"buffer_ps_per_byte", "bucket_bytes"},
     ),
-    (FerryCase(network="bert-base"), {"reserve"}),
-    (PimCase(network="vgg-19"), {"unit_rate", "share"}),
+    (MemferryCase(network="bert-base"), {"reserve"}),
+    (HeteroPimCase(network="vgg-19"), {"unit_rate", "share"}),
+    (SentinelCase(network="bert-base"), set()),
     (Costs(), {"unit_rate"}),
     (HETERO, set()),
     (Budget(room_bytes=1, gradient_bytes=1), {"room_bytes", "gradient_bytes"}),
@@ -152,7 +152,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (MEMFERRY["bert-base"], {"dropout"}),
     (MEMFERRY["transformer-xl-0.7b"], {"dropout"}),
     (
-        TraceTensor(id=0, nbytes=1, kind="input", allocated=1),
+        Tensor(id=0, nbytes=1, kind="input", allocated=1),
         {"id", "nbytes", "allocated"},
     ),
     (Geometry(operands=((1, 2), (2, 3)), result=(1, 3)), set()),
@@ -169,7 +169,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
 """A record of each kind, and its fields that may be 0."""
 
 OF_MODELS = {
-    *("CompressionStatistics", "Piece", "Prediction", "Step"),
+    *("CompressionStatistics", "HeteroPimStep", "Piece", "Prediction", "Step"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
     *("Claim", "Datum", "Outcome", "Parameter", "Placed", "Planned", "Rival", "Schedule"),
     "ScheduledRun",
@@ -244,9 +244,9 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("at_ns", lambda v: EngineClock().at(v, print), 0),
     ("what 'op' takes, in ns,", lambda v: Engine(TINY).queue("a").execute(v, "op"), 0),
     ("what 'op' takes, in ns,", _works, 0),
-    ("what 'op' takes, in ns,", lambda v: _works(SystemWork(v)), 0),
-    ("what 'op' takes, in ns,", lambda v: _works(SystemWork(0, launch_ns=v)), 0),
-    ("what 'op' moves, in bytes,", lambda v: _works(SystemWork(0, [Flow(v, "gpu", "gpu")])), 0),
+    ("what 'op' takes, in ns,", lambda v: _works(DeviceWork(v)), 0),
+    ("what 'op' takes, in ns,", lambda v: _works(DeviceWork(0, launch_ns=v)), 0),
+    ("what 'op' moves, in bytes,", lambda v: _works(DeviceWork(0, [Flow(v, "gpu", "gpu")])), 0),
     (
         "what 'copy' moves, in bytes,",
         lambda v: Engine(TINY).transfer(v, "gpu", "host", "copy"),
