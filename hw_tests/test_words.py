@@ -32,7 +32,7 @@ AMBIGUOUS = {
 }
 """Words with one bare meaning (``docs/glossary.md``): other classes and aliases qualify them."""
 NAMESAKES = {"Channel": 2, "Event": 2, "Lanes": 2}
-"""Hardware of a channel and its driver; public events of two runtimes; lanes of a kernel, of a bank."""
+"""A channel and its driver; public events of two runtimes; lanes of a kernel and of a bank."""
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -253,7 +253,7 @@ def _union(*parts: list[Piece]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def predict(
     config: ModuleConfig,
-    placement: TensorAddresses,
+    addresses: TensorAddresses,
     parameters: int,
     state: ChannelState | None = None,
     *,
@@ -267,16 +267,16 @@ def predict(
     ``state`` is that of the channel at START, by default :meth:`ChannelState.after_idle`.
     ``unit_latency`` is the latency of a functional unit in fabric cycles. With ``sums``, the run
     does not end before its sums are ready. Tensors are in ``formats``, which the kernel must have;
-    the placement then has the tensors loaded and stored, in their order. With ``skipped``, the run
-    ends when the gradients that are not finite have been counted. Long runs are simulated until
-    they repeat, and the rest is extrapolated.
+    the addresses are then those of the tensors loaded and stored, in their order. With ``skipped``,
+    the run ends when the gradients that are not finite have been counted. Long runs are simulated
+    until they repeat, and the rest is extrapolated.
 
     Raises ``ValueError`` unless ``parameters`` is at least 1, for a run that neither stores nor
-    sums, and for formats that the kernel or the placement does not have.
+    sums, and for formats that the kernel does not have, or the addresses do not fit.
     """
     parameters = check_integer("parameters", parameters)
     check_integer("unit_latency", unit_latency, 0)
-    if not placement.outputs and not sums:
+    if not addresses.outputs and not sums:
         raise ValueError("a run without outputs must have sums, or it has no result")
     state = state or ChannelState.after_idle(config)
     if not config.narrow:
@@ -285,9 +285,9 @@ def predict(
                 f"formats are {formats}: expected FP32 without copy and skip_not_finite, since the "
                 "kernel has no narrow formats; configure it with narrow=True"
             )
-        kernel_pass = _usual_pass(config, placement, unit_latency=unit_latency, sums=sums)
+        kernel_pass = _usual_pass(config, addresses, unit_latency=unit_latency, sums=sums)
         return _predict_pass(config, kernel_pass, parameters, state)
-    kernel_pass = _narrow_pass(config, placement, formats, unit_latency=unit_latency)
+    kernel_pass = _narrow_pass(config, addresses, formats, unit_latency=unit_latency)
     if not formats.skip_not_finite:
         return _predict_pass(config, kernel_pass, parameters, state)
     gradients = kernel_pass.inputs[formats.loads(config.kernel.update_rules[0]).index("g")]
@@ -311,21 +311,21 @@ def _check_fabric_cycles(inputs: int, outputs: int) -> int:
 
 
 def _usual_pass(
-    config: ModuleConfig, placement: TensorAddresses, *, unit_latency: int, sums: bool
+    config: ModuleConfig, addresses: TensorAddresses, *, unit_latency: int, sums: bool
 ) -> _Pass:
     fp32 = 32 * BLOCK_PARAMETERS
     return _Pass(
-        inputs=tuple(RunTensor(address, fp32) for address in placement.inputs),
-        outputs=tuple(RunTensor(address, fp32) for address in placement.outputs),
+        inputs=tuple(RunTensor(address, fp32) for address in addresses.inputs),
+        outputs=tuple(RunTensor(address, fp32) for address in addresses.outputs),
         round_parameters=config.block_bytes // 4,
-        check=_check_fabric_cycles(len(placement.inputs), len(placement.outputs)),
+        check=_check_fabric_cycles(len(addresses.inputs), len(addresses.outputs)),
         latency=STEP_TO_RESULT + unit_latency,
         drain=SUM_DRAIN if sums else None,
     )
 
 
 def _narrow_pass(
-    config: ModuleConfig, placement: TensorAddresses, formats: Formats, *, unit_latency: int
+    config: ModuleConfig, addresses: TensorAddresses, formats: Formats, *, unit_latency: int
 ) -> _Pass:
     """Return the pass of a run in any formats on a kernel with narrow formats.
 
@@ -345,8 +345,8 @@ def _narrow_pass(
         levels = kernel.lanes.bit_length() - 1
         latency += CODES_TO_RESULT + levels + BLOCK_PARAMETERS // kernel.lanes
     return _Pass(
-        inputs=placed(formats.loads(rule), placement.inputs),
-        outputs=placed(formats.stores(rule), placement.outputs),
+        inputs=placed(formats.loads(rule), addresses.inputs),
+        outputs=placed(formats.stores(rule), addresses.outputs),
         round_parameters=formats.round_parameters(rule, config.block_bytes),
         check=_check_fabric_cycles(len(kernel.loaded), len(kernel.stored)),
         latency=latency,
