@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -25,6 +26,13 @@ FRAGMENT = re.compile(
 VAGUE = {"each", "found", "told", "asked", "said", "how", "what", "of"}
 WITHOUT_METHODS = {"ABC", "Component", "Enum", "Exception", "Generic", "NamedTuple", "Protocol"}
 """Bases of other projects whose methods a class does not override."""
+AMBIGUOUS = {
+    *("Case", "Channel", "Clock", "Event", "Lane", "Lanes", "Link", "Outcome", "Placement", "Plan"),
+    *("Step", "Steps", "Tensor", "Transfer", "Work"),
+}
+"""Words with one bare meaning (``docs/glossary.md``): other classes and aliases qualify them."""
+NAMESAKES = {"Channel": 2, "Event": 2, "Lanes": 2}
+"""A channel and its driver; public events of two runtimes; lanes of a kernel and of a bank."""
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -118,6 +126,16 @@ def files(*places: str | Path) -> Iterator[Path]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_words_are_plain(room: str) -> None:
     assert not [fault for path in files(ROOT / room) for fault in faults(path)]
+
+
+def test_an_ambiguous_word_is_the_name_of_one_class() -> None:
+    counts: Counter[str] = Counter()
+    for path in files(*(ROOT / room for room in ROOMS)):
+        for node in ast.parse(path.read_text()).body:
+            targets = [*getattr(node, "targets", ()), getattr(node, "target", node)]
+            names = {getattr(target, "name", getattr(target, "id", "")) for target in targets}
+            counts.update(AMBIGUOUS & names)
+    assert {name: count for name, count in counts.items() if count > 1} == NAMESAKES
 
 
 def test_faults_are_noticed(tmp_path: Path) -> None:

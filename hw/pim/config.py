@@ -8,7 +8,7 @@ from typing import Any
 
 from hw.logic.checks import check_int, check_types
 from hw.logic.clocking import check_clocking
-from hw.pim.placement import Placement, ThermalWeights, place
+from hw.pim.placement import ThermalWeights, UnitPlacement, place
 
 __all__ = [
     "BEAT_BYTES",
@@ -120,7 +120,7 @@ class PimConfig:
         _ = self.placement  # raises ``ValueError`` for units that cannot be placed
 
     @cached_property
-    def placement(self) -> Placement:
+    def placement(self) -> UnitPlacement:
         """Multipliers and adders of each bank."""
         return place(
             rows=self.rows,

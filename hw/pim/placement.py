@@ -8,7 +8,7 @@ from math import floor
 
 from hw.logic.checks import check_types
 
-__all__ = ["MAX_LANES", "Placement", "ThermalWeights", "place"]
+__all__ = ["MAX_LANES", "ThermalWeights", "UnitPlacement", "place"]
 
 MAX_LANES = 16
 """Most lanes of a bank; a lane is a multiplier and an adder."""
@@ -45,7 +45,7 @@ class ThermalWeights:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class UnitPlacement:
     """Units of every bank, by bank number: row by row from the top left."""
 
     multipliers: tuple[int, ...]
@@ -57,7 +57,7 @@ class Placement:
         return tuple(map(sum, zip(self.multipliers, self.adders, strict=True)))
 
 
-def place(*, rows: int, columns: int, total: int, weights: ThermalWeights) -> Placement:
+def place(*, rows: int, columns: int, total: int, weights: ThermalWeights) -> UnitPlacement:
     """Place ``total`` units, multipliers and adders, on a grid of banks.
 
     A bank's units are in proportion to its weight, by largest remainders; the lower bank number
@@ -90,7 +90,7 @@ def place(*, rows: int, columns: int, total: int, weights: ThermalWeights) -> Pl
     for part in parts:
         multipliers.append((part + extra) // 2)
         extra ^= part & 1
-    return Placement(
+    return UnitPlacement(
         multipliers=tuple(multipliers),
         adders=tuple(part - own for part, own in zip(parts, multipliers, strict=True)),
     )

@@ -9,7 +9,13 @@ from math import isfinite
 
 from .clock import Awaited
 
-__all__ = ["LINK_FABRIC_CYCLES_PER_LINE", "Leg", "Link", "LinkTiming", "first_free_together"]
+__all__ = [
+    "LINK_FABRIC_CYCLES_PER_LINE",
+    "Leg",
+    "LinkTiming",
+    "ReservedLink",
+    "first_free_together",
+]
 
 LINK_FABRIC_CYCLES_PER_LINE = 2
 """Fabric cycles of a 64-byte line on the AXDIMM's host link.
@@ -21,7 +27,7 @@ REMEMBERED_USES = 256
 _NEVER = 1 << 62
 
 
-class Link:
+class ReservedLink:
     """Reservations of a link, such as the host link, a GPU's link or an NVMe device.
 
     Reservations never overlap. A caller may ask for a time before earlier reservations. Time before
@@ -83,7 +89,7 @@ class Link:
             del self._starts[0], self._ends[0]
 
 
-def first_free_together(durations: Mapping[Link, int], not_before: int) -> int:
+def first_free_together(durations: Mapping[ReservedLink, int], not_before: int) -> int:
     """Return the first time at which every link is free for its duration."""
     start = not_before
     while True:
@@ -100,7 +106,7 @@ def first_free_together(durations: Mapping[Link, int], not_before: int) -> int:
 class Leg:
     """A link that a transfer occupies, and for how long; all legs of a transfer begin together."""
 
-    link: Link
+    link: ReservedLink
     duration_ns: float
 
 

@@ -22,7 +22,7 @@ from sw_driver.device.errors import (
     RangeError,
     shown,
 )
-from sw_driver.device.link import Leg, Link
+from sw_driver.device.link import Leg, ReservedLink
 
 __all__ = [
     "Allocation",
@@ -408,7 +408,7 @@ class Memory(Protocol):
     """Name of the memory, as in reports and messages."""
 
     @property
-    def links(self) -> Sequence[Link]:
+    def links(self) -> Sequence[ReservedLink]:
         """Links that transfers occupy; each is a track in a timeline."""
         ...
 

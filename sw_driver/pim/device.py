@@ -30,7 +30,7 @@ from sw_driver.numbers import check_integer, listed
 
 from .bounds import check_bounds
 from .cores import Core, Kernel, KernelCounters, offset_in, window_of
-from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
+from .descriptor import ELEMENT_BYTES, StridedTensor, Work, banks_of
 from .placing import PlacedTensor, integers
 from .planning import planned
 from .programs import WINDOW_BYTES, Command, Firmware, Window
@@ -194,7 +194,7 @@ class Pim:
         self,
         pim_ids: Sequence[int] | None,
         args: Work,
-        ret: Tensor,
+        ret: StridedTensor,
         num_pim: int,
     ) -> int:
         """Offer the work ``args`` with the result ``ret`` to banks; return its id at once.
@@ -210,7 +210,7 @@ class Pim:
         InvalidArgumentError: ``pim_ids`` are not ``num_pim`` different banks that a descriptor can
             name, or a value does not fit its field.
         """
-        if not isinstance(args, Work) or not isinstance(ret, Tensor):
+        if not isinstance(args, Work) or not isinstance(ret, StridedTensor):
             raise InvalidArgumentError(f"got {args!r} and {ret!r}: expected a Work and a Tensor")
         banks, units = 0, check_integer("num_pim", num_pim, None)
         if pim_ids is not None:

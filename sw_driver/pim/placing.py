@@ -22,7 +22,7 @@ from sw_driver.device.errors import InvalidArgumentError, OutOfMemoryError
 from sw_driver.numbers import check_integer, check_name
 
 from .buffers import Buffer
-from .descriptor import ELEMENT_BYTES, Tensor, Work
+from .descriptor import ELEMENT_BYTES, StridedTensor, Work
 from .ring import driver_place, least_bank_bytes
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | 
                 )
         values |= dict.fromkeys(sizes, 1) | extents
         strides = (*[0] * missing, *tensor.strides)
-        values[name] = Tensor(
+        values[name] = StridedTensor(
             address_bytes=tensor.address_bytes, strides=strides, buffer=tensor.buffer
         )
     return Work(opcode=opcode, **values)

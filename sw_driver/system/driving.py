@@ -10,18 +10,18 @@ from itertools import accumulate
 
 from ..numbers import check_integer, check_name
 from ..workload.trace import PHASES, Op, Trace
-from .clock import Action, Event, Steps
+from .clock import Action, EngineEvent, ProcessSteps
 from .engine import Engine
 from .errors import EngineError
 from .outcome import Outcome, outcome_of
-from .work import Work
+from .work import DeviceWork
 
 __all__ = ["ORDERS", "Cost", "Policy", "Step", "drive"]
 
 ORDERS = ("program", "ready")
 """Orders in which devices may take operations."""
 
-Cost = Callable[[Op, str], Work | int]
+Cost = Callable[[Op, str], DeviceWork | int]
 """Cost of an operation on the named device: ns, or work that moves bytes."""
 
 
@@ -60,7 +60,7 @@ class Policy:
         """
         return ""
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         """Return the events that an operation waits for.
 
         In program order, this is called when the framework queues the operation, possibly long
@@ -129,7 +129,7 @@ class _Run:
         self.phase_end_ns: dict[str, int] = {}
         self.step_end_ns = [engine.now_ns] * trace.steps
 
-    def in_program_order(self, ahead_ops: int | None) -> Steps:
+    def in_program_order(self, ahead_ops: int | None) -> ProcessSteps:
         actions, policy = self.actions, self.policy
         for op in self.trace.ops:
             if ahead_ops is not None and op.id - ahead_ops - 1 in actions:
@@ -139,7 +139,7 @@ class _Run:
             if place is not None:
                 self.queue(op, place or self.default, after)
 
-    def queue(self, op: Op, place: str, after: list[Event]) -> Action:
+    def queue(self, op: Op, place: str, after: list[EngineEvent]) -> Action:
         actions = self.actions
         for needed in self.trace.dependencies[op.id]:
             if needed in actions and actions[needed].queue != place:
@@ -150,7 +150,7 @@ class _Run:
         action.callbacks.append(partial(self.done, op))
         return action
 
-    def done(self, op: Op, _: Event) -> None:
+    def done(self, op: Op, _: EngineEvent) -> None:
         del self.actions[op.id]
         self.phase_end_ns[op.phase] = now_ns = self.engine.now_ns
         self.step_end_ns[op.id * self.trace.steps // len(self.trace.ops)] = now_ns
@@ -201,7 +201,7 @@ class _Ready:
             self.needed[dependent] -= 1
         return [dependent for dependent in self.dependents[number] if not self.needed[dependent]]
 
-    def wait(self, number: int, place: str, after: list[Event]) -> Steps:
+    def wait(self, number: int, place: str, after: list[EngineEvent]) -> ProcessSteps:
         yield from after
         self.add(number, place)
 
@@ -221,7 +221,7 @@ class _Ready:
             op = self.run.trace.ops[heappop(waiting)]
             self.run.queue(op, place, []).callbacks.append(partial(self.ended, op.id, place))
 
-    def ended(self, number: int, place: str, _: Event) -> None:
+    def ended(self, number: int, place: str, _: EngineEvent) -> None:
         self.at_work.remove(place)
         self.ready(self.done(number))
         self.go_on(place)

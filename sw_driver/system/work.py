@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..machine.machine import Machine
 from ..workload.trace import Op
 
-__all__ = ["Flow", "Work", "work_of"]
+__all__ = ["DeviceWork", "Flow", "work_of"]
 
 
 class Flow(NamedTuple):
@@ -27,7 +27,7 @@ class Flow(NamedTuple):
     """Names of memories."""
 
 
-class Work(NamedTuple):
+class DeviceWork(NamedTuple):
     """Cost of an entry in a device's queue; the entry ends when the time and all flows are over."""
 
     duration_ns: int
@@ -37,7 +37,7 @@ class Work(NamedTuple):
     """Time in ns before both."""
 
 
-def work_of(machine: Machine, op: Op, device: str, where: Callable[[int], str]) -> Work | int:
+def work_of(machine: Machine, op: Op, device: str, where: Callable[[int], str]) -> DeviceWork | int:
     """Return the cost of an operation on a device.
 
     ``where`` names the memory of each tensor by its id; an empty text is the device's own memory.
@@ -57,4 +57,4 @@ def work_of(machine: Machine, op: Op, device: str, where: Callable[[int], str]) 
     if len(moved) == 1 and machine.memory(own).total_gb_per_s is None:
         return unit.cost(op)
     flows = [Flow(nbytes, *ends) for ends, nbytes in moved.items() if nbytes]
-    return Work(unit.compute_ns(op), flows, unit.start_ns)
+    return DeviceWork(unit.compute_ns(op), flows, unit.start_ns)

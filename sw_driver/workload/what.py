@@ -20,12 +20,12 @@ from sw_driver.numbers import check_name
 from .networks import NETWORKS
 from .trace import Trace, TraceError, load_trace, trace_names
 
-__all__ = ["Build", "Step", "load_workload", "with_step"]
+__all__ = ["Build", "StepFunction", "load_workload", "with_step"]
 
 R = TypeVar("R")
 
 Build: TypeAlias = Callable[[], tuple[Any, tuple[Any, ...]]]
-Step: TypeAlias = Callable[..., Any]
+StepFunction: TypeAlias = Callable[..., Any]
 
 _MODULE = "nearmem_workload"
 
@@ -72,7 +72,9 @@ def load_workload(workload: str, rule: str | None = None) -> Trace:
     return trace
 
 
-def with_step(workload: str, use: Callable[[Build, Step], R], cannot: str = "captured") -> R:
+def with_step(
+    workload: str, use: Callable[[Build, StepFunction], R], cannot: str = "captured"
+) -> R:
     """Return ``use(build, step)`` for a shipped network or a ``FILE.py:FUNCTION``.
 
     ``build`` makes model and batch, and ``step`` runs them; see :func:`load_workload`. ``cannot``
@@ -98,7 +100,7 @@ def with_step(workload: str, use: Callable[[Build, Step], R], cannot: str = "cap
         return use(lambda: make(config), step_of)
     path = Path(f"{file}.py")
     code = path.read_bytes()
-    steps: list[Step] = []
+    steps: list[StepFunction] = []
 
     def build() -> tuple[Any, tuple[Any, ...]]:
         module = sys.modules[_MODULE] = ModuleType(_MODULE)
@@ -129,7 +131,7 @@ def _captured(workload: str, rule: str | None) -> Trace:
     file, _, function = workload.partition(".py:")
     name = f"{Path(file).name}.{function}"
 
-    def captured(build: Build, step: Step) -> Trace:
+    def captured(build: Build, step: StepFunction) -> Trace:
         from .capture import capture
 
         origin = {"model": f"{Path(file).name}.py:{function}"}

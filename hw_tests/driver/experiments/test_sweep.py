@@ -413,7 +413,7 @@ class Here:
         self.jobs: list[int] = []
         self.outcome: Callable[[Point], dict[str, Any]] = good
 
-    def processes(self, jobs: int, work: object) -> Any:
+    def processes(self, jobs: int, function: object) -> Any:
         self.jobs.append(jobs)
         return nullcontext()
 

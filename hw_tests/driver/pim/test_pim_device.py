@@ -26,7 +26,7 @@ from sw_driver.device.transport import DeviceFault
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
-from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, TilingPlan, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.placing import PlacedTensor
 from sw_driver.pim.planning import planned
@@ -50,8 +50,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[Pim]:
         yield opened
 
 
-def at(address_bytes: int, *strides: int) -> Tensor:
-    return Tensor(address_bytes=address_bytes, strides=strides)
+def at(address_bytes: int, *strides: int) -> StridedTensor:
+    return StridedTensor(address_bytes=address_bytes, strides=strides)
 
 
 def add(a: int, b: int, result: int, count: int = 8) -> Work:
@@ -226,7 +226,7 @@ REFUSED = [
     ("banks", add(0, 64, 128), [6], 1),
     ("units", add(0, 64, 128), None, UNITS + 1),
     ("units", add(0, 64, 128), None, 0),
-    ("plan", replace(add(0, 64, 128), plan=Plan(chunk=10)), None, 1),
+    ("plan", replace(add(0, 64, 128), plan=TilingPlan(chunk=10)), None, 1),
 ]
 
 

@@ -22,7 +22,7 @@ from sw_driver.device.errors import (
 )
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
-from sw_driver.pim.descriptor import Opcode, Tensor
+from sw_driver.pim.descriptor import Opcode, StridedTensor
 from sw_driver.pim.device import Pim
 from sw_driver.pim.firmware.build import compile_library
 from sw_driver.pim.opencl import CommandQueue, Context, Kernel, Platform, host_ns
@@ -265,7 +265,7 @@ def refusals(made: Any, other: Made) -> list[tuple[Callable[[], Any], str]]:
         (lambda: work_on(Opcode.ADD, a=made.x, result=made.y), "ADD's b is None: expected a buf"),
         (lambda: work_on(Opcode.ADD, d=made.x, result=made.y), "what ADD is given is 'd'"),
         (lambda: added(made.x, made.x[:2], made.y), "ADD's b has 2 rows, another operand of it 4"),
-        (lambda: context.pim.pim_fix(5, made.double.works[0], Tensor(), 1), "pim_ids is 5"),
+        (lambda: context.pim.pim_fix(5, made.double.works[0], StridedTensor(), 1), "pim_ids is 5"),
         (lambda: context.pim.write_tensor(None, VALUES), "got None: expected a tensor in the"),
         (lambda: context.pim.write_tensor(made.x, [1.0]), "got a list of values: expected a numpy"),
         (lambda: context.pim.read_tensor(5), "got 5: expected a tensor in the stack"),
@@ -322,7 +322,9 @@ def test_lists_are_the_programs(made: Made) -> None:
     works, arguments, shape = [added(x, x, y)], [y, z, 64], [4, 16]
     strides = [16, 1]
     part = PlacedTensor(address_bytes=y.address_bytes, shape=[4, 16], strides=strides)  # type: ignore[arg-type]
-    work = replace(added(x, x, y), result=Tensor(address_bytes=y.address_bytes, strides=strides))  # type: ignore[arg-type]
+    work = replace(
+        added(x, x, y), result=StridedTensor(address_bytes=y.address_bytes, strides=strides)
+    )  # type: ignore[arg-type]
     kernels = [
         context.kernel("double", works=works),
         context.kernel("double", works=(each for each in works)),  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
-from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.planning import planned
 from sw_driver.pim.registers import PoolRegisters
@@ -62,7 +62,7 @@ def rtl(pim: Pim) -> RtlPim:
 def product(result: int, size: int, first: int = 0) -> Work:
     """A product of square matrices, the first of which is at ``first``, the second in bank 1."""
     a, b, ret = (
-        Tensor(address_bytes=address, strides=(size, 1)) for address in (first, BANK, result)
+        StridedTensor(address_bytes=address, strides=(size, 1)) for address in (first, BANK, result)
     )
     return Work(opcode=Opcode.MATMUL, a=a, b=b, result=ret, rows=size, columns=size, length=size)
 

@@ -11,7 +11,7 @@ import pytest
 from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.clock import Event
+from sw_driver.system.clock import EngineEvent
 from sw_driver.system.driving import ORDERS, Policy, Step, drive
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
@@ -86,7 +86,7 @@ class _Fetches(Policy):
     def place(self, op: Op) -> str:
         return "cpu" if op.phase == "update" else "gpu"
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         if op.phase == "update":
             return ()
         copy = self.engine.queue("copies").transfer(2000, "host", "gpu", f"for {op.id}")
@@ -242,7 +242,7 @@ def test_what_is_left_out_lets_others_be_ready_when_it_would_be() -> None:
 
 def test_what_is_ready_waits_for_what_the_policy_says_and_lets_others_pass() -> None:
     class Fetches(_Placed):
-        def before(self, op: Op) -> Iterable[Event]:
+        def before(self, op: Op) -> Iterable[EngineEvent]:
             return [self.engine.clock.timeout(12)] if op.id == 3 else ()
 
     engine = Engine(TINY)
@@ -251,7 +251,7 @@ def test_what_is_ready_waits_for_what_the_policy_says_and_lets_others_pass() -> 
     assert policy.done == {0: 10, 1: 40, 2: 60, 3: 65, 4: 70, 5: 80}
 
     class Never(_Placed):
-        def before(self, op: Op) -> Iterable[Event]:
+        def before(self, op: Op) -> Iterable[EngineEvent]:
             return [self.engine.clock.event()] if op.id == 3 else ()
 
     engine = Engine(TINY)

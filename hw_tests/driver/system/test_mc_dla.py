@@ -21,7 +21,7 @@ from sw_driver.cli import main
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine, MachineError
 from sw_driver.machine.mc_dla import CATALOGUES, parts_of
-from sw_driver.system.collectives import KINDS, Lane, lane_ns, sent_share
+from sw_driver.system.collectives import KINDS, RingLane, lane_ns, sent_share
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
 from sw_driver.system.mc_dla.designs import (
@@ -38,7 +38,7 @@ from sw_driver.system.mc_dla.designs import (
 from sw_driver.system.mc_dla.device import Array, Product, array_of, cost_ns, mapping_of
 from sw_driver.system.mc_dla.experiments import INTRODUCTION
 from sw_driver.system.mc_dla.figures import figure2, figure11, figure13, sensitivity
-from sw_driver.system.mc_dla.runs import Runs
+from sw_driver.system.mc_dla.runs import McDlaRuns
 from sw_driver.system.mc_dla.step import MODES, TrainingStep, step
 from sw_driver.system.reproduction import Claim, Experiment, page
 from sw_driver.workload.layers import Layer, load_layers
@@ -50,9 +50,11 @@ HOP_NS = 100
 # Rings.
 
 
-def _lane(random: Random) -> Lane:
+def _lane(random: Random) -> RingLane:
     gaps = tuple(random.randint(1, 4) for _ in range(random.randint(2, 6)))
-    return Lane(gaps=gaps, gb_per_s=random.choice((3, 25, 40)), hop_ns=random.choice((0, 100, 900)))
+    return RingLane(
+        gaps=gaps, gb_per_s=random.choice((3, 25, 40)), hop_ns=random.choice((0, 100, 900))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +63,7 @@ def test_the_closed_form_is_what_messages_take(kind: str) -> None:
     for _ in range(40):
         lane, nbytes = _lane(random), random.choice((0, 1, 4096, 40960, random.randint(1, 200_000)))
         assert lane_ns(lane, kind, nbytes) == simulate(lane, kind, nbytes).now_ns, (lane, nbytes)
-    figure_9 = Lane(gaps=(1,) * 16, gb_per_s=25, hop_ns=HOP_NS)
+    figure_9 = RingLane(gaps=(1,) * 16, gb_per_s=25, hop_ns=HOP_NS)
     assert lane_ns(figure_9, kind, 1 << 20) == simulate(figure_9, kind, 1 << 20).now_ns
 
 
@@ -69,7 +71,7 @@ def test_large_collectives_take_what_the_textbook_says() -> None:
     """n - 1 of n parts for each of the one or two rounds; broadcast sends all, behind one fill."""
     nbytes, rate = 1 << 30, 25
     for nodes in (2, 8, 16, 1024):
-        lane = Lane(gaps=(1,) * nodes, gb_per_s=rate, hop_ns=HOP_NS)
+        lane = RingLane(gaps=(1,) * nodes, gb_per_s=rate, hop_ns=HOP_NS)
         for kind, sent in (("all-gather", 1), ("all-reduce", 2)):
             expected_ns = sent * (nodes - 1) / nodes * nbytes / rate
             assert lane_ns(lane, kind, nbytes) == pytest.approx(expected_ns, rel=0.02)
@@ -78,7 +80,7 @@ def test_large_collectives_take_what_the_textbook_says() -> None:
 
 
 def test_every_node_gets_every_other_part_over_links_that_keep_their_rate() -> None:
-    lane = Lane(gaps=(1, 3, 2), gb_per_s=25, hop_ns=HOP_NS)
+    lane = RingLane(gaps=(1, 3, 2), gb_per_s=25, hop_ns=HOP_NS)
     engine = simulate(lane, "all-gather", 30_000, record=True)
     engine.check()
     assert engine.log is not None
@@ -438,11 +440,11 @@ def number(cell: Claim | str) -> float:
 @pytest.fixture(scope="module")
 def speeds() -> Experiment:
     """Figure 13, whole."""
-    return figure13(Runs())
+    return figure13(McDlaRuns())
 
 
 def test_the_quoted_means_are_within_their_bands(speeds: Experiment) -> None:
-    for made, met in ((speeds, 11), (figure11(Runs()), 3)):
+    for made, met in ((speeds, 11), (figure11(McDlaRuns()), 3)):
         assert Counter(each.verdict for each in made.claims.values()) == {"met": met}
     marks = [each.mark for each in speeds.claims.values() if each.verdict == "met"]
     assert marks.count("calibrated") == 4
@@ -461,9 +463,9 @@ def test_no_design_is_faster_than_the_oracle_and_more_links_are_never_slower(
 
 
 def test_generations_lie_between_arithmetic_and_memory_and_the_fourth_is_the_device_node() -> None:
-    base = Runs(networks=("googlenet",), modes=("data",)).with_changes(devices=1)
+    base = McDlaRuns(networks=("googlenet",), modes=("data",)).with_changes(devices=1)
     fast_pcie = {f"pcie.{way}_gb_per_s": "14200" for way in ("read", "write")}
-    made, fast = figure2(Runs()), figure2(base.with_changes(fast_pcie))
+    made, fast = figure2(McDlaRuns()), figure2(base.with_changes(fast_pcie))
     *_, volta, tpu = made.rows
     for name in ("alexnet", "googlenet", "vgg-e", "resnet-34"):
         assert 2400 / 288 < number(tpu[f"{name}, speed"]) < 180 / 5.04
@@ -493,7 +495,7 @@ def test_a_host_as_fast_as_the_links_leaves_the_bands(capsys: pytest.CaptureFixt
 
 
 def test_timelines_are_written_for_perfetto(tmp_path: Path) -> None:
-    experiment = figure11(Runs())
+    experiment = figure11(McDlaRuns())
     assert experiment.draw is not None
     picture, *files = experiment.draw(tmp_path / "figure11")
     assert picture.name == "figure11.svg"
@@ -506,7 +508,7 @@ def test_timelines_are_written_for_perfetto(tmp_path: Path) -> None:
 
 
 def test_a_faster_host_is_missed_and_other_devices_are_met() -> None:
-    verdicts = {name: each.verdict for name, each in sensitivity(Runs()).claims.items()}
+    verdicts = {name: each.verdict for name, each in sensitivity(McDlaRuns()).claims.items()}
     missed = {name for name, verdict in verdicts.items() if verdict == "missed"}
     assert missed == {"system PCIe 4, (B) beside DC-DLA", "DC-DLA with PCIe 4 beside itself"}
     assert len(verdicts) == 4
@@ -547,7 +549,7 @@ def test_the_rates_are_where_the_fit_ends(key: str) -> None:
 
     The device-node's rate is by the largest loss of (S), PCIe's by the means of (B).
     """
-    base = Runs(progress=lambda _: None)
+    base = McDlaRuns(progress=lambda _: None)
     keys = [key] if key != "pcie" else ["pcie.read_gb_per_s", "pcie.write_gb_per_s"]
     part, _, field = keys[0].partition(".")
     parts = catalogue(base.changes)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from hw_tests.driver.system.sentinel.steps import a_machine, a_step
-from sw_driver.system.clock import Event
+from sw_driver.system.clock import EngineEvent
 from sw_driver.system.engine import Engine
-from sw_driver.system.placing import FAST, SLOW, Lane, Placing, run
+from sw_driver.system.placing import FAST, SLOW, MoveQueue, Placing, run
 from sw_driver.workload.trace import Op, Tensor, Trace
 
 STEP = a_step(
@@ -62,7 +62,7 @@ LASTS = replace(LASTS, ops=tuple(replace(op, flops=1000) for op in LASTS.ops))
 """Each of four operations takes 1000 ns, wherever the tensors are that the last needs."""
 Q, R, S = 1, 2, 3
 
-Plan = Mapping[int, Callable[[Lane, Lane], object]]
+Plan = Mapping[int, Callable[[MoveQueue, MoveQueue], object]]
 """What is asked before operations of the lanes to fast and to slow memory."""
 
 
@@ -71,9 +71,9 @@ class _Asks(Placing):
         self, engine: Engine, trace: Trace, step: Trace, plan: Plan, width: int = 1
     ) -> None:
         super().__init__(engine, trace, step)
-        self.plan, self.lanes = plan, (Lane(self, FAST, width), Lane(self, SLOW))
+        self.plan, self.lanes = plan, (MoveQueue(self, FAST, width), MoveQueue(self, SLOW))
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         if op.id in self.plan:
             self.plan[op.id](*self.lanes)
         return ()
@@ -90,7 +90,7 @@ def _moves(plan: Plan, fast_bytes: int = 250, width: int = 1) -> list[tuple[int,
     return [(int(each.label.split()[1]), each.target, each.begin_ns, each.end_ns) for each in moves]
 
 
-def _ask(lane: Lane, *tensors: int) -> None:
+def _ask(lane: MoveQueue, *tensors: int) -> None:
     for each in tensors:
         lane.ask(each)
 

@@ -14,7 +14,7 @@ from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.machine.presets import PRESETS
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.clock import Event, Steps
+from sw_driver.system.clock import EngineEvent, ProcessSteps
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError, NoRoomError
@@ -59,7 +59,7 @@ def test_what_is_asked_for_twice_comes_once() -> None:
     residency = Residency(engine, _size)
     residency.put("d", "host")
     first = residency.copy("d", "gpu", "copies")
-    again: list[Event] = []
+    again: list[EngineEvent] = []
     _at(engine, 50, lambda: again.append(residency.copy("d", "gpu")))
     _at(engine, 599, lambda: again.append(residency.move("d", "gpu")))
     assert engine.run() == 600
@@ -220,7 +220,7 @@ def test_a_place_may_be_several_memories_and_a_tensor_smaller_there() -> None:
 
 
 def test_bytes_may_be_moved_otherwise() -> None:
-    def carry(key: str, source: str, target: str) -> Steps:
+    def carry(key: str, source: str, target: str) -> ProcessSteps:
         yield engine.queue("one").execute(50, f"{key}: {source} to {target}")
 
     engine = _engine()
@@ -350,7 +350,7 @@ def test_random_policies_lose_nothing() -> None:
     for seed in range(100):
         random, residency = Random(seed), _tight()
 
-        def use(random: Random = random, residency: Residency = residency) -> Steps:
+        def use(random: Random = random, residency: Residency = residency) -> ProcessSteps:
             for _ in range(10):
                 key, place = random.choice("abcd"), random.choice(PLACES)
                 yield residency.engine.clock.timeout(random.randrange(3000))
@@ -405,7 +405,7 @@ class _Ferry(Policy):
         found = [each for each in op.reads if self.trace.tensors[each].kind in kinds]
         return [each for each in found if self.trace.tensors[each].nbytes > self.read_there]
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         for tensor in self.allocated.get(op.id, ()):
             yield self.residency.room(tensor, "host" if op.phase == "update" else "gpu")
         for tensor in self.fetched(op):

@@ -19,7 +19,7 @@ from sw_driver.machine import Device, Figure, Link, Machine, Memory, assumed
 from sw_driver.machine.tiny import TINY
 from sw_driver.system.engine import Engine
 from sw_driver.system.log import ConservationError, Held, Log, Ran, Segment, check_log
-from sw_driver.system.work import Flow, Work
+from sw_driver.system.work import DeviceWork, Flow
 
 _WHY = "by chance"
 _GIGA = 10**9
@@ -242,8 +242,8 @@ def _run(engine: Engine, wanted: list[_Wanted]) -> list[int]:
     for each in wanted:
         after = [engine.clock.timeout(each.at_ns)]
         if each.device:
-            work = Work(each.duration_ns, each.flows, each.launch_ns)
-            actions.append(engine.queue(each.device).work(partial(Work, *work), "w", after))
+            work = DeviceWork(each.duration_ns, each.flows, each.launch_ns)
+            actions.append(engine.queue(each.device).work(partial(DeviceWork, *work), "w", after))
         else:
             actions.append(engine.transfer(*each.flows[0], "t", after))
     engine.run()
@@ -346,9 +346,11 @@ def test_a_log_of_work_that_cannot_be_is_refused() -> None:
     engine = Engine(machine, record=True)
     flows = [Flow(200, "gpu", "gpu"), Flow(100, "host", "gpu")]
     first = engine.transfer(900, "host", "gpu", "first")
-    engine.queue("gpu").work(lambda: Work(50, flows, 10), "op", after=[first])
+    engine.queue("gpu").work(lambda: DeviceWork(50, flows, 10), "op", after=[first])
     engine.transfer(100, "gpu", "host", "copy", after=[first])
-    engine.queue("cpu").work(lambda: Work(0, [Flow(300, "host", "host")]), "op", after=[first])
+    engine.queue("cpu").work(
+        lambda: DeviceWork(0, [Flow(300, "host", "host")]), "op", after=[first]
+    )
     engine.run()
     log = engine.log
     assert log is not None

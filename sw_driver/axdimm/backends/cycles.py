@@ -36,9 +36,9 @@ from sw_driver.device.link import LINK_FABRIC_CYCLES_PER_LINE
 from sw_driver.predict.axdimm import (
     ChannelState,
     HostTraffic,
-    Placement,
     Prediction,
     RefreshState,
+    TensorAddresses,
     predict,
 )
 
@@ -330,7 +330,7 @@ class CyclesTransport(TimedTransport, GoldenTransport):
         clock = self._clocks[state.number]
         clock.run = predict(
             self._module,
-            Placement(inputs=inputs, outputs=outputs),
+            TensorAddresses(inputs=inputs, outputs=outputs),
             count,
             clock.dram,
             unit_latency=chosen.latency,

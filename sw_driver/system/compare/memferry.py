@@ -18,7 +18,7 @@ from sw_driver.workload import Trace
 
 from ..memferry.budget import gpu_bytes
 from ..memferry.costs import TILE_ROWS, profile_of
-from ..memferry.link import Link, every
+from ..memferry.link import LinkModel, every
 from ..memferry.planners import planned
 from ..memferry.profile import ModelProfile
 from ..memferry.runs import BUFFER_PS_PER_BYTE
@@ -46,7 +46,7 @@ def _planned(profile: ModelProfile, memory_bytes: int | None, reserves: tuple[fl
     if memory_bytes is None:
         return Way(plan=every(profile, "DHA", False))
     plans = [planned(profile, "ours", memory_bytes, reserve) for reserve in reserves]
-    return Way(plan=min(plans, key=Link(profile, shared=True).step_ns))
+    return Way(plan=min(plans, key=LinkModel(profile, shared=True).step_ns))
 
 
 def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:

@@ -7,7 +7,7 @@ from sw_driver.machine.hetero_pim import GPU_USE
 from ..reproduction import data
 from ..runs import experiments
 from . import figures
-from .runs import Steps
+from .runs import HeteroPimRuns
 
 __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION", "REFUSED"]
 
@@ -47,7 +47,7 @@ type, and go where they end first. The core is the RTL's or an ARM Cortex-A9. En
 [published figures](../hetero-pim.md#two-rates), scaled to 10 nm.
 """
 
-EXPERIMENTS = experiments(Steps, figures)
+EXPERIMENTS = experiments(HeteroPimRuns, figures)
 """Experiments by name, in the order of the page."""
 
 REFUSED = {

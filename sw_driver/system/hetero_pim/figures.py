@@ -24,7 +24,7 @@ from .energy import units_beside
 from .operations import on_pools
 from .profiling import modelled
 from .ranking import by_type
-from .runs import CALIBRATED, COLUMNS, PREDICTED, Step, Steps
+from .runs import CALIBRATED, COLUMNS, PREDICTED, HeteroPimRuns, HeteroPimStep
 from .scheduling import PARTS
 
 __all__ = [
@@ -60,10 +60,12 @@ _MOST_OPS = 8000
 """Operations of the steps beside another network, at most, to limit the time to seconds."""
 
 
-class _Results(dict[str, dict[str, list[Step]]]):
+class _Results(dict[str, dict[str, list[HeteroPimStep]]]):
     """Steps by column, variant, and network."""
 
-    def __init__(self, steps: Steps, *variants: str, columns: Sequence[str] = COLUMNS) -> None:
+    def __init__(
+        self, steps: HeteroPimRuns, *variants: str, columns: Sequence[str] = COLUMNS
+    ) -> None:
         for column in columns:
             self[column] = {
                 name: [steps.run(column, network, **VARIANTS[name]) for network in NETWORKS]
@@ -127,7 +129,7 @@ def _between(
     return _numbers(where, "x", ends, both)
 
 
-def table1(steps: Steps) -> Experiment:
+def table1(steps: HeteroPimRuns) -> Experiment:
     """Judge the claims of section II-A on Table I."""
     machine, not_multiply_add = HETERO_PIM.override(steps.changes), []
     sums: dict[str, float] = {}
@@ -158,7 +160,7 @@ def table1(steps: Steps) -> Experiment:
     )
 
 
-def figure8(steps: Steps) -> Experiment:
+def figure8(steps: HeteroPimRuns) -> Experiment:
     """Compare a step and its parts in each configuration."""
     where = "VI-A"
     results = _Results(steps, CPU, GPU, PROGR, FIXED, PIM)
@@ -201,7 +203,7 @@ def figure8(steps: Steps) -> Experiment:
     )
 
 
-def figure9(steps: Steps) -> Experiment:
+def figure9(steps: HeteroPimRuns) -> Experiment:
     """Compare the energy of a step in each configuration."""
     where = "VI-B"
     results = _Results(steps, CPU, GPU, PROGR, FIXED, PIM)
@@ -225,7 +227,7 @@ def figure9(steps: Steps) -> Experiment:
     )
 
 
-def figure11(steps: Steps) -> Experiment:
+def figure11(steps: HeteroPimRuns) -> Experiment:
     """Compare steps with the stack at higher frequencies."""
     where = "VI-D"
     results = _Results(steps, GPU, *FREQUENCIES)
@@ -242,7 +244,7 @@ def figure11(steps: Steps) -> Experiment:
     )
 
 
-def figure12(steps: Steps) -> Experiment:
+def figure12(steps: HeteroPimRuns) -> Experiment:
     """Compare steps with cores in the place of units."""
     results = _Results(steps, *CORES, columns=[CALIBRATED])
     slower = [100 * (1 - 1 / ratio) for ratio in results.over("16P", "1P")]
@@ -257,7 +259,7 @@ def figure12(steps: Steps) -> Experiment:
     )
 
 
-def figure13(steps: Steps) -> Experiment:
+def figure13(steps: HeteroPimRuns) -> Experiment:
     """Compare a step with and without recursive kernels and the operation pipeline."""
     where = "VI-E"
     results = _Results(steps, FIXED, *RUNTIMES, columns=[CALIBRATED])
@@ -277,7 +279,7 @@ def figure13(steps: Steps) -> Experiment:
     )
 
 
-def figure14(steps: Steps) -> Experiment:
+def figure14(steps: HeteroPimRuns) -> Experiment:
     """Compare the energy of a step with and without RC and OP."""
     results = _Results(steps, NEITHER, BOTH, columns=[CALIBRATED])
     gain = max(results.over(NEITHER, BOTH, "energy_j"))
@@ -289,7 +291,7 @@ def figure14(steps: Steps) -> Experiment:
     )
 
 
-def figure15(steps: Steps) -> Experiment:
+def figure15(steps: HeteroPimRuns) -> Experiment:
     """Show the share of the pools that computes."""
     where = "VI-E"
     results = _Results(steps, *RUNTIMES, columns=[CALIBRATED])
@@ -311,7 +313,7 @@ def figure15(steps: Steps) -> Experiment:
     )
 
 
-def side_by_side(steps: Steps, network: str, other: str) -> tuple[int, int]:
+def side_by_side(steps: HeteroPimRuns, network: str, other: str) -> tuple[int, int]:
     """Return the ns of steps of two networks, one network after the other and both together.
 
     Each network has a number of steps that takes about as long as the other's.
@@ -327,7 +329,7 @@ def side_by_side(steps: Steps, network: str, other: str) -> tuple[int, int]:
     return alone.total_ns + second * of_other.step_ns, both.total_ns
 
 
-def figure16(steps: Steps) -> Experiment:
+def figure16(steps: HeteroPimRuns) -> Experiment:
     """Compare two networks in sequence and side by side.
 
     The second runs on CPU and core while the first leaves them idle.
@@ -355,7 +357,7 @@ def figure16(steps: Steps) -> Experiment:
     )
 
 
-def figure17(steps: Steps) -> Experiment:
+def figure17(steps: HeteroPimRuns) -> Experiment:
     """Compare energy-delay products and powers by frequency."""
     where = "VI-G"
     results = _Results(steps, *FREQUENCIES, GPU)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from sw_driver.machine import Machine
 from sw_driver.machine.hetero_pim import HETERO_PIM
 from sw_driver.workload.trace import Op, Trace, TraceError
-from sw_driver.workload.what import Build, Step, with_step
+from sw_driver.workload.what import Build, StepFunction, with_step
 
 from .costs import past
 from .operations import operation_name
@@ -42,7 +42,7 @@ def measured(workload: str, trace: Trace, machine: Machine = HETERO_PIM) -> list
     step that does not run here, and for one that lacks an operation of the trace.
     """
 
-    def times(build: Build, step: Step) -> list[tuple[str, int]]:
+    def times(build: Build, step: StepFunction) -> list[tuple[str, int]]:
         from .measuring import operation_times
 
         return operation_times(build, step, trace.origin["rule"])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..reproduction import Datum, data
 from ..runs import experiments
 from . import figures
-from .runs import Runs
+from .runs import McDlaRuns
 
 __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 
@@ -50,7 +50,7 @@ The paper leaves open what follows. It was chosen with the paper's means in sigh
 """
 
 
-EXPERIMENTS = experiments(Runs, figures)
+EXPERIMENTS = experiments(McDlaRuns, figures)
 """Experiments by name, in the order of the page."""
 
 DATA: Sequence[Datum] = (

@@ -14,7 +14,7 @@ from sw_driver.workload.layers import load_layers
 from ..plotting import draw_bars, draw_lines
 from ..reproduction import Changes, Claim, Experiment, Row, above, calibrated, given, predicted
 from .designs import DC, DESIGNS, HC, ORACLE, B, L, S, catalogue
-from .runs import BATCH, Runs
+from .runs import BATCH, McDlaRuns
 from .step import MODES, step
 
 __all__ = ["figure2", "figure11", "figure13", "figure14", "scaling", "sensitivity", "table4"]
@@ -34,7 +34,7 @@ _DEVICES = {
 _SPEED, _OVERHEAD = "speed", "overhead, %"
 
 
-def figure2(base: Runs) -> Experiment:
+def figure2(base: McDlaRuns) -> Experiment:
     """Compare five generations of a device, and the overhead of overlaying over PCIe on each."""
     node = catalogue(base.changes).device("node").tflop_per_s.value
     rows: list[Row] = []
@@ -95,7 +95,7 @@ _OVERLAY = ("out", "back")
 """Queues of moves to the stores, and back."""
 
 
-def figure11(base: Runs) -> Experiment:
+def figure11(base: McDlaRuns) -> Experiment:
     """Compare computation, synchronization and overlaying, each by itself."""
     rows: list[Row] = []
     for network, mode in base.steps():
@@ -134,7 +134,7 @@ def figure11(base: Runs) -> Experiment:
     )
 
 
-def _draw_parts(base: Runs, rows: list[Row], path: Path) -> list[Path]:
+def _draw_parts(base: McDlaRuns, rows: list[Row], path: Path) -> list[Path]:
     panels = {
         f"{name}: % of its parts": ["compute, ms", f"sync. {name}, ms", f"overlay {name}, ms"]
         for name in (DC, B)
@@ -149,7 +149,7 @@ def _draw_parts(base: Runs, rows: list[Row], path: Path) -> list[Path]:
     return files
 
 
-def figure13(base: Runs) -> Experiment:
+def figure13(base: McDlaRuns) -> Experiment:
     """Compare the speed of all designs with DC-DLA's."""
     rows: list[Row] = []
     for network, mode in base.steps():
@@ -192,7 +192,7 @@ def figure13(base: Runs) -> Experiment:
     )
 
 
-def figure14(base: Runs) -> Experiment:
+def figure14(base: McDlaRuns) -> Experiment:
     """Compare (B) with DC-DLA at several batches."""
     rows: list[Row] = []
     every: list[float] = []
@@ -216,7 +216,7 @@ def figure14(base: Runs) -> Experiment:
     )
 
 
-def table4(base: Runs) -> Experiment:
+def table4(base: McDlaRuns) -> Experiment:
     """Report the power of memory-nodes, and the speed for each watt."""
     speed = fmean(base.speedup(B, mode) for mode in MODES)
     rows: list[Row] = []
@@ -252,7 +252,7 @@ def _both_ways(link: str, gb_per_s: float) -> Changes:
     return {f"{link}.{way}_gb_per_s": str(gb_per_s) for way in ("read", "write")}
 
 
-def sensitivity(base: Runs) -> Experiment:
+def sensitivity(base: McDlaRuns) -> Experiment:
     """Compare other hosts and devices."""
     parts = catalogue(base.changes)
     tflop_per_s = parts.device("node").tflop_per_s.value
@@ -285,7 +285,7 @@ def sensitivity(base: Runs) -> Experiment:
     )
 
 
-def scaling(base: Runs) -> Experiment:
+def scaling(base: McDlaRuns) -> Experiment:
     """Compare more devices for the same batch: CNNs, data-parallel."""
     runs = base.with_changes(networks=_CNNS, modes=("data",))
     rows: list[Row] = []

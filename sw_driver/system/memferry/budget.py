@@ -15,7 +15,7 @@ from itertools import accumulate, compress
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_fields, check_integer, check_number
 
-from .link import Mode, Plan, backward_way, overlap
+from .link import AccessPlan, Mode, backward_way, overlap
 from .profile import ModelProfile
 
 __all__ = [
@@ -122,7 +122,7 @@ class Budget:
         """Return the bytes left for gradients; negative if the parameters do not fit."""
         return min(self.gradient_bytes, self.room_bytes - parameter_bytes(profile, modes))
 
-    def fits(self, profile: ModelProfile, plan: Plan) -> bool:
+    def fits(self, profile: ModelProfile, plan: AccessPlan) -> bool:
         """Return whether a plan fits."""
         return _gradient_bytes(profile, plan) <= self.for_gradients(profile, plan.modes)
 
@@ -155,7 +155,7 @@ def parameter_bytes(profile: ModelProfile, modes: Sequence[Mode]) -> int:
     return sum(layer.nbytes for layer, mode in layers if mode != "DHA")
 
 
-def gpu_bytes(profile: ModelProfile, plan: Plan) -> int:
+def gpu_bytes(profile: ModelProfile, plan: AccessPlan) -> int:
     """Return the peak of the GPU's memory in a step, in bytes."""
     kept = parameter_bytes(profile, plan.modes) + _gradient_bytes(profile, plan)
     return kept + _fixed_bytes(profile)
@@ -182,7 +182,7 @@ def fitted(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tup
     return tuple(fitting)
 
 
-def completed(profile: ModelProfile, modes: Sequence[Mode], budget: Budget) -> Plan:
+def completed(profile: ModelProfile, modes: Sequence[Mode], budget: Budget) -> AccessPlan:
     """Return a plan from modes of the forward pass.
 
     Parameters that do not fit become DHA. Then DFGB layers and gradients are chosen in the room
@@ -191,10 +191,10 @@ def completed(profile: ModelProfile, modes: Sequence[Mode], budget: Budget) -> P
     modes = fitted(profile, modes, budget.room_bytes)
     modes = dfgb(profile, modes, budget.room_bytes - parameter_bytes(profile, modes))
     stays = gradients(profile, modes, budget.for_gradients(profile, modes))
-    return Plan(modes=modes, gradients_on_gpu=stays)
+    return AccessPlan(modes=modes, gradients_on_gpu=stays)
 
 
-def _gradient_bytes(profile: ModelProfile, plan: Plan) -> int:
+def _gradient_bytes(profile: ModelProfile, plan: AccessPlan) -> int:
     return sum(compress((layer.nbytes for layer in profile.layers), plan.gradients_on_gpu))
 
 

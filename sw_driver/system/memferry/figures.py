@@ -23,7 +23,7 @@ from ..reproduction import (
     predicted,
 )  # fmt: skip
 from ..runs import Runs
-from .runs import DEEPSPEED, GO, MACHINES, MEMFERRY, NATIVE, PAPERS, Case, profile_for
+from .runs import DEEPSPEED, GO, MACHINES, MEMFERRY, NATIVE, PAPERS, MemferryCase, profile_for
 
 __all__ = ["figure3", "figure9", "figure10", "figure11", "figure12", "figure13", "figure14"]
 
@@ -46,7 +46,7 @@ _SLOWER = (1.01, inf)
 
 _BOTH, _THAN_GO = "MemFerry is faster than both baselines", "MemFerry is faster than GO-MemFerry"
 
-Steps = Mapping[str, Sequence[Outcome]]
+Outcomes = Mapping[str, Sequence[Outcome]]
 """Steps of each system, on each of some networks."""
 
 
@@ -55,7 +55,7 @@ def figure3(runs: Runs) -> Experiment:
     runs.progress("layers of bert-base")
     layers = {
         layer.name: layer
-        for layer in profile_for(Case(network="bert-base", changes=runs.changes)).layers
+        for layer in profile_for(MemferryCase(network="bert-base", changes=runs.changes)).layers
     }  # fmt: skip
     words, output = layers["words"], layers["logits"]
     embedding = replace(
@@ -104,15 +104,17 @@ def figure3(runs: Runs) -> Experiment:
 
 def _steps(
     runs: Runs, networks: Sequence[str], systems: Sequence[str] = PAPERS, **case: Any
-) -> Steps:
+) -> Outcomes:
     """Simulate a step of each network on each system; ``case`` has further fields of the case."""
     return {
-        system: [runs.simulated(Case, network=name, system=system, **case) for name in networks]
+        system: [
+            runs.simulated(MemferryCase, network=name, system=system, **case) for name in networks
+        ]
         for system in systems
     }
 
 
-def _faster(steps: Steps, system: str, *others: str) -> list[float]:
+def _faster(steps: Outcomes, system: str, *others: str) -> list[float]:
     """Return the speed-up of a system over the fastest of others, on each network."""
     fastest = [min(steps[other][n].step_ns for other in others) for n in range(len(steps[system]))]
     return [ns / step.step_ns for ns, step in zip(fastest, steps[system], strict=True)]
@@ -123,7 +125,7 @@ def _peak(step: Outcome) -> int:
     return step.peak_bytes["gpu"]
 
 
-def _less(steps: Steps, system: str, *others: str) -> list[float]:
+def _less(steps: Outcomes, system: str, *others: str) -> list[float]:
     """Return the % of the GPU's memory that a system saves over the best of others."""
     least = [min(_peak(steps[other][n]) for other in others) for n in range(len(steps[system]))]
     both = zip(steps[system], least, strict=True)
@@ -131,7 +133,7 @@ def _less(steps: Steps, system: str, *others: str) -> list[float]:
 
 
 def _rows(
-    networks: Sequence[str], steps: Steps, *, times: bool = True, peaks: bool = True
+    networks: Sequence[str], steps: Outcomes, *, times: bool = True, peaks: bool = True
 ) -> list[dict[str, Claim | str]]:
     return [
         {"network": network}

@@ -34,9 +34,9 @@ from .profile import LayerProfile, ModelProfile
 __all__ = [
     "MODES",
     "WAYS",
-    "Link",
+    "AccessPlan",
+    "LinkModel",
     "Mode",
-    "Plan",
     "ahead",
     "backward_way",
     "every",
@@ -59,7 +59,7 @@ WAYS = tuple(product(MODES, (False, True)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class AccessPlan:
     """Choices for each layer of a profile, in its order."""
 
     modes: tuple[Mode, ...]
@@ -67,13 +67,13 @@ class Plan:
     """True for gradients in the GPU's memory; the others are written to the host's by DHA."""
 
 
-def every(profile: ModelProfile, mode: Mode, on_gpu: bool) -> Plan:
+def every(profile: ModelProfile, mode: Mode, on_gpu: bool) -> AccessPlan:
     """Return a plan with the same choice for all layers."""
     layers = len(profile.layers)
-    return Plan(modes=(mode,) * layers, gradients_on_gpu=(on_gpu,) * layers)
+    return AccessPlan(modes=(mode,) * layers, gradients_on_gpu=(on_gpu,) * layers)
 
 
-class Link:
+class LinkModel:
     """Times of a profile's plans on the paper's link, or on a shared one."""
 
     def __init__(self, profile: ModelProfile, *, shared: bool) -> None:
@@ -88,7 +88,7 @@ class Link:
         """Return the end of the forward pass, in ns."""
         return self._go_forward(modes)[0]
 
-    def step_ns(self, plan: Plan) -> int:
+    def step_ns(self, plan: AccessPlan) -> int:
         """Return the end of the last layer's update, in ns."""
         now, loads = self._go_forward(plan.modes)
         gradients = _Copies(self._transfers, [])
@@ -218,17 +218,17 @@ class _Copies:
             self._go_on(min(self._left, at - self._now))
         self._now = max(self._now, at)
 
-    def beside(self, at: int, work: int) -> int:
-        """Return the end of a transfer of ``work`` ns at the full rate that begins at ``at``."""
-        if not work:
+    def beside(self, at: int, full_rate_ns: int) -> int:
+        """Return the end of a transfer that begins at ``at`` and takes ``full_rate_ns`` alone."""
+        if not full_rate_ns:
             return at
         self.until(at)
-        while work and self._begin():
-            both = min(work, self._left)
-            work -= both
+        while full_rate_ns and self._begin():
+            both = min(full_rate_ns, self._left)
+            full_rate_ns -= both
             self._now += both
             self._go_on(both)
-        self._now += work
+        self._now += full_rate_ns
         return self._now
 
     def finish(self, layer: int) -> int:

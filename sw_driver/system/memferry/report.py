@@ -13,7 +13,7 @@ from sw_driver.report import Report, Table, Watch, engineering
 from sw_driver.workload.what import load_workload
 
 from .costs import profile_of
-from .link import Plan, every
+from .link import AccessPlan, every
 from .planners import figures_of, planned, step_ns_of_changes
 from .profile import MEASURED, LayerProfile, ModelProfile, read_profile, write_profile
 from .systems import System, draw, native, run
@@ -94,7 +94,7 @@ def report(
     )
 
 
-def _modes(profile: ModelProfile, plan: Plan) -> Table:
+def _modes(profile: ModelProfile, plan: AccessPlan) -> Table:
     """Return a table with one row for layers that are treated alike and differ only in a number."""
     alike: dict[tuple[str, str, str], list[LayerProfile]] = {}
     layers = zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..reproduction import data
 from ..runs import experiments
 from . import figures
-from .runs import Steps
+from .runs import SentinelRuns
 
 __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 
@@ -40,7 +40,7 @@ More fast memory is never slower.
 - *Figure 13:* to `resnet-34` and to `resnet-50` fast memory grows faster than the peak.
 """
 
-EXPERIMENTS = experiments(Steps, figures)
+EXPERIMENTS = experiments(SentinelRuns, figures)
 """The paper's figures of sections 4.4 and 6."""
 
 _OBJECTS = (

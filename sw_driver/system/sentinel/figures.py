@@ -18,7 +18,7 @@ from ..reproduction import Changes, Claim, Experiment, Row, predicted
 from ..reproduction import claims as of_paper
 from .planning import Planned, Settings
 from .rivals import Rival
-from .runs import SENTINEL, Steps, least_percent, profile_for
+from .runs import SENTINEL, SentinelRuns, least_percent, profile_for
 
 __all__ = ["figure7", "figure8", "figure10", "figure11", "figure12", "figure13"]
 
@@ -68,7 +68,7 @@ _NOTE = (
 )
 
 
-def _by_length(steps: Steps) -> dict[str, dict[int, Planned]]:
+def _by_length(steps: SentinelRuns) -> dict[str, dict[int, Planned]]:
     """Return ResNet-32's steps by fast memory and by the layers in an interval."""
     fields = {"transfers": APART, "settings": Settings(trial=False)}
     steps_of = {}
@@ -80,7 +80,7 @@ def _by_length(steps: Steps) -> dict[str, dict[int, Planned]]:
     return steps_of
 
 
-def figure7(steps: Steps) -> Experiment:
+def figure7(steps: SentinelRuns) -> Experiment:
     """Return a step's time by the length of intervals."""
     where = "4.4, Figure 7"
     rows: list[Row] = []
@@ -104,7 +104,7 @@ def figure7(steps: Steps) -> Experiment:
     )
 
 
-def figure8(steps: Steps) -> Experiment:
+def figure8(steps: SentinelRuns) -> Experiment:
     """Return the number of intervals that end in each case, by their length."""
     where = "4.4, Figure 8"
     first, last = LENGTHS[0], LENGTHS[-1]
@@ -133,7 +133,7 @@ def figure8(steps: Steps) -> Experiment:
     )
 
 
-def figure10(steps: Steps) -> Experiment:
+def figure10(steps: SentinelRuns) -> Experiment:
     """Return the losses with a fifth of the peak as fast memory."""
     where = "6.2, Figure 10"
     least = {name: least_percent(steps.case(name)) for name in NETWORKS}
@@ -202,7 +202,7 @@ def _ahead(lost: Mapping[str, Mapping[str, float]], system: str) -> list[float]:
     ]
 
 
-def figure11(steps: Steps) -> Experiment:
+def figure11(steps: SentinelRuns) -> Experiment:
     """Return Sentinel's losses without one of its parts."""
     where = "6.2, Figure 11"
     reserve, pack, trial = "no space reservation", "having false sharing", "no t&t"
@@ -234,7 +234,7 @@ def figure11(steps: Steps) -> Experiment:
     )
 
 
-def figure12(steps: Steps) -> Experiment:
+def figure12(steps: SentinelRuns) -> Experiment:
     """Return Sentinel's losses by the size of fast memory."""
     where = "6.2, Figure 12"
     rows: list[Row] = []
@@ -262,7 +262,7 @@ def figure12(steps: Steps) -> Experiment:
     return Experiment(title=title, rows=rows, quoted=quoted)
 
 
-def figure13(steps: Steps) -> Experiment:
+def figure13(steps: SentinelRuns) -> Experiment:
     """Return the least fast memory with which ResNets lose nothing."""
     rows: list[Row] = []
     shares: list[int] = []

@@ -16,7 +16,7 @@ from sw_driver.system.compare.system import all_parts_ns
 from sw_driver.system.hetero_pim.configurations import HETERO
 from sw_driver.system.hetero_pim.costs import Costs
 from sw_driver.system.hetero_pim.profiling import modelled, offered
-from sw_driver.system.hetero_pim.runs import CALIBRATED_RATE, Case
+from sw_driver.system.hetero_pim.runs import CALIBRATED_RATE, HeteroPimCase
 from sw_driver.system.hetero_pim.scheduling import schedule
 from sw_driver.system.outcome import Outcome
 from sw_driver.workload import Trace, load_trace, peak_bytes
@@ -43,7 +43,7 @@ def outcomes(name: str, machine: Machine = V100, **changes: str) -> list[Outcome
 def test_a_step_is_that_of_the_reproduction(name: str) -> None:
     peak = {"stack": peak_bytes(load_trace(name))}
     for made, rate in zip(outcomes(name), (0, CALIBRATED_RATE), strict=True):
-        step = Case(network=name, unit_rate=rate).result(quiet)
+        step = HeteroPimCase(network=name, unit_rate=rate).result(quiet)
         assert (made.step_ns, made.energy_j) == (step.step_ns, step.energy_j)
         assert made.peak_bytes == peak
 

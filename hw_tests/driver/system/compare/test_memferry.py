@@ -15,7 +15,7 @@ from sw_driver.system.compare.comparison import Row, compare
 from sw_driver.system.compare.memferry import SYSTEMS
 from sw_driver.system.compare.system import all_parts_ns
 from sw_driver.system.memferry.planners import planned
-from sw_driver.system.memferry.runs import Case, profile_for
+from sw_driver.system.memferry.runs import MemferryCase, profile_for
 from sw_driver.system.memferry.systems import BUCKET_BYTES, System, run
 from sw_driver.system.outcome import Outcome
 from sw_driver.workload import load_trace
@@ -39,7 +39,7 @@ def ran(network: str, name: str, changes: Mapping[str, str]) -> Outcome:
 @pytest.mark.parametrize("network", ["bert-base", "alexnet"])
 def test_zero_offload_is_as_reproduced(network: str) -> None:
     for name, system in ((NATIVE, "native"), (DEEPSPEED, "DeepSpeed")):
-        step = Case(network=network, system=system, machine="v100").result(print)
+        step = MemferryCase(network=network, system=system, machine="v100").result(print)
         made = ran(network, name, {})
         assert (made.step_ns, made.busy("gpu")) == (step.step_ns, step.busy("gpu"))
         assert made.peak_bytes["gpu"] == step.peak_bytes["gpu"]
@@ -52,7 +52,7 @@ def test_memferry_is_our_plan_in_the_gpus_memory(name: str, reserve: float) -> N
     """Two modules, as in the reproduction, whose links are no bound."""
     nbytes = 1400 << 20
     machine = {"gpu.capacity_bytes": str(nbytes), "host.capacity_bytes": "64GiB"}
-    profile = profile_for(Case(network="bert-base", machine="v100"))
+    profile = profile_for(MemferryCase(network="bert-base", machine="v100"))
     if "AXDIMM" in name:
         parameters = sum(layer.nbytes for layer in profile.layers) // 4
         profile = replace(profile, update_ns=ceil(parameters * 1000 / (2 * own_mparams_per_s())))

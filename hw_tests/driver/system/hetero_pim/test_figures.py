@@ -15,9 +15,9 @@ from sw_driver.system.hetero_pim.figures import ALEXNET, DCGAN, VGG
 from sw_driver.system.hetero_pim.runs import (
     CALIBRATED,
     CALIBRATED_RATE,
-    Case,
-    Step,
-    Steps,
+    HeteroPimCase,
+    HeteroPimRuns,
+    HeteroPimStep,
     calibrated_rate,
 )
 
@@ -26,14 +26,14 @@ def quiet(_: str) -> None:
     pass
 
 
-STEPS = Steps(changes={}, progress=quiet)
+STEPS = HeteroPimRuns(changes={}, progress=quiet)
 
 
 def test_the_calibrated_rate_is_the_least() -> None:
     gpu_ns, ours_ns = (
         STEPS.run(CALIBRATED, VGG, configuration=each).step_ns for each in (GPU, HETERO)
     )
-    lower = Case(network=VGG, unit_rate=STEPS.rate - 1)
+    lower = HeteroPimCase(network=VGG, unit_rate=STEPS.rate - 1)
     assert ours_ns <= gpu_ns < lower.result(quiet).step_ns
     assert STEPS.rate == CALIBRATED_RATE
 
@@ -47,13 +47,13 @@ def test_a_gpu_that_no_rate_reaches_is_refused() -> None:
 
 def test_figures_of_times_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "NETWORKS", (VGG, ALEXNET))
-    claims = figures.figure11(Steps()).claims
-    fast = Case(network=ALEXNET, unit_rate=STEPS.rate, frequency=2)
+    claims = figures.figure11(HeteroPimRuns()).claims
+    fast = HeteroPimCase(network=ALEXNET, unit_rate=STEPS.rate, frequency=2)
     times = [replace(fast, configuration=each).result(quiet).step_ns for each in (GPU, HETERO)]
     assert times[1] < times[0]
     assert claims["Hetero PIM at 2x before GPU"].texts[0] == "2"
 
-    claims = figures.figure13(Steps()).claims
+    claims = figures.figure13(HeteroPimRuns()).claims
     without = replace(HETERO, recursive=False, pipeline=False)
     cases = [replace(fast, network=each, frequency=1) for each in (VGG, ALEXNET)]
     gains = [
@@ -73,7 +73,7 @@ def test_section_2_a_is_judged_and_a_change_of_the_machine_changes_it() -> None:
         "the five longest of vgg-19, accesses": ("60.45", "missed"),
         "not multiply/add, at most": ("66.95", "met"),
     }
-    slower = figures.table1(Steps(changes={"cpu.gb_per_s": "1"})).claims[longest].ours
+    slower = figures.table1(HeteroPimRuns(changes={"cpu.gb_per_s": "1"})).claims[longest].ours
     assert 0 < (slower or 0) < (claims[longest].ours or 0)
 
 
@@ -89,15 +89,16 @@ def test_two_networks_side_by_side() -> None:
 def test_what_is_not_offered_runs_on_the_cpu() -> None:
     """With no share of the time all of it does; with all of it the step is sooner over."""
     none, some, every = (
-        Case(network=ALEXNET, unit_rate=48, share=each).result(quiet) for each in (0, 0.9, 1)
+        HeteroPimCase(network=ALEXNET, unit_rate=48, share=each).result(quiet)
+        for each in (0, 0.9, 1)
     )
     assert set(none.made.places.values()) == {"cpu"}
-    assert none.step_ns == Case(network=ALEXNET, configuration=CPU).result(quiet).step_ns
+    assert none.step_ns == HeteroPimCase(network=ALEXNET, configuration=CPU).result(quiet).step_ns
     assert every.step_ns < some.step_ns < none.step_ns
 
 
 def test_products_of_energy_and_delay() -> None:
-    made = Step(made=cast(Any, None), step_ns=2 * 10**9, energy_j=6.0)
+    made = HeteroPimStep(made=cast(Any, None), step_ns=2 * 10**9, energy_j=6.0)
     assert (made.watts, made.edp) == (3, 12)
 
 
@@ -110,8 +111,8 @@ def alexnet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alexnet")
 def test_figures_of_energy_again(tmp_path: Path) -> None:
-    made = figures.figure9(Steps())
-    case = Case(network=ALEXNET, unit_rate=48)
+    made = figures.figure9(HeteroPimRuns())
+    case = HeteroPimCase(network=ALEXNET, unit_rate=48)
     cpu, gpu, ours = (
         replace(case, configuration=each).result(quiet) for each in (CPU, GPU, HETERO)
     )
@@ -129,13 +130,13 @@ def test_figures_of_energy_again(tmp_path: Path) -> None:
     (picture,) = made.draw(tmp_path / "shares")
     assert "J, in % of the sum" in picture.read_text()
 
-    claims = figures.figure17(Steps()).claims
+    claims = figures.figure17(HeteroPimRuns()).claims
     assert claims["energy-delay product is least at 4x, calibrated"].verdict == "met"
     fast = replace(case, frequency=4).result(quiet)
     fast_w = 85 + (row["Hetero PIM, J"].ours - host_j) / fast.step_ns * 1e9  # type: ignore[union-attr,operator]
     power = claims["power of GPU over that at 4x, least"].ours
     assert power == pytest.approx(160 / fast_w, rel=0.02)
 
-    both = figures.figure14(Steps()).claims["neither over RC and OP, most"]
+    both = figures.figure14(HeteroPimRuns()).claims["neither over RC and OP, most"]
     assert both.ours == pytest.approx(1, rel=0.02)
     assert both.verdict == "missed"

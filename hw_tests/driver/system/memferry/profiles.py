@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from random import Random
 
-from sw_driver.system.memferry.link import MODES, Plan
+from sw_driver.system.memferry.link import MODES, AccessPlan
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
 
 
@@ -60,8 +60,8 @@ def any_profile(random: Random, layers: int) -> ModelProfile:
     return profile_of(*made, update_ns=random.randrange(3) * sum(each.nbytes for each in made))
 
 
-def any_plan(random: Random, layers: int) -> Plan:
-    return Plan(
+def any_plan(random: Random, layers: int) -> AccessPlan:
+    return AccessPlan(
         modes=tuple(random.choice(MODES) for _ in range(layers)),
         gradients_on_gpu=tuple(random.random() < 0.5 for _ in range(layers)),
     )
@@ -70,7 +70,7 @@ def any_plan(random: Random, layers: int) -> Plan:
 class Ticks:
     """Ends of a forward pass and of a step, ns by ns: half a ns of the link for each of two."""
 
-    def __init__(self, profile: ModelProfile, plan: Plan, shared: bool) -> None:
+    def __init__(self, profile: ModelProfile, plan: AccessPlan, shared: bool) -> None:
         self.ways = list(zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True))
         self.shared = shared
         self.rest = dict.fromkeys(("computes", "reads", "writes"), Fraction())

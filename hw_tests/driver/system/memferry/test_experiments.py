@@ -15,7 +15,7 @@ from sw_driver.system.memferry.figures import figure11, figure13
 from sw_driver.system.memferry.runs import (
     GO,
     OURS,
-    Case,
+    MemferryCase,
     part_of,
     profile_for,
     system_of,
@@ -51,7 +51,7 @@ def test_of_a_part_of_the_samples_dha_takes_as_much_longer() -> None:
 
 
 def test_go_memferry_has_no_gradient_on_the_gpu_and_ours_all() -> None:
-    go, ours = (Case(network="bert-base", system=each) for each in (GO, OURS))
+    go, ours = (MemferryCase(network="bert-base", system=each) for each in (GO, OURS))
     sizes = [layer.nbytes for layer in profile_for(go).layers]  # 0 of a table that the output has
     assert not any(compress(sizes, system_of(go).plan.gradients_on_gpu))
     assert all(system_of(ours).plan.gradients_on_gpu)
@@ -59,7 +59,8 @@ def test_go_memferry_has_no_gradient_on_the_gpu_and_ours_all() -> None:
 
 def test_changes_of_the_machine_change_steps() -> None:
     host, slow = (
-        Case(network="bert-base", changes=changes) for changes in ({}, {"pcie.write_gb_per_s": "6"})
+        MemferryCase(network="bert-base", changes=changes)
+        for changes in ({}, {"pcie.write_gb_per_s": "6"})
     )
     steps = [each.result(print) for each in (host, slow)]
     assert steps[1].marks_ns["forward"] > steps[0].marks_ns["forward"]

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sw_driver.machine import Machine
-from sw_driver.system.clock import Event
+from sw_driver.system.clock import EngineEvent
 from sw_driver.system.engine import Engine
-from sw_driver.system.placing import FAST, SLOW, Lane, Placing, life
+from sw_driver.system.placing import FAST, SLOW, MoveQueue, Placing, life
 from sw_driver.workload.trace import LASTING, Op, Tensor, Trace
 
 __all__ = ["Foreseen", "Stretch", "belady", "settled", "worthwhile"]
@@ -33,7 +33,7 @@ class Foreseen(Placing):
                 each[tensor] = None
         self.wanted = self.plan[0]
         super().__init__(engine, trace, step)
-        self.up, self.down = Lane(self, FAST), Lane(self, SLOW)
+        self.up, self.down = MoveQueue(self, FAST), MoveQueue(self, SLOW)
 
     def begins(self, tensor: Tensor) -> str:
         return self.allocate(tensor)
@@ -41,7 +41,7 @@ class Foreseen(Placing):
     def allocate(self, tensor: Tensor) -> str:
         return super().allocate(tensor) if self.base(tensor.id) in self.wanted else SLOW
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         self.wanted = self.plan[op.id % len(self.plan)]
         self.up.drop()
         self.down.drop()

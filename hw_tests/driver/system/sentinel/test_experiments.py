@@ -12,7 +12,7 @@ from sw_driver.machine.parts import MachineError
 from sw_driver.system.reproduction import Claim
 from sw_driver.system.sentinel import figures
 from sw_driver.system.sentinel.experiments import DATA, EXPERIMENTS
-from sw_driver.system.sentinel.runs import CAPACITY, SENTINEL, Case, machine_of, profile_for
+from sw_driver.system.sentinel.runs import CAPACITY, SENTINEL, SentinelCase, machine_of, profile_for
 from sw_driver.workload import peak_bytes
 
 NETWORKS = 5
@@ -50,7 +50,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     """What the experiments take for simulated."""
     found = dict(AS_IN_THE_PAPER)
 
-    def ours(case: Case, _: Any) -> Any:
+    def ours(case: SentinelCase, _: Any) -> Any:
         name = "at 20 %" if case.percent < 40 else SENTINEL
         if not case.settings.reserve:
             name = "no pool"
@@ -67,15 +67,15 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
         cases = CASES.get((case.lengths or (0,))[0], (1, 1, 1))
         return SimpleNamespace(step_ns=ns, tried={8: trial}, cases=cases)
 
-    def rival(case: Case, _: Any) -> Any:
+    def rival(case: SentinelCase, _: Any) -> Any:
         ms = found.get(f"{case.system} with {case.network}", found[case.system])
         made = SimpleNamespace(step_ns=round(ms * 1e6))
         return SimpleNamespace(**vars(made), tried={"5 s": made})
 
-    def result(case: Case, progress: Any) -> Any:
+    def result(case: SentinelCase, progress: Any) -> Any:
         return ours(case, progress) if case.system == SENTINEL else rival(case, progress)
 
-    monkeypatch.setattr(Case, "result", result)
+    monkeypatch.setattr(SentinelCase, "result", result)
     return found
 
 
@@ -160,11 +160,11 @@ def test_without_loss_is_within_one_percent(steps: Steps) -> None:
 
 
 def test_a_machine_has_the_share_and_the_changes() -> None:
-    case = Case(network="dcgan", transfers="apart", changes={"cross.latency_ns": "7"})
+    case = SentinelCase(network="dcgan", transfers="apart", changes={"cross.latency_ns": "7"})
     machine = machine_of(case)
     peak = peak_bytes(profile_for(case).step)
     assert machine.memory("fast").capacity_bytes.value == peak // 5
     assert [each.transfers for each in machine.memories] == ["apart"] * 2
     assert machine.link("cross").latency_ns.value == 7
     with pytest.raises(MachineError, match=f"{CAPACITY} is the experiments' own: leave it out"):
-        Case(network="dcgan", changes={CAPACITY: "1"})
+        SentinelCase(network="dcgan", changes={CAPACITY: "1"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from sw_driver.system.sentinel.steps import Ask, Step
+from sw_driver.system.sentinel.steps import Ask, StepRecord
 
-ROUND = Step(
+ROUND = StepRecord(
     functions=["mm"] * 3,
     slots=[(0,), (1,), (2,)],
     made=[()] * 3,
@@ -15,7 +15,7 @@ ROUND = Step(
 )
 """Three layers with their parameters, of which two fit."""
 
-THERE_AND_BACK = Step(
+THERE_AND_BACK = StepRecord(
     functions=["mm"] * 5,
     slots=[(), (0,), (1,), (1,), (0,)],
     made=[(0,), (1,), (2,), (3,), ()],
