@@ -35,6 +35,8 @@ _ENOUGH = assumed(1000, "the GPU's own link is the bound")
 _NODES = {"v100": "mc_dla", "a100-40": "a100", "a100": "a100", "h100": "h100", "h200": "h100"}
 """Entries of ``CATALOGUES`` by GPU; GPUs without NVLink have no memory-nodes."""
 _HOP = assumed(5_000, "a collective's begin: some microseconds in NCCL")
+_BUS_SHARE = 0.75
+"""Share of the links between GPUs that large collectives reach."""
 _FITTED = AXDIMM_PLATFORM.override(
     PAPER_RATES.changes(),
     lambda value, source: calibrated(value, f"fitted to Kim et al., Table 6, {source}"),
@@ -83,6 +85,7 @@ def _base(name: str, gpu: Device, capacity_bytes: Figure, pcie: Figure, parts: s
 def _at_host(machine: Machine, gpu: str, gpus: int) -> Machine:
     """Return a machine with one GPU's share of its own host, and a link to the other GPUs."""
     host, peers = HOSTS[gpu], GPUS[gpu].nvlink_gb_per_s or PCIE[GPUS[gpu].pcie]
+    peers = assumed(_BUS_SHARE * peers.value, f"{_BUS_SHARE:g} of {peers.source}, as NCCL reaches")
     memories = tuple(
         replace(memory, capacity_bytes=host.memory_bytes(gpus)) if memory.name == "host" else memory
         for memory in machine.memories
