@@ -9,9 +9,9 @@ from typing import Any
 
 from sw_driver.machine.presets import PRESETS
 from sw_driver.report import Report, Table, Watch, engineering
+from sw_driver.workload.loading import load_workload
 from sw_driver.workload.summary import alive_bytes, described, summary
 from sw_driver.workload.trace import KINDS, SUFFIX, Trace
-from sw_driver.workload.what import load_workload
 
 __all__ = ["report"]
 
@@ -22,7 +22,7 @@ def report(
     """Return a training step's operations and tensors, with the operations longest on a V100.
 
     ``folder`` is for a picture of the bytes that have memory in each operation and, for a function,
-    the trace. Raises as :func:`~sw_driver.workload.what.load_workload` does.
+    the trace. Raises as :func:`~sw_driver.workload.loading.load_workload` does.
     """
     watch.say(f"capturing {workload}")
     gpu = PRESETS["axdimm_platform"].device("gpu")

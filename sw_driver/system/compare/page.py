@@ -14,9 +14,9 @@ from sw_driver.files import write_whole
 from sw_driver.numbers import check_name
 from sw_driver.report import Report, Table, Watch
 from sw_driver.workload import Trace
+from sw_driver.workload.loading import load_workload
 from sw_driver.workload.recomputation import recomputed
 from sw_driver.workload.summary import described
-from sw_driver.workload.what import load_workload
 
 from ..outcome import Outcome
 from ..reproduction import MARKS
@@ -92,7 +92,7 @@ def report(
 
     Parameters
     ----------
-    names: networks, traces or functions; see :func:`~sw_driver.workload.what.load_workload`.
+    names: networks, traces or functions; see :func:`~sw_driver.workload.loading.load_workload`.
     machine: one of :data:`~sw_driver.system.compare.bases.BASES`.
     changes: changes that :meth:`~sw_driver.machine.machine.Machine.override` takes.
     folder: for ``compare.md`` and, in ``compare/``, pictures of the first network.

@@ -15,8 +15,8 @@ from sw_driver.numbers import parse_number
 from sw_driver.report import Report, Table, Watch, count, milliseconds
 from sw_driver.report import share as shown_share
 from sw_driver.workload import Trace
+from sw_driver.workload.loading import load_workload
 from sw_driver.workload.summary import described
-from sw_driver.workload.what import load_workload
 
 from ..errors import EngineError
 from .configurations import CONFIGURATIONS, HETERO
@@ -53,7 +53,7 @@ def report(
     Parameters
     ----------
     workload: a CSV file of a profile, which is only ranked, or see
-        :func:`~sw_driver.workload.what.load_workload`.
+        :func:`~sw_driver.workload.loading.load_workload`.
     share: share of the step's time on the CPU that is offered to the PIMs, in per cent.
     by: ``operation`` (default for a profile), or ``type`` (default for a workload).
     profile: source of a workload's times, ``model`` (default) or ``measured``.

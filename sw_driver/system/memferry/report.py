@@ -10,7 +10,7 @@ from typing import Any
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine.presets import PRESETS
 from sw_driver.report import Report, Table, Watch, engineering
-from sw_driver.workload.what import load_workload
+from sw_driver.workload.loading import load_workload
 
 from .costs import profile_of
 from .link import Plan, every
@@ -39,7 +39,7 @@ def report(
 
     Parameters
     ----------
-    workload: a profile's file or name, or see :func:`~sw_driver.workload.what.load_workload`.
+    workload: a profile's file or name, or see :func:`~sw_driver.workload.loading.load_workload`.
     planner: one of :data:`~sw_driver.system.memferry.planners.PLANNERS`.
     gpu_bytes: bytes of the GPU's memory for the plan; any amount if None.
     reserve: largest share of all gradients in the GPU's memory.

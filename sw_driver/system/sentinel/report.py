@@ -13,8 +13,8 @@ from sw_driver.machine.sentinel import TIERS
 from sw_driver.numbers import MOST, NUMBER_FORMS, check_name, parse_integer, parse_number
 from sw_driver.report import Report, Table, Watch, engineering, milliseconds
 from sw_driver.workload import peak_bytes
+from sw_driver.workload.loading import load_workload
 from sw_driver.workload.summary import described
-from sw_driver.workload.what import load_workload
 
 from .planning import Planned, lower_bound_bytes, planned
 from .profiling import StepProfile, profile_of
@@ -41,7 +41,7 @@ def report(
 
     Parameters
     ----------
-    workload: see :func:`~sw_driver.workload.what.load_workload`.
+    workload: see :func:`~sw_driver.workload.loading.load_workload`.
     fast: fast memory in bytes, or as a share of the step's peak, such as ``20%``.
     slow: one of :data:`~sw_driver.machine.sentinel.TIERS`; it names both memories by the slow one.
     rule: update rule of a function's model.

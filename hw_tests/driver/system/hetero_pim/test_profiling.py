@@ -11,8 +11,8 @@ from hw_tests.driver.system.sentinel.steps import a_step
 from sw_driver.machine.hetero_pim import HETERO_PIM
 from sw_driver.system.hetero_pim.profiling import measured, modelled, offered
 from sw_driver.system.hetero_pim.ranking import Profiled
+from sw_driver.workload.loading import load_workload, with_step
 from sw_driver.workload.trace import TraceError, load_trace
-from sw_driver.workload.what import load_workload, with_step
 
 TORCH = "PyTorch is not installed: pip install -e '.[torch]'"
 

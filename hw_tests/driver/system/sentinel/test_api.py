@@ -13,7 +13,7 @@ from torch import nn
 from sw_driver.system.sentinel.api import add_layer, end_profile, start_profile
 from sw_driver.system.sentinel.profiling import StepProfile, profile_of
 from sw_driver.workload.capture import Recorder
-from sw_driver.workload.what import load_workload
+from sw_driver.workload.loading import load_workload
 
 FILE = """
 import torch
