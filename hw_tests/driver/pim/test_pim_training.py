@@ -52,10 +52,12 @@ def test_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--steps", "1", "--cores", "4", "--json", "--out", str(tmp_path)]
-    assert main(["pim", "--train", *options]) == 0
+    trace = tmp_path / "trace.csv"
+    assert main(["pim", "--train", *options, "--dram-trace", str(trace)]) == 0
     document = json.loads(capsys.readouterr().out)
     report = document["results"]
-    assert document["files"] == [str(tmp_path / "cores.svg")]
+    assert document["files"] == [str(trace), str(tmp_path / "cores.svg")]
+    assert trace.read_text().count("\n") > 100
     assert (tmp_path / "cores.svg").read_text().startswith("<?xml")
     (step,) = report["steps"]
     assert (document["machine"]["cores"], len(step["cores"]), step["wrong_tensors"]) == (4, 4, [])
