@@ -44,15 +44,15 @@ def report(
     ]
     peak = results["peak"]
     return Report(
-        title=f"{trace.name}: {known['layers']} layers, {known['parameters']:,} parameters; at "
-        f"most {_shown('nbytes', peak['nbytes'])} at a time, in operation {peak['operation']}, "
+        title=f"{trace.name}: {known['layers']} layers, {known['parameters']:,} parameters; peak "
+        f"memory {_shown('nbytes', peak['nbytes'])} in operation {peak['operation']}, "
         f"{peak['kind']} of {peak['layer']} in the {peak['phase']} pass",
         results=results,
         parts=[
             _table("Operations", results["phases"]),
-            _table("Tensors, and the most bytes of each kind", results["kinds"]),
-            _table("In how many stages tensors live", results["lifetimes"]),
-            _table(f"The most expensive operations at {rates}", expensive),
+            _table("Tensors and peak bytes by kind", results["kinds"]),
+            _table("Tensors by the number of stages they live in", results["lifetimes"]),
+            _table(f"Most expensive operations at {rates}", expensive),
         ],
         machine={"name": "axdimm_platform", "device": "gpu"},
         workload=known,
@@ -95,6 +95,6 @@ def _draw(trace: Trace, path: Path) -> Path:
         axes.axvline(first, color="black", linewidth=0.5)
         if len(others) > len(trace.ops) / 10:
             axes.text(first, 1, f" {phase}", va="top", transform=axes.get_xaxis_transform())
-    axes.set(title=trace.name, xlabel="operation", ylabel="bytes that have memory")
+    axes.set(title=trace.name, xlabel="operation", ylabel="allocated bytes")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return write_picture(path, figure)

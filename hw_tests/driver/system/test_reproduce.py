@@ -124,8 +124,8 @@ def test_a_page_has_all_rows_claims_reasons_and_pictures() -> None:
     figures = data("1", "GB", "It is an input.", {"host": 32})
     made = page("# Page\n", {"one": _experiment(), "two": two}, {"two": ["p/two.svg"]}, figures)
     assert made == (
-        f"# Page\n\n{LEGEND}\n**2 claims:** 2 met. Not judged are 1 figures, [each "
-        "with the reason](claims.md#not-judged).\n\n## One\n\n"
+        f"# Page\n\n{LEGEND}\n**2 claims:** 2 met. 1 figures are not judged, [each "
+        "for a reason](claims.md#not-judged).\n\n## One\n\n"
         "|a|b|c|\n|---|--:|--:|\n|x|||\n|y|1.00 g|2.00 (4.00, -50.0%) c|\n\nNote.\n\n"
         "|claim|section|paper|here|deviation|band|verdict|\n|---|--:|--:|--:|--:|--:|--:|\n"
         "|at most 3|2.2|3.00 x|2.00 x|-33.3%|-inf to 3|met|\n"
@@ -279,7 +279,7 @@ def test_all_papers_have_a_page_of_all_claims(
     assert output.out.split()[-3:] == pages
     assert "other/two: " in output.err
     text = (tmp_path / "claims.md").read_text()
-    assert text.partition("with the\nreason.\n\n")[2] == (
+    assert text.partition("follow, with the reason.\n\n")[2] == (
         "|paper|claims|met|missed|met as calibrated|\n|---|--:|--:|--:|--:|\n"
         "|[Toy](toy.md)|2|2|0|1|\n|[Other](other.md)|1|0|1|0|\n|all|3|2|1|1|\n\n"
         "## Judged\n\n|claim|section|paper|here|deviation|band|verdict|\n"
@@ -289,7 +289,7 @@ def test_all_papers_have_a_page_of_all_claims(
         "|at most 3|2.2|3.00 x|2.00 x|-33.3%|-inf to 3|met|\n"
         "|**Other, [Table 2 (b): x, %](other.md#table-2-b-x-)**|||||||\n"
         "|name y, c|3|4.00 s|6.00 s c MISSED|+50.0%|25 %|missed|\n\n"
-        "## Not judged\n\n|paper|section|the paper's figures|why they are not judged|\n"
+        "## Not judged\n\n|paper|section|the paper's figures|reason|\n"
         "|---|--:|--:|--:|\n"
         "|Toy|3.1|host: 32 GB; GPU: 16 GB|It is an input.|\n"
         "|Toy|3.2|drive: 4,096.50 GB|It is an input.|\n"
@@ -482,7 +482,7 @@ def test_the_table_is_printed_with_notes(capsys: pytest.CaptureFixture[str]) -> 
     output = capsys.readouterr().out
     assert output.count("Table 5: Adam") == 1
     assert "140.32 g" in output
-    assert "The paper's controller is another." in output
+    assert "The paper's module has another controller." in output
     assert "Claims (Table 5, 6.2): 3 met." in output
 
 

@@ -88,7 +88,7 @@ def test_what_is_needed_is_enough_and_no_byte_less_is(network: str, system: Syst
     assert tight.step_ns >= roomy.outcome.step_ns
     short = row(trace, {"gpu.capacity_bytes": str(least - 1)}, system)
     assert short.needs["gpu"].nbytes == least
-    assert "takes at least" in short.reason
+    assert "needs at least" in short.reason
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_channel_holds_an_update_and_a_gradient(
     for short in ((least[0] - 1, least[1]), (1 << 30, least[1] - 1)):
         found = row(alexnet, ROOMY | module(*short), system)
         assert found.needs["module"].nbytes == sum(short) + 1
-        assert found.reason.startswith("takes at least")
+        assert found.reason.startswith("needs at least")
     drives = ROOMY | module(*least) | {"nvme.capacity_bytes": str(others - 1)}
     assert "of nvme, which has" in row(alexnet, drives, system).reason
 

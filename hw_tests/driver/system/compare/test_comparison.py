@@ -155,16 +155,16 @@ def test_a_table_shows_rows_and_who_would_help(monkeypatch: pytest.MonkeyPatch) 
     ]
     assert [each.split(":")[0] for each in reasons(rows)] == ["large", "late", "other"]
     alone = outcome(8 * 10**8, 9 * GB)
-    last = "If all were in the GPU's memory: 800.0 ms, with gpu 9.0 GiB, host 16.0 GiB"
+    last = "With everything in the GPU's memory: 800.0 ms, with gpu 9.0 GiB, host 16.0 GiB"
     assert advice(rows, alone) == [
-        "The fastest: fast, 1.0 s, with gpu 8.0 GiB, host 16.0 GiB",
-        "The fastest without other hardware: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
-        "The least GPU memory: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
+        "Fastest: fast, 1.0 s, with gpu 8.0 GiB, host 16.0 GiB",
+        "Fastest without additional hardware: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
+        "Least GPU memory: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
         last,
     ]
-    needed = "The least that one needs: late, gpu 1.0 GiB"
-    assert advice(rows[2:4], alone) == ["None can run it", needed, last]
-    assert advice(rows[4:], alone) == ["None can run it", last]
+    needed = "Smallest need: late, gpu 1.0 GiB"
+    assert advice(rows[2:4], alone) == ["No system can run it", needed, last]
+    assert advice(rows[4:], alone) == ["No system can run it", last]
     made = page(
         "nearmem compare a b", "it", {"a": rows, "b": rows[::-1]}, {"a": ["A"], "b": ["B"]}, []
     )

@@ -40,7 +40,7 @@ def a_row(number: int, step_ns: int, gpu_bytes: int, reason: str = "") -> Row:
 
 
 HERE = [
-    a_row(0, 0, 0, "takes at least 20.0 GB of gpu, which has 9.0"),
+    a_row(0, 0, 0, "needs at least 20.0 GB of gpu, which has 9.0"),
     a_row(1, 10**9, 8 * GB),
     a_row(2, 11 * 10**8, 4 * GB),
     a_row(3, 20 * 10**9, 0),
@@ -86,7 +86,7 @@ def test_hollow_is_what_takes_more_than_there_is(drawn: dict[str, Figure]) -> No
 def test_bars_are_cut_off_or_say_why_there_is_none(drawn: dict[str, Figure]) -> None:
     (axes,) = drawn["parts"].axes
     assert [each.get_text() for each in axes.texts] == [
-        "cannot: takes at least 20.0 GB of gpu, which has 9.0", "1.0 s", "1.1 s", "20.0 s →",
+        "cannot: needs at least 20.0 GB of gpu, which has 9.0", "1.0 s", "1.1 s", "20.0 s →",
     ]  # fmt: skip
     assert axes.get_xlim() == (0, pytest.approx(1.1 * 3 * 1.1))
     widths = [each.get_width() for each in axes.patches]

@@ -71,7 +71,7 @@ def test_the_stack_has_to_have_all_of_a_step() -> None:
     assert len(outcomes("vgg-19", stack__capacity_bytes=str(least))) == 2
     for each in rows(load_trace("vgg-19"), stack__capacity_bytes=str(least - 1)):
         assert each.outcome is None
-        assert each.reason == f"takes at least {least:,} bytes of stack, which has {least - 1:,}"
+        assert each.reason == f"needs at least {least:,} bytes of stack, which has {least - 1:,}"
     assert not outcomes("gpt3-13b")
     assert len(outcomes("gpt3-13b", stack__capacity_bytes="256GiB")) == 2
 

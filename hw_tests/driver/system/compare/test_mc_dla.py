@@ -64,8 +64,8 @@ def test_what_leaves_is_there_until_it_was_used() -> None:
 def test_with_room_for_all_nothing_moves_and_with_less_nothing_runs() -> None:
     found = row(NODES, STEP, a_base(600)).describe()
     assert (found["step_ns"], found["memory_bytes"]) == (800, {"gpu": 600, "memory_node": 0})
-    assert "takes at least" in row(NODES, STEP, a_base(399)).reason
-    assert "takes at least" in row(NODES, STEP, a_base(500, 199)).reason
+    assert "needs at least" in row(NODES, STEP, a_base(399)).reason
+    assert "needs at least" in row(NODES, STEP, a_base(500, 199)).reason
     assert ran(NODES, STEP, a_base(500, 200)).step_ns == 900
 
 

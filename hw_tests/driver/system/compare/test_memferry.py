@@ -80,7 +80,7 @@ def test_what_is_needed_is_enough_and_no_byte_less_is(network: str) -> None:
         assert tight.step_ns >= row.outcome.step_ns
         for key in least:
             (short,) = rows(network, least | {key: str(int(least[key]) - 1)}, name)
-            assert short.reason.startswith("takes at least")
+            assert short.reason.startswith("needs at least")
     native, deepspeed, memferry, go, *_ = (row.needs["gpu"] for row in found)
     assert deepspeed.nbytes - native.nbytes == BUCKET_BYTES
     assert deepspeed.growing_bytes == native.growing_bytes

@@ -43,8 +43,8 @@ def test_a_chain_takes_what_was_worked_by_hand(system) -> None:
     assert found["parts_ns"] == {
         "computing": 600, "recomputing": 0, "updating": 0, "waiting": found["step_ns"] - 600
     }  # fmt: skip
-    assert "takes at least" in row(system, CHAIN, a_base(199)).reason
-    assert "takes at least" in row(system, CHAIN, a_base(300, 499)).reason
+    assert "needs at least" in row(system, CHAIN, a_base(199)).reason
+    assert "needs at least" in row(system, CHAIN, a_base(300, 499)).reason
     assert not row(system, CHAIN, a_base(300, 500)).reason
 
 

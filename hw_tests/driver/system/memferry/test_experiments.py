@@ -25,8 +25,8 @@ from sw_driver.system.runs import Runs
 
 def test_one_speed_up_is_calibrated() -> None:
     made = figure13(Runs())
-    assert made.claims["over DeepSpeed, 1 B"].verdict == "met"
-    of_1b, *others = (row["over DeepSpeed"] for row in made.rows)
+    assert made.claims["speed-up over DeepSpeed, 1 B"].verdict == "met"
+    of_1b, *others = (row["speed-up over DeepSpeed"] for row in made.rows)
     assert (of_1b.mark, *{each.mark for each in others}) == ("calibrated", "predicted")
 
 
@@ -41,7 +41,7 @@ def test_one_number_of_tokens_gives_all_largest_networks_and_misses_the_speed(
     largest = [each.verdict for name, each in claims.items() if name.startswith("largest")]
     assert len(largest) == 4
     assert (set(largest) == {"met"}) == met
-    assert claims["MemFerry over DeepSpeed"].verdict == "missed"
+    assert claims["speed-up of MemFerry over DeepSpeed"].verdict == "missed"
 
 
 def test_of_a_part_of_the_samples_dha_takes_as_much_longer() -> None:
