@@ -224,7 +224,9 @@ def test_the_cost_is_by_where_tensors_are_when_the_operation_begins() -> None:
         engine,
         trace,
         Brings(),
-        cost=lambda op, device: work_of(TINY, op, device, lambda each: places.get(each, "")),
+        cost=lambda op, device: work_of(
+            TINY, op, device, lambda tensor_id: places.get(tensor_id, "")
+        ),
     )
     # 200 bytes of the GPU's take 2 ns; 100 of the host's a latency and 50.
     assert step.marks_ns == {"forward": 10 + 2 + 150, "backward": 362, "update": 412}

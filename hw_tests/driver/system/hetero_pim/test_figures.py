@@ -31,7 +31,8 @@ STEPS = Steps(changes={}, progress=quiet)
 
 def test_the_calibrated_rate_is_the_least() -> None:
     gpu_ns, ours_ns = (
-        STEPS.run(CALIBRATED, VGG, configuration=each).step_ns for each in (GPU, HETERO)
+        STEPS.run(CALIBRATED, VGG, configuration=configuration).step_ns
+        for configuration in (GPU, HETERO)
     )
     lower = Case(network=VGG, unit_rate=STEPS.rate - 1)
     assert ours_ns <= gpu_ns < lower.result(quiet).step_ns
@@ -49,13 +50,16 @@ def test_figures_of_times_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "NETWORKS", (VGG, ALEXNET))
     claims = figures.figure11(Steps()).claims
     fast = Case(network=ALEXNET, unit_rate=STEPS.rate, frequency=2)
-    times = [replace(fast, configuration=each).result(quiet).step_ns for each in (GPU, HETERO)]
+    times = [
+        replace(fast, configuration=configuration).result(quiet).step_ns
+        for configuration in (GPU, HETERO)
+    ]
     assert times[1] < times[0]
     assert claims["Hetero PIM at 2x is faster than GPU"].texts[0] == "2"
 
     claims = figures.figure13(Steps()).claims
     without = replace(HETERO, recursive=False, pipeline=False)
-    cases = [replace(fast, network=each, frequency=1) for each in (VGG, ALEXNET)]
+    cases = [replace(fast, network=network, frequency=1) for network in (VGG, ALEXNET)]
     gains = [
         replace(case, configuration=without).result(quiet).step_ns / case.result(quiet).step_ns
         for case in cases
@@ -89,7 +93,7 @@ def test_two_networks_side_by_side() -> None:
 def test_what_is_not_offered_runs_on_the_cpu() -> None:
     """With no share of the time all of it does; with all of it the step is sooner over."""
     none, some, every = (
-        Case(network=ALEXNET, unit_rate=48, share=each).result(quiet) for each in (0, 0.9, 1)
+        Case(network=ALEXNET, unit_rate=48, share=share).result(quiet) for share in (0, 0.9, 1)
     )
     assert set(none.made.places.values()) == {"cpu"}
     assert none.step_ns == Case(network=ALEXNET, configuration=CPU).result(quiet).step_ns
@@ -113,7 +117,8 @@ def test_figures_of_energy_again(tmp_path: Path) -> None:
     made = figures.figure9(Steps())
     case = Case(network=ALEXNET, unit_rate=48)
     cpu, gpu, ours = (
-        replace(case, configuration=each).result(quiet) for each in (CPU, GPU, HETERO)
+        replace(case, configuration=configuration).result(quiet)
+        for configuration in (CPU, GPU, HETERO)
     )
     row = next(row for row in made.rows if row["rate"] == "calibrated")
     gpu_j = gpu.step_ns * (85 + 0.3 * 250) / 1e9  # at V-D's use of the GPU
