@@ -47,8 +47,8 @@ HEADING = ["claim", "section", "paper", "here", "deviation", "band", "verdict"]
 """Headings of a table with one claim a row."""
 
 LEGEND = """\
-In brackets is the paper's figure and how far ours is from it. *c* is calibrated, *g* given, all
-others are predicted.
+Brackets hold the paper's figure and our deviation from it. *c* is calibrated, *g* given, all others
+are predicted.
 """
 
 Changes: TypeAlias = Mapping[str, str]
@@ -345,7 +345,7 @@ def page(
     counted = f"**{len(claims)} claims:** {tally(claims)}."
     if data:
         counted += (
-            f" Not judged are {len(data)} figures, [each with the reason](claims.md#not-judged)."
+            f" {len(data)} figures are not judged, [each for a reason](claims.md#not-judged)."
         )
     parts = [introduction.strip(), LEGEND.strip(), counted]
     for name, made in experiments.items():

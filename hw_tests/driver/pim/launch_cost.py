@@ -37,10 +37,10 @@ def main(presets: list[str]) -> None:
                     device.wait(number)
                     measured["seen"].append(device.transport.cycles() - begun)
                     measured["the work itself"].append(device.counters(number).cycles or 0)
-            for name, each in measured.items():
-                middle = statistics.median(each)
+            for name, took in measured.items():
+                middle = statistics.median(took)
                 print(
-                    f"{preset} {backend.name}: {name} {middle:g}, {min(each)} to {max(each)} cycles"
+                    f"{preset} {backend.name}: {name} {middle:g}, {min(took)} to {max(took)} cycles"
                 )
 
 

@@ -67,8 +67,8 @@ def test_words_are_the_golden_models() -> None:
 
 
 def test_opcodes_are_the_golden_models() -> None:
-    assert {each.name: int(each) for each in Opcode} == {
-        each.name: int(each) for each in golden.Opcode
+    assert {opcode.name: int(opcode) for opcode in Opcode} == {
+        opcode.name: int(opcode) for opcode in golden.Opcode
     }
 
 
@@ -110,7 +110,7 @@ def test_overlaps_are_the_golden_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "said"),
+    ("work", "message"),
     [
         (Work(opcode=-1), "opcode is -1: expected an integer from 0 to 4294967295"),
         (Work(opcode=1, rows=1 << 32), "rows is 4294967296"),
@@ -125,6 +125,6 @@ def test_overlaps_are_the_golden_models() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_refuses_what_a_field_cannot_hold(work: Work, said: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=said):
+def test_refuses_what_a_field_cannot_hold(work: Work, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
         work.encode()

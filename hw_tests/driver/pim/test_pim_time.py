@@ -62,11 +62,11 @@ def test_devices_on_one_clock_have_one_time(backend: Backend) -> None:
             waits.wait(offer(waits, 16))
             now_ps = clock.now
             assert now_ps == int(waits.transport.cycles() * period_ps)
-            asked = other if waits is one else one
-            seen = asked.transport.domain.cycles(now_ps)
-            assert asked.idle == 0b111111
-            assert asked.transport.cycles() == seen + ACCESS_CYCLES
-            assert clock.now == asked.transport.domain.ticks(seen + ACCESS_CYCLES)
+            asking = other if waits is one else one
+            seen = asking.transport.domain.cycles(now_ps)
+            assert asking.idle == 0b111111
+            assert asking.transport.cycles() == seen + ACCESS_CYCLES
+            assert clock.now == asking.transport.domain.ticks(seen + ACCESS_CYCLES)
 
 
 def test_completions_do_not_hold_up_time() -> None:
@@ -150,8 +150,8 @@ def test_threads_share_a_device(backend: Backend) -> None:
                 pim.write_memory(at, np.full(8, 10 * turn + thread, np.float32))
                 number = pim.pim_fix([thread], work, ret, 1)
                 pim.wait(number)
-                found = pim.read_memory(at + 64, 32).view(np.float32)
-                assert found.tolist() == [2 * (10 * turn + thread)] * 8
+                result = pim.read_memory(at + 64, 32).view(np.float32)
+                assert result.tolist() == [2 * (10 * turn + thread)] * 8
 
         list(threads.map(use, range(3), timeout=60))
 

@@ -219,7 +219,7 @@ def test_work_waits_for_latencies_and_writes_go_the_other_way() -> None:
 )
 def test_a_memory_has_a_rate_of_its_own(transfers: str, ends_ns: tuple[int, ...]) -> None:
     memory = replace(TINY.memory("host"), total_gb_per_s=assumed(3, "a test"), transfers=transfers)
-    memories = tuple(memory if each.name == "host" else each for each in TINY.memories)
+    memories = tuple(memory if one.name == "host" else one for one in TINY.memories)
     second = replace(TINY.device("cpu"), name="second", gb_per_s=assumed(50, "a test"))
     machine = replace(TINY, memories=memories, devices=(*TINY.devices, second))
     engine = Engine(machine.override(_AT_ONCE), record=True)
@@ -229,22 +229,22 @@ def test_a_memory_has_a_rate_of_its_own(transfers: str, ends_ns: tuple[int, ...]
     ]
     copy = engine.transfer(500, "host", "gpu", "copy")
     engine.run()
-    assert tuple(each.end_ns for each in (*works, copy)) == ends_ns
+    assert tuple(action.end_ns for action in (*works, copy)) == ends_ns
     engine.check()
 
 
 def test_what_work_takes_is_asked_when_it_begins() -> None:
-    engine, asked = Engine(TINY), []
+    engine, begun = Engine(TINY), []
 
     def ask() -> int:
-        asked.append(engine.now_ns)
+        begun.append(engine.now_ns)
         return 5
 
     queue = engine.queue("gpu")
     queue.work(ask, "one")
     queue.work(ask, "two", after=[engine.clock.timeout(20)])
     assert engine.run() == 25
-    assert asked == [0, 20]
+    assert begun == [0, 20]
 
 
 def test_memory_is_taken_given_and_counted() -> None:
@@ -411,8 +411,10 @@ def test_the_timeline_has_every_action(tmp_path: Path) -> None:
     timeline.write(tmp_path / "trace.json")
     trace = read_trace(tmp_path / "trace.json")
     assert_sound(trace)
-    found = {name: [each.name for each in track] for name, track in trace.tracks.items()}
-    assert found == {
+    names_of = {
+        name: [slice_made.name for slice_made in track] for name, track in trace.tracks.items()
+    }
+    assert names_of == {
         "queue compute": ["op", "in"],
         "link pcie write": ["in", "later"],
         "link pcie write 2": ["too"],

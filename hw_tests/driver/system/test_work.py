@@ -38,8 +38,10 @@ def _of(
 def _fast(machine: Machine, memory: str) -> Machine:
     """So fast a memory that it bounds nothing."""
     memories = (
-        replace(each, total_gb_per_s=assumed(1e6, "a test")) if each.name == memory else each
-        for each in machine.memories
+        replace(of_machine, total_gb_per_s=assumed(1e6, "a test"))
+        if of_machine.name == memory
+        else of_machine
+        for of_machine in machine.memories
     )
     return replace(machine, memories=tuple(memories))
 

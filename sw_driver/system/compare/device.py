@@ -17,8 +17,8 @@ from .system import PARTS, CannotRunError, Need, Needs, System
 __all__ = ["RECOMPUTED", "SYSTEMS", "alone", "collective_ns"]
 
 RECOMPUTED = (
-    "Only what passes between blocks is kept; the rest is computed again, once, before the "
-    "backward pass needs it."
+    "Only activations between blocks are kept; others are computed again, once, before the "
+    "backward pass needs them."
 )
 
 

@@ -150,11 +150,11 @@ def _system(name: str, place: str, link: str) -> System:
         name=name,
         mark="predicted",
         assumptions=(
-            "Parameters, gradients and optimizer states stay on the GPU. All activations leave "
-            "that are used later than in the next operation, unless everything fits; by "
-            "itself it computes nothing again.",
-            "An activation leaves after its last use in the forward pass, and comes back as early "
-            "as there is room; each is moved whole, one after the other.",
+            "Parameters, gradients and optimizer states stay on the GPU. Activations leave if an "
+            "operation after the next one uses them, unless everything fits. Nothing is computed "
+            "again, except with --recompute.",
+            "An activation leaves after its last use in the forward pass, and returns as soon as "
+            "there is room. Activations move whole, one at a time.",
         ),
         needs=partial(_needs, place, link),
         run=partial(_run, place, link),

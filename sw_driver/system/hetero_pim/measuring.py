@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sw_driver.numbers import check_name
 from sw_driver.workload.capture import without_mkldnn
+from sw_driver.workload.loading import Build, StepFunction
 from sw_driver.workload.products import GRADIENTS
 from sw_driver.workload.trace import TraceError
-from sw_driver.workload.what import Build, StepFunction
 
 __all__ = ["operation_times"]
 

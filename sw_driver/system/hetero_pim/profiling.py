@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from sw_driver.machine import Machine
 from sw_driver.machine.hetero_pim import HETERO_PIM
+from sw_driver.workload.loading import Build, StepFunction, with_step
 from sw_driver.workload.trace import Op, Trace, TraceError
-from sw_driver.workload.what import Build, StepFunction, with_step
 
 from .costs import past
 from .operations import operation_name

@@ -10,7 +10,7 @@ from typing import Any
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine.presets import PRESETS
 from sw_driver.report import Report, Table, Watch, engineering
-from sw_driver.workload.what import load_workload
+from sw_driver.workload.loading import load_workload
 
 from .costs import profile_of
 from .link import AccessPlan, every
@@ -39,7 +39,7 @@ def report(
 
     Parameters
     ----------
-    workload: a profile's file or name, or see :func:`~sw_driver.workload.what.load_workload`.
+    workload: a profile's file or name, or see :func:`~sw_driver.workload.loading.load_workload`.
     planner: one of :data:`~sw_driver.system.memferry.planners.PLANNERS`.
     gpu_bytes: bytes of the GPU's memory for the plan; any amount if None.
     reserve: largest share of all gradients in the GPU's memory.
@@ -77,7 +77,7 @@ def report(
     changes = step_ns_of_changes(profile, planner, gpu_bytes, reserve)
     step_ns = figures["step_ns"]
     gains = [f"{name} {(step_ns - ns) / max(step_ns, 1):.1%}" for name, ns in changes.items()]
-    notes = [f"A step would be shorter, with twice as much of one: {', '.join(gains)}"]
+    notes = [f"Doubling one of these would shorten a step by: {', '.join(gains)}"]
     room = int(machine.memory("gpu").capacity_bytes.value)
     if file is None and room < figures["gpu_bytes"]:
         fits = ways["all by DHA"]["gpu_bytes"] <= room
@@ -132,4 +132,4 @@ def _times(ways: Mapping[str, Mapping[str, Any]], gpu_bytes: int | None) -> Tabl
         over = gpu_bytes is not None and way["gpu_bytes"] > gpu_bytes
         cells = [f"{way[time] / 1e6:,.2f} ms" if time in way else "" for time in _TIMES]
         rows.append([name + ", too large" * over, *cells, engineering(way["gpu_bytes"], "B")])
-    return Table(title="A step", headings=["", *_TIMES.values(), "GPU memory"], rows=rows)
+    return Table(title="Step times", headings=["", *_TIMES.values(), "GPU memory"], rows=rows)

@@ -44,14 +44,14 @@ def test_recomputation_takes_less_memory_and_a_forward_pass_more(network: str) -
 
 def test_a_card_of_24_gib_trains_with_recomputation_what_it_cannot_without() -> None:
     plain, again = rows("gpt3-large", "rtx4090")
-    assert plain.reason == "takes at least 31.1 GiB of gpu, which has 24.0 GiB"
+    assert plain.reason == "needs at least 31.1 GiB of gpu, which has 24.0 GiB"
     assert again.outcome
     assert not again.reason
 
 
 def test_what_one_segment_has_inside_is_fixed() -> None:
     trace = recomputed(load_trace("resnet-50"))
-    plain, again = (each.needs["gpu"] for each in rows("resnet-50", "a100"))
+    plain, again = (row.needs["gpu"] for row in rows("resnet-50", "a100"))
     fixed = again.nbytes - again.growing_bytes
     assert 0 < fixed <= peak_bytes(trace, "temporary")
     assert fixed > plain.nbytes - plain.growing_bytes
@@ -62,22 +62,24 @@ def test_other_systems_take_the_step_with_its_repeats() -> None:
     trace = load_trace("bert-base")
     again = recomputed(trace)
     gpu = BASES["v100"].device("gpu")
-    longer = sum(gpu.cost(again.ops[each]) for each in again.origin["recomputed"])
-    profiles = [layers_of(each, BASES["v100"]).layers for each in (trace, again)]
+    longer = sum(gpu.cost(again.ops[number]) for number in again.origin["recomputed"])
+    profiles = [layers_of(step_trace, BASES["v100"]).layers for step_trace in (trace, again)]
     plain_ns, again_ns = (
-        sum(each.backward_ns + each.gap_backward_ns for each in layers) for layers in profiles
+        sum(layer.backward_ns + layer.gap_backward_ns for layer in layers) for layers in profiles
     )
     assert again_ns == plain_ns + longer
-    kept = sum(each.activation_bytes for each in profiles[1])
-    inputs = sum(each.nbytes for each in trace.tensors if each.kind == "input")
+    kept = sum(profile.activation_bytes for profile in profiles[1])
+    inputs = sum(tensor.nbytes for tensor in trace.tensors if tensor.kind == "input")
     assert kept == peak_bytes(again, "activation") + inputs
     platform = [
-        measure(AXDIMM_PLATFORM, each, MODULE, channel_mparams_per_s=400, overhead_us=0)
-        for each in (trace, again)
+        measure(AXDIMM_PLATFORM, step_trace, MODULE, channel_mparams_per_s=400, overhead_us=0)
+        for step_trace in (trace, again)
     ]
     assert platform[0].step_ns < platform[1].step_ns <= 1.4 * platform[0].step_ns
     tiers = TIERS["pcie3"]
-    steps = [planned(profile_of(each, 30 << 20), tiers).step_ns for each in (trace, again)]
+    steps = [
+        planned(profile_of(step_trace, 30 << 20), tiers).step_ns for step_trace in (trace, again)
+    ]
     assert steps[0] < steps[1] < 1.4 * steps[0]
 
 

@@ -78,7 +78,7 @@ def random_profile(kind: str, layers: int, seed: int) -> ModelProfile:
         )
 
     made = tuple(map(layer, range(layers)))
-    update = sum(each.transfer_ns for each in made) * random.random()
+    update = sum(made_layer.transfer_ns for made_layer in made) * random.random()
     return ModelProfile(device=kind, link_bytes_per_s=12e9, update_ns=int(update), layers=made)
 
 
@@ -152,11 +152,11 @@ def main() -> None:
     _print(title, map(network_gaps, MEMFERRY))
 
 
-def _print(title: str, found: Iterable[Gaps]) -> None:
-    gaps = list(found)
+def _print(title: str, gaps_of: Iterable[Gaps]) -> None:
+    gaps = list(gaps_of)
     print(f"{title}; mean and worst of {len(gaps)} in %", flush=True)
     for name in gaps[0]:
-        columns = zip(*(each[name] for each in gaps), strict=True)
+        columns = zip(*(gap[name] for gap in gaps), strict=True)
         print(f"  {name:20}", *(f"{sum(c) / len(gaps):11.3f} {max(c):8.2f}" for c in columns))
 
 

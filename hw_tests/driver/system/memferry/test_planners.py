@@ -129,17 +129,17 @@ def _randoms(count: int, layers: int) -> Iterator[tuple[Random, ModelProfile]]:
 
 
 def _nbytes(profile: ModelProfile, stays: tuple[bool, ...]) -> int:
-    return sum(each.nbytes for each, on_gpu in zip(profile.layers, stays, strict=True) if on_gpu)
+    return sum(layer.nbytes for layer, on_gpu in zip(profile.layers, stays, strict=True) if on_gpu)
 
 
 def test_gradients_gain_as_much_as_the_best_of_all_subsets() -> None:
     for random, profile in _randoms(200, 7):
         modes = tuple(random.choice(MODES) for _ in profile.layers)
         gains = [
-            backward_way(each, mode, False)[0] - backward_way(each, mode, True)[0]
-            for each, mode in zip(profile.layers, modes, strict=True)
+            backward_way(layer, mode, False)[0] - backward_way(layer, mode, True)[0]
+            for layer, mode in zip(profile.layers, modes, strict=True)
         ]
-        room = int(random.random() * sum(each.nbytes for each in profile.layers))
+        room = int(random.random() * sum(layer.nbytes for layer in profile.layers))
         chosen = gradients(profile, modes, room)
 
         def gain(stays: tuple[bool, ...], gains: list[int] = gains) -> int:
@@ -154,7 +154,7 @@ def test_gradients_gain_as_much_as_the_best_of_all_subsets() -> None:
 def test_the_exact_forward_pass_is_the_best_of_all() -> None:
     forward: tuple[Mode, ...] = ("GFGB", "DHA")
     for random, profile in _randoms(120, 7):
-        room = int(random.random() * 1.5 * sum(each.nbytes for each in profile.layers))
+        room = int(random.random() * 1.5 * sum(layer.nbytes for layer in profile.layers))
         plans = [
             modes for modes in product(forward, repeat=7) if parameter_bytes(profile, modes) <= room
         ]
@@ -167,7 +167,7 @@ def test_the_exact_forward_pass_is_the_best_of_all() -> None:
 
 def test_the_exact_step_is_the_best_of_all() -> None:
     for random, profile in _randoms(12, 3):
-        total = sum(each.nbytes for each in profile.layers)
+        total = sum(layer.nbytes for layer in profile.layers)
         budget = Budget(
             room_bytes=int(2 * random.random() * total),
             gradient_bytes=int(random.random() * total),
@@ -182,10 +182,10 @@ def test_the_exact_step_is_the_best_of_all() -> None:
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_plans_keep_to_their_limits(planner: str) -> None:
     for random, profile in _randoms(12, 5):
-        layers = tuple(replace(each, activation_bytes=100, workspace_bytes=n)
-                       for n, each in enumerate(profile.layers))  # fmt: skip
+        layers = tuple(replace(layer, activation_bytes=100, workspace_bytes=n)
+                       for n, layer in enumerate(profile.layers))  # fmt: skip
         profile = replace(profile, layers=layers)
-        total = sum(each.nbytes for each in layers)
+        total = sum(layer.nbytes for layer in layers)
         memory, reserve = 504 + int(2 * random.random() * total), random.random()
         plan = planned(profile, planner, memory, reserve)
         assert gpu_bytes(profile, plan) <= memory
@@ -203,7 +203,7 @@ def test_a_share_of_the_gradients_is_exact() -> None:
 
 def test_ours_is_no_worse_than_any_other_and_near_the_best() -> None:
     for random, profile in _randoms(8, 5):
-        total = sum(each.nbytes for each in profile.layers)
+        total = sum(layer.nbytes for layer in profile.layers)
         link, memory = LinkModel(profile, shared=True), int(total * 2 * random.random()) + 1
         steps = {name: link.step_ns(planned(profile, name, memory)) for name in PLANNERS}
         assert steps["ours"] <= min(steps[name] for name in ("printed", "repaired", "exact"))

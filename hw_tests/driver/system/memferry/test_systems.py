@@ -27,9 +27,9 @@ def test_steps_take_what_the_planners_say() -> None:
         profile = any_profile(random, random.randrange(1, 6))
         plan = any_plan(random, len(profile.layers))
         step, link = run(profile, System(plan=plan), check=True), LinkModel(profile, shared=True)
-        found = step.step_ns, step.marks_ns["forward"], step.peak_bytes["gpu"]
+        figures = step.step_ns, step.marks_ns["forward"], step.peak_bytes["gpu"]
         shared = link.step_ns(plan), link.forward_ns(plan.modes), gpu_bytes(profile, plan)
-        assert found == shared, f"seed {seed}: {plan}"
+        assert figures == shared, f"seed {seed}: {plan}"
 
 
 def test_of_copies_that_are_asked_for_at_once_the_last_layers_is_first() -> None:
