@@ -44,7 +44,15 @@ class MachineError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A number with its source. The name of the field that holds it ends in the unit."""
+    """A number with its source. The name of the field that holds it ends in the unit.
+
+    Examples
+    --------
+    >>> Figure(value=900, source="data sheet", mark="given") == given(900, "data sheet")
+    True
+    >>> [figure(1, "why").mark for figure in (given, calibrated, predicted, assumed)]
+    ['given', 'calibrated', 'predicted', 'assumed']
+    """
 
     value: int | float
     source: str
@@ -110,7 +118,18 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(_Part):
-    """A memory with a capacity in bytes. Links and devices refer to it by name."""
+    """A memory with a capacity in bytes. Links and devices refer to it by name.
+
+    Examples
+    --------
+    >>> memory = Memory(name="hbm", capacity_bytes=given(80 << 30, "data sheet"))
+    >>> memory.capacity_bytes.value >> 30, memory.capacity_bytes.mark
+    (80, 'given')
+    >>> Memory(name="hbm", capacity_bytes=80 << 30)
+    Traceback (most recent call last):
+        ...
+    sw_driver.machine.parts.MachineError: hbm.capacity_bytes is 85899345920: expected a ...
+    """
 
     capacity_bytes: Figure
     setting: str = ""
@@ -131,7 +150,17 @@ class Memory(_Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Device(_Part):
-    """A processor as fast as the slower of its arithmetic and its memory."""
+    """A processor as fast as the slower of its arithmetic and its memory.
+
+    Examples
+    --------
+    >>> from sw_driver.workload import load_trace
+    >>> rates = {"tflop_per_s": given(10, "data sheet"), "gb_per_s": given(900, "data sheet")}
+    >>> gpu = Device(name="gpu", memory="hbm", **rates, launch_ns=assumed(5000, "typical"))
+    >>> product = next(op for op in load_trace("gpt3-13b").ops if op.kind == "addmm")
+    >>> gpu.compute_ns(product), gpu.cost(product)
+    (8053064, 8058064)
+    """
 
     memory: str
     tflop_per_s: Figure
@@ -169,7 +198,16 @@ class Device(_Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Link(_Part):
-    """A link between two memories or junctions. Writes go from ``a`` to ``b``, reads go back."""
+    """A link between two memories or junctions. Writes go from ``a`` to ``b``, reads go back.
+
+    Examples
+    --------
+    >>> rate, latency = given(3.5, "data sheet"), assumed(70_000, "typical")
+    >>> rates = {"read_gb_per_s": rate, "write_gb_per_s": rate}
+    >>> drive = Link(name="ssd", a="host", b="disk", **rates, latency_ns=latency, sharing="half")
+    >>> drive.rate(writing=True)
+    3500000000
+    """
 
     a: str
     """Near end, where the users of the link are, such as the root of a PCIe tree."""
