@@ -137,7 +137,15 @@ class StridedTensor:
 
 
 class TilingPlan(NamedTuple):
-    """Cut of a work into tiles and chunks. Results do not depend on it."""
+    """Cut of a work into tiles and chunks. Results do not depend on it.
+
+    Examples
+    --------
+    >>> TilingPlan(chunk=6, flags=1).exchanged
+    True
+    >>> TilingPlan(chunk=6, flags=6).across
+    (True, True)
+    """
 
     chunk: int = 0
     """Binary logarithm of a vector's elements in a buffer at once."""
@@ -179,7 +187,18 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
-    """Work for the fixed-function pools; fields that its opcode does not use are zero."""
+    """Work for the fixed-function pools; fields that its opcode does not use are zero.
+
+    Examples
+    --------
+    >>> places = (0, 256, 512)
+    >>> a, b, result = (StridedTensor(address_bytes=n, strides=(8, 1)) for n in places)
+    >>> work = Descriptor(opcode=Opcode.ADD, units=1, a=a, b=b, result=result, rows=4, columns=8)
+    >>> work.span("result"), len(work.encode())
+    (range(512, 640), 192)
+    >>> work.operands, work.conflicts_with(work)
+    (('a', 'b'), True)
+    """
 
     opcode: int
     alpha_bits: int = 0

@@ -31,7 +31,16 @@ See :attr:`~hw.pim.vault.geometry.VaultGeometry.address_layout`.
 
 @dataclass(frozen=True, kw_only=True)
 class PimConfig:
-    """Configuration of the pools; the defaults are the paper's machine (IV-D, V-A)."""
+    """Configuration of the pools; the defaults are the paper's machine (IV-D, V-A).
+
+    Examples
+    --------
+    >>> paper = PimConfig()
+    >>> paper.banks, paper.stack_bytes >> 30, paper.clock_mhz
+    (32, 8, 312.5)
+    >>> PimConfig(total=888).units
+    888
+    """
 
     rows: int = 4
     """Rows of the grid of banks, 1 to 8."""

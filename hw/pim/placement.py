@@ -21,6 +21,12 @@ class ThermalWeights:
     Banks at edges and corners have better thermal dissipation paths than central ones and so
     support a higher density of units (paper, IV-D). The paper gives no numbers. The defaults
     divide 444 units among 32 banks with nothing left over.
+
+    Examples
+    --------
+    >>> weights = ThermalWeights(corner=16, edge=14, inside=13)
+    >>> [[weights.of(row, column, rows=4, columns=8) for column in (0, 1, 7)] for row in (0, 1)]
+    [[16, 14, 16], [14, 13, 14]]
     """
 
     corner: float = 16.0

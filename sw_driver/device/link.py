@@ -36,6 +36,14 @@ class ReservedLink:
     Parameters
     ----------
     name: name of the link's track in a timeline.
+
+    Examples
+    --------
+    >>> link = ReservedLink()
+    >>> link.reserve(10, 100), link.reserve(0, 100), link.reserve(0, 10)
+    (10, 110, 0)
+    >>> link.first_free(0, 5)
+    210
     """
 
     def __init__(self, name: str = "host link") -> None:
@@ -115,6 +123,16 @@ class LinkTiming:
     """Latency and rates of transfers: a transfer takes the latency plus its bytes over the rate.
 
     Raises ``ValueError`` unless rates are above 0, the latency is at least 0, and all are finite.
+
+    Examples
+    --------
+    >>> timing = LinkTiming(read_gb_per_s=4, write_gb_per_s=2, latency_us=10)
+    >>> [timing.duration_ns(1_000_000, writing=writing) for writing in (False, True)]
+    [260000.0, 510000.0]
+    >>> LinkTiming(read_gb_per_s=0, write_gb_per_s=2, latency_us=10)
+    Traceback (most recent call last):
+        ...
+    ValueError: read_gb_per_s is 0: expected a finite number above 0
     """
 
     read_gb_per_s: float

@@ -46,7 +46,15 @@ class MachineError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A number with its source. The name of the field that holds it ends in the unit."""
+    """A number with its source. The name of the field that holds it ends in the unit.
+
+    Examples
+    --------
+    >>> Figure(value=900, source="data sheet", mark="given") == given(900, "data sheet")
+    True
+    >>> [figure(1, "why").mark for figure in (given, calibrated, predicted, assumed)]
+    ['given', 'calibrated', 'predicted', 'assumed']
+    """
 
     value: int | float
     source: str
@@ -112,7 +120,18 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(_Part):
-    """A memory with a capacity in bytes. Links and devices refer to it by name."""
+    """A memory with a capacity in bytes. Links and devices refer to it by name.
+
+    Examples
+    --------
+    >>> memory = Memory(name="hbm", capacity_bytes=given(80 << 30, "data sheet"))
+    >>> memory.capacity_bytes.value >> 30, memory.capacity_bytes.mark
+    (80, 'given')
+    >>> Memory(name="hbm", capacity_bytes=80 << 30)
+    Traceback (most recent call last):
+        ...
+    sw_driver.machine.parts.MachineError: hbm.capacity_bytes is 85899345920: expected a ...
+    """
 
     capacity_bytes: Figure
     setting: str = ""
@@ -273,7 +292,16 @@ class Device(_Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Link(_Part):
-    """A link between two memories or junctions. Writes go from ``a`` to ``b``, reads go back."""
+    """A link between two memories or junctions. Writes go from ``a`` to ``b``, reads go back.
+
+    Examples
+    --------
+    >>> rate, latency = given(3.5, "data sheet"), assumed(70_000, "typical")
+    >>> rates = {"read_gb_per_s": rate, "write_gb_per_s": rate}
+    >>> drive = Link(name="ssd", a="host", b="disk", **rates, latency_ns=latency, sharing="half")
+    >>> drive.rate(writing=True)
+    3500000000
+    """
 
     a: str
     """Near end, where the users of the link are, such as the root of a PCIe tree."""

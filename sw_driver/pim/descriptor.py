@@ -89,6 +89,14 @@ class Work:
 
     Fields that the opcode does not use are zero. The pool refuses an invalid work; this class does
     not check it.
+
+    Examples
+    --------
+    >>> row = StridedTensor(address_bytes=0, strides=(8, 1))
+    >>> tiles = TilingPlan(chunk=4)
+    >>> work = Work(opcode=Opcode.ADD, a=row, b=row, result=row, rows=4, columns=8, plan=tiles)
+    >>> work.operations, work.span("result"), work.overlaps
+    ((0, 32), range(0, 128), False)
     """
 
     opcode: int

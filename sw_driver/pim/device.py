@@ -129,6 +129,16 @@ class Pim:
     firmware: firmware of the cores, by default the package's.
     kernel_limit_cycles: cycles of its core after which a kernel is stopped. A core's first kernel
         includes the core's start: some 45,000 cycles, more with a faster core clock.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> from sw_driver.pim.backends.golden import GoldenPim
+    >>> with Pim(GoldenPim(PIM_PRESETS["tiny"])) as pim:
+    ...     pim.write_memory(4096, np.ones(4, np.float32))
+    ...     print(pim.read_memory(4096, 4), pim.describe())
+    [  0   0 128  63] banks idle 0x3f, last cause none; no work
     """
 
     def __init__(

@@ -39,6 +39,15 @@ class PlacedTensor:
     """A tensor in the stack, or a slice or view of one.
 
     ``strides`` count elements of 4 bytes.
+
+    Examples
+    --------
+    >>> tensor = PlacedTensor(address_bytes=4096, shape=(4, 16), strides=(16, 1))
+    >>> row = tensor[2:3]
+    >>> row.shape, row.address_bytes
+    ((1, 16), 4224)
+    >>> tensor.flat.shape, tensor.span
+    ((1, 64), range(4096, 4352))
     """
 
     address_bytes: int
@@ -239,6 +248,17 @@ class StackMemory:
     """First-fit allocator of the striped memory in a stack of ``config``.
 
     Tensors lie one after the other, unless some are released.
+
+    Examples
+    --------
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> memory = StackMemory(PIM_PRESETS["tiny"])
+    >>> [memory.place(name, (4, 16)).address_bytes for name in ("weights", "result")]
+    [131072, 131584]
+    >>> memory.place("huge", (1 << 20,))
+    Traceback (most recent call last):
+        ...
+    sw_driver.device.errors.OutOfMemoryError: no room for huge: of its 4194304 bytes 63488 ...
     """
 
     def __init__(self, config: PimConfig) -> None:

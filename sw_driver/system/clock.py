@@ -121,7 +121,18 @@ class Semaphore:
 
 
 class EngineClock:
-    """Simulated time, from 0 on, and a heap of scheduled calls."""
+    """Simulated time, from 0 on, and a heap of scheduled calls.
+
+    Examples
+    --------
+    >>> clock = EngineClock()
+    >>> def steps():
+    ...     yield clock.timeout(100)
+    ...     print("at", clock.now_ns, "ns")
+    >>> process = clock.process(steps())
+    >>> clock.run()
+    at 100 ns
+    """
 
     def __init__(self) -> None:
         self.now_ns = 0

@@ -23,6 +23,15 @@ class RingLane:
     """A ring in one direction.
 
     ``gaps`` are the hops from each participant to the next, all the way round.
+
+    Examples
+    --------
+    >>> for participants in (2, 8, 32):
+    ...     lane = RingLane(gaps=(1,) * participants, gb_per_s=25, hop_ns=100)
+    ...     print(lane_ns(lane, "all-reduce", 1 << 20), "ns")
+    42084 ns
+    73572 ns
+    81444 ns
     """
 
     gaps: tuple[int, ...]

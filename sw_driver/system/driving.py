@@ -46,7 +46,17 @@ class Step(Outcome):
 
 
 class Policy:
-    """A policy that runs every operation on the default device at once; others override it."""
+    """A policy that runs every operation on the default device at once; others override it.
+
+    Examples
+    --------
+    >>> from sw_driver.machine.presets import PRESETS
+    >>> from sw_driver.system.engine import Engine
+    >>> from sw_driver.workload import load_trace
+    >>> outcome = drive(Engine(PRESETS["axdimm_platform"]), load_trace("gpt-tiny"), Policy())
+    >>> outcome.phase_ns
+    {'forward': 230804, 'backward': 331416, 'update': 140940}
+    """
 
     def place(self, op: Op) -> str | None:
         """Return the device that runs an operation; an empty text is the default device.

@@ -194,6 +194,15 @@ class Engine:
         are nanoseconds. Each queue has a track, and each link one for every concurrent transfer. A
         counter for each memory shows the bytes held.
     record: whether to write everything into ``log``, for :meth:`check`.
+
+    Examples
+    --------
+    >>> from sw_driver.machine.tiny import TINY
+    >>> engine = Engine(TINY)
+    >>> copy = engine.transfer(2000, "host", "gpu", "weights")
+    >>> work = engine.queue("compute").execute(500, "forward", after=[copy])
+    >>> engine.run(), copy.end_ns
+    (1600, 1100)
     """
 
     def __init__(

@@ -252,7 +252,15 @@ Row: TypeAlias = Mapping[str, Claim | str]
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A table or figure of a paper, made again."""
+    """A table or figure of a paper, made again.
+
+    Examples
+    --------
+    >>> speed = predicted(2.1, 2.0, section="5.1", unit="x", band=0.1)
+    >>> experiment = Experiment(title="Figure 7", rows=[{"network": "vgg-e", "speed": speed}])
+    >>> [(name, claim.verdict) for name, claim in experiment.claims.items()]
+    [('network vgg-e, speed', 'met')]
+    """
 
     title: str
     rows: Sequence[Row] = ()

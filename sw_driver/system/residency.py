@@ -80,6 +80,17 @@ class Residency:
         With them, a request evicts one tensor after the other until it has enough room. It does not
         wait for earlier requests, only while no tensor can leave.
     carry: process that moves the bytes of a tensor between places; plain transfers if not given.
+
+    Examples
+    --------
+    >>> from sw_driver.machine.tiny import TINY
+    >>> from sw_driver.system.engine import Engine
+    >>> engine = Engine(TINY)
+    >>> tensors = Residency(engine, lambda key, place: 1000)
+    >>> tensors.put("weights", "host")
+    >>> move = tensors.move("weights", "gpu")
+    >>> engine.run(), tensors.where("weights")
+    (600, 'gpu')
     """
 
     def __init__(

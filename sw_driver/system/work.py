@@ -28,7 +28,18 @@ class Flow(NamedTuple):
 
 
 class DeviceWork(NamedTuple):
-    """Cost of an entry in a device's queue; the entry ends when the time and all flows are over."""
+    """Cost of an entry in a device's queue; the entry ends when the time and all flows are over.
+
+    Examples
+    --------
+    >>> from sw_driver.machine.tiny import TINY
+    >>> from sw_driver.system.engine import Engine
+    >>> engine = Engine(TINY)
+    >>> reading = DeviceWork(500, [Flow(1000, "host", "gpu")])
+    >>> done = engine.queue("gpu").work(lambda: reading, "forward")
+    >>> engine.run()
+    600
+    """
 
     duration_ns: int
     flows: Sequence[Flow] = ()

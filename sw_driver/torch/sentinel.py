@@ -152,6 +152,17 @@ class Sentinel(Policy):
     InvalidArgumentError
         For an invalid argument. In training, ``torch.OutOfMemoryError`` is raised for an operation
         that needs more than the budget; nothing is lost then.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> with Sentinel(model, optimizer, fast="50%") as sentinel:
+    ...     model(torch.ones(64, 256)).square().mean().backward()
+    ...     optimizer.step()
+    >>> sentinel.report()["budget_bytes"]
+    1081344
     """
 
     def __init__(

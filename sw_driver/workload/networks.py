@@ -40,6 +40,15 @@ class GptConfig(_Transformer):
     """Megatron's GPT in FP32, and its training batch.
 
     Embedding and output share their weight. There are ``context`` positions, which are learned.
+
+    Examples
+    --------
+    >>> GptConfig(n_layers=2, d_model=64, n_heads=4, batch=2, context=32).vocabulary
+    50304
+    >>> GptConfig(n_layers=2, d_model=64, n_heads=5, batch=2, context=32)
+    Traceback (most recent call last):
+        ...
+    ValueError: d_model is 64, which 5 heads cannot share: choose a multiple of n_heads
     """
 
     vocabulary: int = 50304

@@ -118,6 +118,14 @@ class CyclesTransport(TimedTransport, GoldenTransport):
     ----------
     config: the module.
     arithmetic: False to simulate only the time, see :class:`GoldenTransport`.
+
+    Examples
+    --------
+    >>> from hw.axdimm.config import configure
+    >>> from nearmem import Axdimm
+    >>> with Axdimm(CyclesTransport(configure("tiny", lanes=4))) as device:
+    ...     print(device.registers(0).read("arbiter.config.lanes"), device.describe()["timed"])
+    4 True
     """
 
     name = "cycles"

@@ -61,6 +61,15 @@ class TensorAddresses:
 
     ``inputs`` are loaded and ``outputs`` stored, in the order of a round; a result may replace an
     operand. Raises ``ValueError`` if there are neither, and for other addresses.
+
+    Examples
+    --------
+    >>> TensorAddresses(inputs=(0, 1 << 20), outputs=(0,)).tensors
+    3
+    >>> TensorAddresses(inputs=(1,))
+    Traceback (most recent call last):
+        ...
+    ValueError: address is 1: expected a multiple of 64
     """
 
     inputs: tuple[int, ...] = ()

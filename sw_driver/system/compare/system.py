@@ -54,7 +54,14 @@ class CannotRunError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """Least bytes of a place with which a step runs."""
+    """Least bytes of a place with which a step runs.
+
+    Examples
+    --------
+    >>> from sw_driver.workload import load_trace
+    >>> Need.of_all(load_trace("gpt-tiny"))
+    Need(nbytes=575240, growing_bytes=541440)
+    """
 
     nbytes: int
     growing_bytes: int
@@ -91,6 +98,13 @@ class System:
     Both functions take a trace of one step and one of
     :data:`~sw_driver.system.compare.bases.BASES`, perhaps changed. They may raise
     :class:`CannotRunError`.
+
+    Examples
+    --------
+    >>> needs = {"host": Need(nbytes=1000, growing_bytes=800)}
+    >>> mine = System(name="mine", mark="predicted", needs=lambda *_: needs, run=lambda *_: None)
+    >>> mine.needs(None, None)["host"].growing_bytes
+    800
     """
 
     name: str

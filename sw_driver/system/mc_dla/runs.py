@@ -48,7 +48,14 @@ class McDlaCase(runs.Case[Outcome]):
 
 @dataclass(frozen=True, kw_only=True)
 class McDlaRuns(runs.Runs):
-    """Steps on any design, of some networks and modes."""
+    """Steps on any design, of some networks and modes.
+
+    Examples
+    --------
+    >>> runs = McDlaRuns(networks=("alexnet",), modes=("data",))
+    >>> round(runs.speedup("MC-DLA(B)"), 2)
+    5.75
+    """
 
     networks: Sequence[str] = NETWORKS
     modes: Sequence[str] = MODES

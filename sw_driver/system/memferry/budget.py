@@ -110,7 +110,18 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Bytes of the GPU's memory for parameters and gradients, and the limit for gradients."""
+    """Bytes of the GPU's memory for parameters and gradients, and the limit for gradients.
+
+    Examples
+    --------
+    >>> from sw_driver.system.memferry.link import AccessPlan
+    >>> from sw_driver.system.memferry.runs import MemferryCase, profile_for
+    >>> profile = profile_for(MemferryCase(network="bert-base"))
+    >>> layers = len(profile.layers)
+    >>> plan = AccessPlan(modes=("GFGB",) * layers, gradients_on_gpu=(False,) * layers)
+    >>> [Budget(room_bytes=room << 20, gradient_bytes=0).fits(profile, plan) for room in (9, 999)]
+    [False, True]
+    """
 
     room_bytes: int
     gradient_bytes: int

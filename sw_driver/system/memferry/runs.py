@@ -38,7 +38,16 @@ Fitted to MemFerry's speed-up of 1.37 over DeepSpeed at 1 B on an A100 (V-D).
 
 @dataclass(frozen=True, kw_only=True)
 class MemferryCase(runs.Case[Outcome]):
-    """A step of a network on a system."""
+    """A step of a network on a system.
+
+    Examples
+    --------
+    >>> for system in ("native", "MemFerry"):
+    ...     case = MemferryCase(network="bert-base", system=system)
+    ...     print(case.result(lambda _: None).step_ns // 10**6, "ms")
+    111 ms
+    102 ms
+    """
 
     system: str = MEMFERRY
     machine: str = "a100"

@@ -47,7 +47,16 @@ _GIGA = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """A system that runs a step, with its plan."""
+    """A system that runs a step, with its plan.
+
+    Examples
+    --------
+    >>> from sw_driver.system.memferry.runs import MemferryCase, profile_for
+    >>> profile = profile_for(MemferryCase(network="bert-base"))
+    >>> system = native(profile, gpus=4)
+    >>> system.gpus, run(profile, system).step_ns // 10**6
+    (4, 126)
+    """
 
     plan: AccessPlan
     updates_last: bool = False

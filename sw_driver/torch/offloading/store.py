@@ -73,6 +73,15 @@ class TensorStore:
     Raises
     ------
     InvalidArgumentError, OutOfMemoryError, StorageError, DeviceInUseError: as their names say.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nearmem import Axdimm
+    >>> with Axdimm("golden") as device, TensorStore(device, capacity_bytes=1 << 16) as store:
+    ...     weights = store.add("weights", np.ones(256, np.float32), rule="adam")
+    ...     print(store.on_module(weights), store.statistics().peak_module_bytes)
+    True [3072, 0]
     """
 
     def __init__(

@@ -87,14 +87,14 @@ def test_a_machine_with_several_gpus_is_one_gpus_share() -> None:
     one, eight = machine_of("h100", "bf16-mixed"), machine_of("h100x8", "bf16-mixed")
     assert one.device("gpu") == eight.device("gpu")
     assert 4 * eight.device("cpu").bytes_per_s == one.device("cpu").bytes_per_s
-    shares = [int(each.memory("host").capacity_bytes.value) for each in (one, eight)]
+    shares = [int(base.memory("host").capacity_bytes.value) for base in (one, eight)]
     assert shares[0] == 8 * shares[1]
     assert eight.link("peers").read_gb_per_s.value == 0.75 * 450
     assert machine_of("v100") is BASES["v100"]
-    for name, said in (
+    for name, message in (
         ("h100x9", "that host has GPUs up to a number of 8; such as h100x8"),
         ("rtx4090x2", "up to a number of 1; give rtx4090"),
         ("h10", "did you mean h100"),
     ):
-        with pytest.raises(InvalidArgumentError, match=said):
+        with pytest.raises(InvalidArgumentError, match=message):
             machine_of(name)
