@@ -67,10 +67,9 @@ def frozen(trace: Trace, trainable: str, *, base_bits: int | None = None) -> Tra
     }
     if not matching:
         ends = sorted({_module(trace, weight).rpartition(".")[2] for weight in linear})
-        known = ", ".join(ends) or "of another model, since this has no linear layer"
+        action = f"give parts of the names {', '.join(ends)}" if ends else "train all of it"
         raise TraceError(
-            f"trainable is {trainable!r}, but no linear layer of {trace.name} matches: give "
-            f"parts of the names {known}"
+            f"trainable is {trainable!r}, but no linear layer of {trace.name} matches: {action}"
         )
     adapting = _Adapting(trace, rank)
     for weight, ops in matching.items():

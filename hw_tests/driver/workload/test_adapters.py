@@ -173,6 +173,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         (trace, "lora:4", 3, "base_bits is 3 with trainable 'lora:4': expected 4 or 8"),
         (trace, "all", 4, "base_bits is 4 with trainable 'all': expected 4 or 8 with frozen"),
         (trace, "lora:4:q_proj", None, "tiny matches: give parts of the names dense, dense_4h"),
+        (load_trace("rnn-gru"), "lora:4", None, "layer of rnn-gru matches: train all of it"),
         (made, "lora:4", None, "has trainable=lora:4:qkv,query already"),
         (in_precision(trace, "bf16"), "lora:4", None, "precision=bf16 already: .* before any"),
     ):
