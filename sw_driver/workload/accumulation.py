@@ -100,7 +100,7 @@ def _added(trace: Trace, near: Op, gradient: int, other: int) -> Op:
         writes=(gradient,),
         read_bytes=(tensor.nbytes,) * 2,
         write_bytes=(tensor.nbytes,),
-        flops=tensor.nbytes // tensor.element_bytes,
+        flops=int(tensor.nbytes / tensor.element_bytes),
         geometry=None,
         dtype=format_of(tensor, near),
     )

@@ -186,12 +186,16 @@ def with_repeats(
     trace: Trace,
     repeats: Mapping[int, Sequence[Op]],
     dropped: Collection[int],
-    held: Mapping[int, int],
+    held: Mapping[int, int] | None = None,
+    *,
+    listed: bool = True,
 ) -> Trace:
     """Return the step with ``repeats[n]`` inserted before operation ``n``.
 
-    Tensors in ``held`` are freed no earlier than the operation that it names.
+    Tensors in ``held`` are freed no earlier than the operation that it names. The repeated
+    operations are ``listed`` in the origin.
     """
+    held = held or {}
     ops: list[Op] = []
     sources = list(trace.tensors)
     starts: list[int] = []  # new ids of operations, or of the first one repeated before it
@@ -237,8 +241,9 @@ def with_repeats(
         return replace(source, id=number, kind=kind, allocated=begin, freed=freed)
 
     tensors = tuple(placed(*numbered) for numbered in enumerate(sources))
-    before = [places[number] for number in trace.origin.get("recomputed", ())]
-    origin = {**trace.origin, "recomputed": sorted([*before, *repeated])}
+    listing = [places[number] for number in trace.origin.get("recomputed", ())]
+    listing = sorted([*listing, *(repeated if listed else ())])
+    origin = {**trace.origin, "recomputed": listing} if listed or listing else trace.origin
     return replace(trace, tensors=tensors, ops=tuple(ops), origin=origin)
 
 

@@ -84,10 +84,13 @@ class Rewriting:
         self._last[number] = len(self.ops)
 
     def add(self, op: Op, *sources: int, **changes: object) -> int:
-        """Append an operation that stands for the old ones ``sources``; return its id."""
+        """Append an operation that stands for the old ones ``sources``; return its id.
+
+        It is a repeated one if all of these are.
+        """
         number = len(self.ops)
         self._places[-1].update(dict.fromkeys(sources, number))
-        if not self._recomputed.isdisjoint(sources):
+        if sources and self._recomputed.issuperset(sources):
             self._repeated.append(number)
         self.ops.append(replace(op, id=number, **changes))
         return number

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from sw_driver.numbers import check_integer, check_name
 
@@ -75,6 +76,8 @@ class _Use:
     phase: str
     begin: int
     end: int
+    gathers: bool = True
+    """False if the unit is kept since the forward pass."""
 
 
 class _Sharding:
@@ -101,8 +104,9 @@ class _Sharding:
         self._ends: dict[int, list[_Use]] = {}
         for before, use in zip([None, *uses], uses, strict=False):
             early = before if before is not None and before.phase == use.phase else use
-            self._begins.setdefault(early.begin, []).append(use)
-            self._ends.setdefault(use.end, []).append(use)
+            if use.gathers:
+                self._begins.setdefault(early.begin, []).append(use)
+                self._ends.setdefault(use.end, []).append(use)
 
     def _prepare(self, tensor: Tensor) -> None:
         number, ops = tensor.id, self.trace.ops
@@ -153,9 +157,9 @@ class _Sharding:
             later = uses.get((use.unit, "backward"))
             if use.phase == "forward" and later is not None:
                 between = range(use.end + 1, later.begin)
-                if not any(other.begin in between for other in uses.values()):
+                if not any(other.gathers and other.begin in between for other in uses.values()):
                     uses[use.unit, "forward"] = replace(use, end=later.end)
-                    del uses[use.unit, "backward"]
+                    uses[use.unit, "backward"] = replace(later, gathers=False)
         return sorted(uses.values(), key=lambda use: use.begin)
 
     def run(self, op: Op) -> None:
@@ -255,8 +259,8 @@ class _Sharding:
 
     def _share(self, tensor: Tensor, nbytes: int) -> int:
         """Return a GPU's share of bytes, in whole elements."""
-        elements = -(-nbytes // tensor.element_bytes)
-        return -(-elements // self._gpus) * tensor.element_bytes
+        elements = ceil(nbytes / tensor.element_bytes)
+        return ceil(ceil(elements / self._gpus) * tensor.element_bytes)
 
     def _unit(self, tensor: Tensor) -> str:
         return block_of(tensor.name, self._blocks) or tensor.name.partition(".")[0]

@@ -163,7 +163,7 @@ class _Split:
 
     def _elements(self, number: int) -> int:
         tensor = self._trace.tensors[number]
-        return tensor.nbytes // tensor.element_bytes
+        return int(tensor.nbytes / tensor.element_bytes)
 
     def _refuse(self, op: Op, reason: str) -> NoReturn:
         raise TraceError(
