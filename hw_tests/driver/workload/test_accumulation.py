@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from sw_driver.workload import Op, Stage, Tensor, Trace, TraceError, load_trace, peak_bytes
+from sw_driver.workload import (
+    GptConfig,
+    Op,
+    Stage,
+    Tensor,
+    Trace,
+    TraceError,
+    load_trace,
+    peak_bytes,
+)
 from sw_driver.workload.accumulation import MOST_OPS, accumulated
 from sw_driver.workload.recomputation import checkpointed
 from sw_driver.workload.sharding import sharded
@@ -79,6 +90,31 @@ def test_micro_batches_multiply_work_and_share_memory(name: str) -> None:
     most = peak_bytes(trace) + sum(gradients.values())
     assert peak_bytes(trace) <= peak_bytes(ours) <= most
     assert peak_bytes(accumulated(trace, 2)) == peak_bytes(ours)
+
+
+def test_a_gpt_is_as_pytorch_accumulates_it() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
+    from sw_driver.workload.capture import capture
+    from sw_driver.workload.models.gpt import gpt_loss, gpt_with_batch
+
+    config = GptConfig(n_layers=2, d_model=32, n_heads=2, batch=2, context=16, vocabulary=128)
+
+    def captured(steps: int) -> Trace:
+        def step(*given: Any) -> None:
+            for _ in range(steps):
+                loss = gpt_loss(*given)
+                loss.backward()
+                del loss
+
+        return capture(lambda: gpt_with_batch(config), step, name="gpt")
+
+    def counts(step: Trace) -> Counter[Any]:
+        return Counter((each.kind, each.phase, each.flops, each.nbytes) for each in step.ops)
+
+    ours, truth = accumulated(captured(1), 3), captured(3)
+    assert counts(ours) == counts(truth)
+    for kinds in ((), ("activation", "temporary"), ("gradient",)):
+        assert peak_bytes(ours, *kinds) == peak_bytes(truth, *kinds)
 
 
 def test_repeated_operations_are_listed_for_every_micro_batch() -> None:
