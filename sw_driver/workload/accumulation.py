@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from sw_driver.numbers import check_integer
 
-from .rewriting import Rewriting, format_of, reduces_in_place
+from .collectives import format_of, reduces_in_place
+from .edits import derived, marked, rebuilt
 from .trace import LASTING, Op, Trace, TraceError
 
 __all__ = ["MOST_OPS", "accumulated"]
@@ -41,66 +42,73 @@ def accumulated(trace: Trace, steps: int) -> Trace:
             f"accumulate is {steps}, which makes {count:,} operations of {trace.name}: expected "
             f"{MOST_OPS:,} at most; take fewer, larger micro-batches"
         )
-    gradients = [tensor.id for tensor in trace.tensors if tensor.kind == "gradient"]
+    origin = {**marked(trace, "accumulate", str(steps)), "accumulate": steps}
+    body = _passes(trace, end).unrolled(steps)
+    ids = _copies(trace, steps)
+    gradients = {one.id for one in trace.tensors if one.kind == "gradient"}
     once = {op.id for op in trace.ops[:end] if reduces_in_place(op, trace)}
     sums: dict[int, list[int]] = {}
-    for number in gradients:
+    for number in sorted(gradients):
         uses = [n for n in trace.accesses[number] if n < end and n not in once]
         sums.setdefault(max(uses, default=end), []).append(number)
-    # Tensors of the passes; others belong to the update.
-    inside = [
-        tensor
-        for tensor, accesses in zip(trace.tensors, trace.accesses, strict=True)
-        if tensor.kind not in LASTING and min(accesses, default=tensor.allocated) < end
-    ]
-    step, last = Rewriting(trace), steps - 1
-    of_passes = {tensor.id for tensor in inside}
-    for tensor in trace.tensors:
-        if tensor.id not in of_passes:
-            step.change(tensor.id, (last, last))
-    for number in gradients:
-        step.change(number, (0, last))
-    ids: dict[int, int] = {}
-    for micro in range(steps):
-        if micro:
-            step.begin_pass()
-            ids = {
-                one.id: step.tensor(one, (micro, None if one.kind == "gradient" else micro))
-                for one in inside
-            }
-            for number in gradients:
-                if number in ids:
-                    step.change(ids[number], kind="temporary", parameter=None)
-        for op in trace.ops[:end]:
-            if op.id not in once:
-                step.add(_renumbered(op, ids), op.id)
-            elif micro == last:
-                step.add(op, op.id)
-            for number in sums.get(op.id, ()) if micro else ():
-                step.add(_added(trace, op, number, ids[number]))
+    groups: list[list[Op]] = []
+    for op in body.ops:
+        micro, source = divmod(op.id, end)
+        groups.append([op])
+        if source in once:
+            groups[-1] = [replace(trace.ops[source], id=op.id)] * (micro == steps - 1)
+        elif micro:
+            sources = sums.get(source, ())
+            groups[-1] += [_added(trace, op, one, ids[micro][one]) for one in sources]
+    last = {number: one for number, one in ids[-1].items() if number not in gradients}
     for op in trace.ops[end:]:
-        own = {number: one for number, one in ids.items() if number not in gradients}
-        step.add(_renumbered(op, own), op.id)
-    return step.finish(f"accumulate={steps}", accumulate=steps)
+        reads, writes = (tuple(last.get(n, n) for n in one) for one in (op.reads, op.writes))
+        groups[-1].append(replace(op, id=len(body.ops), reads=reads, writes=writes))
+    tensors = list(body.tensors)
+    for number in gradients:
+        tensors[number] = replace(tensors[number], freed=len(body.ops))
+    parts = {copies[number] for copies in ids[1:] for number in gradients}
+    for number in parts:
+        tensors[number] = replace(tensors[number], kind="temporary", parameter=None)
+    if "recomputed" in origin:
+        repeated = origin["recomputed"]
+        origin["recomputed"] = [n + end * micro for micro in range(steps) for n in repeated]
+    return replace(rebuilt(body, groups, tensors, origin, parts), steps=1)
 
 
-def _renumbered(op: Op, ids: dict[int, int]) -> Op:
-    reads, writes = (tuple(ids.get(n, n) for n in numbers) for numbers in (op.reads, op.writes))
-    return replace(op, reads=reads, writes=writes)
+def _passes(trace: Trace, end: int) -> Trace:
+    """Return the step without its update; tensors of the update live for no operation."""
+    tensors = (
+        replace(
+            one,
+            allocated=min(one.allocated, end),
+            freed=None if one.freed is None else min(one.freed, end),
+        )
+        for one in trace.tensors
+    )
+    return replace(trace, tensors=tuple(tensors), ops=trace.ops[:end])
+
+
+def _copies(trace: Trace, steps: int) -> list[dict[int, int]]:
+    """Return the ids of a step's tensors in each micro-batch, as ``unrolled`` gives them."""
+    own = [one.id for one in trace.tensors if one.kind not in LASTING]
+    copies = (
+        {number: begin + place for place, number in enumerate(own)}
+        for begin in range(
+            len(trace.tensors), len(trace.tensors) + (steps - 1) * len(own), len(own)
+        )
+    )
+    return [{number: number for number in own}, *copies]
 
 
 def _added(trace: Trace, near: Op, gradient: int, other: int) -> Op:
     """Return the addition of a micro-batch's gradient to the sum."""
     tensor = trace.tensors[gradient]
-    return replace(
+    return derived(
         near,
-        kind="add_",
-        phase="backward",
-        reads=(gradient, other),
-        writes=(gradient,),
-        read_bytes=(tensor.nbytes,) * 2,
-        write_bytes=(tensor.nbytes,),
-        flops=int(tensor.nbytes / tensor.element_bytes),
-        geometry=None,
+        "add_",
+        dict.fromkeys((gradient, other), tensor.nbytes),
+        {gradient: tensor.nbytes},
+        int(tensor.nbytes / tensor.element_bytes),
         dtype=format_of(tensor, near),
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from .collectives import COLLECTIVES
+from .edits import marked, rebuilt
 from .products import GATHERS, has_products
 from .recomputation import with_repeats
-from .rewriting import COLLECTIVES, Rewriting
 from .trace import LASTING, Op, Trace
 
 __all__ = ["POINTWISE", "compiled"]
@@ -41,19 +42,12 @@ def compiled(trace: Trace) -> Trace:
     norms nor dropout. An operation without a use in its own pass is left out there.
     """
     trace = _with_cheap_repeats(trace)
-    step = Rewriting(trace)
-    gone = set[int]()
     unused = {op.id for op in _unused(trace)}
-    gone.update(*(trace.ops[number].writes for number in unused))
+    groups: list[list[Op]] = [[] for _ in trace.ops]
     for run in _runs(trace):
         for group in _groups([op for op in run if op.id not in unused]):
-            if len(group) == 1:
-                step.add(group[0], group[0].id)
-                continue
-            inside = _inside(trace, group)
-            gone |= inside
-            step.add(_fused(trace, group, inside), *(op.id for op in group))
-    return step.finish("compiled", gone)
+            groups[group[0].id] = group if len(group) == 1 else [_fused(trace, group)]
+    return rebuilt(trace, groups, trace.tensors, marked(trace, "compiled", "yes"))
 
 
 def _with_cheap_repeats(trace: Trace) -> Trace:
@@ -139,8 +133,13 @@ def _inside(trace: Trace, group: Sequence[Op]) -> set[int]:
     }
 
 
-def _fused(trace: Trace, group: Sequence[Op], inside: Collection[int]) -> Op:
-    """Return one operation with the work of the group, and its bytes from and to outside."""
+def _fused(trace: Trace, group: Sequence[Op]) -> Op:
+    """Return one operation with the work of the group, and its bytes from and to outside.
+
+    It counts as repeated if all of the group are.
+    """
+    repeated = {*trace.origin.get("recomputed", ())}
+    inside = _inside(trace, group)
     read, written = dict[int, int](), dict[int, int]()
     for op in group:
         for number, nbytes in zip(op.reads, op.read_bytes, strict=True):
@@ -152,6 +151,7 @@ def _fused(trace: Trace, group: Sequence[Op], inside: Collection[int]) -> Op:
     sizes = trace.tensors
     return replace(
         group[-1],
+        id=min(group, key=lambda op: op.id in repeated).id,
         kind="fused",
         reads=tuple(read),
         writes=tuple(written),

@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from .rewriting import applied
+from .edits import marked
 from .stages import block_of, blocks_of
 from .trace import LASTING, Op, Tensor, Trace, TraceError
 
@@ -65,8 +65,7 @@ def checkpointed(trace: Trace, policy: str) -> Trace:
         raise TraceError(f"checkpoint is {policy!r}: expected one of {', '.join(POLICIES)}")
     if policy == "none":
         return trace
-    if "recomputed" in trace.origin:
-        raise TraceError(f"{trace.name} is checkpointed already: give the step without it")
+    origin = marked(trace, "checkpoint", policy)
     blocks = blocks_of(trace)
     units = [_outermost(name, text) if text else block_of(name, blocks) for name in trace.layers]
     segments = [
@@ -83,7 +82,7 @@ def checkpointed(trace: Trace, policy: str) -> Trace:
             f"inside, among {', '.join(trace.layers[:4])}, ...: expected selective:TEXT with a "
             f"part of a module's name, or none"
         )
-    return applied(made, f"checkpoint={policy}")
+    return replace(made, origin={**made.origin, **origin})
 
 
 def _outermost(name: str, text: str) -> str:

@@ -23,7 +23,8 @@ from math import ceil
 
 from sw_driver.numbers import check_integer, check_name
 
-from .rewriting import Rewriting, format_of
+from .collectives import format_of
+from .edits import derived, marked, rebuilt
 from .stages import block_of, blocks_of
 from .trace import Op, Tensor, Trace, TraceError
 
@@ -41,7 +42,7 @@ def sharded(trace: Trace, scheme: str, gpus: int) -> Trace:
     """Return one GPU's share of a step that ``gpus`` GPUs run, with its collectives.
 
     The batch is that of one GPU. Collectives are operations of
-    :data:`~sw_driver.workload.rewriting.COLLECTIVES`, at the place where they may begin.
+    :data:`~sw_driver.workload.collectives.COLLECTIVES`, at the place where they may begin.
 
     - Gradients are reduced in buckets of :data:`BUCKET_BYTES`, in the order in which the backward
       pass completes them. A bucket is a view of its gradients and takes no memory.
@@ -61,11 +62,13 @@ def sharded(trace: Trace, scheme: str, gpus: int) -> Trace:
     check_integer("gpus", gpus, error=TraceError)
     if gpus == 1:
         return trace
+    width = int(trace.origin.get("tensor_parallel", 1))
+    origin = {**marked(trace, "shard", scheme), "gpus": gpus * width}
     sharding = _Sharding(trace, SCHEMES.index(scheme), gpus)
     for op in trace.ops:
         sharding.run(op)
-    width = int(trace.origin.get("tensor_parallel", 1))
-    return sharding.finish(scheme, gpus=gpus * width)
+    sharding.end()
+    return rebuilt(trace, sharding.groups, sharding.tensors, origin)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +87,8 @@ class _Sharding:
     """A step that is being shared; ``level`` is the index of its scheme."""
 
     def __init__(self, trace: Trace, level: int, gpus: int) -> None:
-        self.trace, self.step = trace, Rewriting(trace)
+        self.trace, self.tensors = trace, list(trace.tensors)
+        self.groups: list[list[Op]] = []
         self._level, self._gpus = level, gpus
         self._blocks = blocks_of(trace)
         self._ready: dict[int, list[int]] = {}  # gradients complete after an operation
@@ -98,15 +102,13 @@ class _Sharding:
         for tensor in trace.tensors:
             self._prepare(tensor)
         self._last = max(self._ready, default=-1)
-        self._gone = {op.writes[0] for copies in self._copies.values() for op in copies}
+        self._casts = {op.id for copies in self._copies.values() for op in copies}
         uses = self._uses() if level == _PARAMETERS else []
         self._begins: dict[int, list[_Use]] = {}
-        self._ends: dict[int, list[_Use]] = {}
         for before, use in zip([None, *uses], uses, strict=False):
             early = before if before is not None and before.phase == use.phase else use
             if use.gathers:
                 self._begins.setdefault(early.begin, []).append(use)
-                self._ends.setdefault(use.end, []).append(use)
 
     def _prepare(self, tensor: Tensor) -> None:
         number, ops = tensor.id, self.trace.ops
@@ -118,19 +120,19 @@ class _Sharding:
             self._waiting[self._unit(tensor)] += 1
             shrinks = self._level >= _GRADIENTS
             if shrinks:
-                self._whole[number] = self.step.tensor(tensor, kind="temporary", parameter=None)
-                self.step.change(number, (None, 0))
+                self._whole[number] = self._new(tensor, freed=None)
         elif tensor.kind == "parameter":
             self._units.setdefault(self._unit(tensor), []).append(number)
             if written := [n for n in updates if number in ops[n].writes]:
                 self._updated.setdefault(written[-1], []).append(number)
             shrinks = self._level == _PARAMETERS
-            if shrinks and (copies := self._casts(passes)):
+            if shrinks and (copies := self._only_casts(passes)):
                 self._copies[number] = copies
         if shrinks and self._level:
-            self.step.change(number, nbytes=self._share(tensor, tensor.nbytes))
+            size = self._share(tensor, tensor.nbytes)
+            self.tensors[number] = replace(tensor, nbytes=size)
 
-    def _casts(self, passes: Sequence[int]) -> list[Op]:
+    def _only_casts(self, passes: Sequence[int]) -> list[Op]:
         """Return the operations that use a parameter, if they only copy it to one format."""
         ops = [self.trace.ops[number] for number in passes]
         copies = [self.trace.tensors[op.writes[0]] for op in ops if op.kind == "_to_copy"]
@@ -164,20 +166,18 @@ class _Sharding:
 
     def run(self, op: Op) -> None:
         """Add an operation, with the collectives before and after it."""
+        self.groups.append([])
         for use in self._begins.get(op.id, ()):
-            self._gather_unit(use.unit, op)
+            self._gather_unit(use, op)
         if op.phase == "update":
             if not set(self._gradients).isdisjoint(op.reads):
                 self._reduce(op)
-            self.step.add(self._shared(op) if self._level else op, op.id)
-        elif not self._gone.issuperset(op.writes) or not op.writes:
+            self.groups[-1].append(self._shared(op) if self._level else op)
+        elif op.id not in self._casts:
             reads, writes = (
                 tuple(self._whole.get(n, n) for n in ids) for ids in (op.reads, op.writes)
             )
-            self.step.add(op, op.id, reads=reads, writes=writes)
-        for use in self._ends.get(op.id, ()):
-            for number in self._units[use.unit]:
-                self.step.hold(self._whole[number])
+            self.groups[-1].append(replace(op, reads=reads, writes=writes))
         for number in self._ready.get(op.id, ()):
             self._gradients.append(number)
             unit = self._unit(self.trace.tensors[number])
@@ -193,23 +193,28 @@ class _Sharding:
             if self._fills(self._parameters):
                 self._gather(op)
 
-    def _gather_unit(self, unit: str, near: Op) -> None:
+    def end(self) -> None:
+        """Add the last collective."""
+        self._gather(self.trace.ops[-1])
+
+    def _gather_unit(self, use: _Use, near: Op) -> None:
         """Gather parameters in the format that the unit computes in."""
         formats: dict[str, list[int]] = {}
-        for number in self._units[unit]:
+        for number in self._units[use.unit]:
             copies = [op.writes[0] for op in self._copies.get(number, ())]
             like = self.trace.tensors[copies[0] if copies else number]
-            whole = self.step.tensor(like, kind="temporary", name=self.trace.tensors[number].name)
+            whole = self._new(like, freed=use.end + 1)
             self._whole.update(dict.fromkeys((number, *copies), whole))
             dtype = self._copies[number][0].dtype if copies else format_of(like, near)
             formats.setdefault(dtype, []).append(number)
         for dtype, numbers in formats.items():
             self._collect("all_gather", near, numbers, dtype)
 
-    def finish(self, scheme: str, **origin: int) -> Trace:
-        """Return the step, with its last collective."""
-        self._gather(self.trace.ops[-1])
-        return self.step.finish(f"shard={scheme}", self._gone, **origin)
+    def _new(self, like: Tensor, freed: int | None) -> int:
+        """Add a whole tensor that is freed with an operation, or else after its last use."""
+        fields = {"id": len(self.tensors), "allocated": 0, "freed": freed}
+        self.tensors.append(replace(like, kind="temporary", parameter=None, **fields))
+        return len(self.tensors) - 1
 
     def _reduce(self, near: Op, unit: str | None = None) -> None:
         """Reduce gradients that wait, of one unit or of all."""
@@ -231,20 +236,20 @@ class _Sharding:
             return
         tensors = [self.trace.tensors[number] for number in numbers]
         own, whole = tuple(numbers), tuple(self._whole.get(n, n) for n in numbers)
-        sizes = tuple(self.step.tensors[number].nbytes for number in whole)
-        shares = tuple(self._share(tensor, tensor.nbytes) for tensor in tensors)
+        sizes = [self.tensors[number].nbytes for number in whole]
+        shares = [self._share(tensor, tensor.nbytes) for tensor in tensors]
         gathers, reduces = kind == "all_gather", kind == "all_reduce"
-        self.step.add(
+        if kind == "reduce_scatter" and whole != own:
+            for number in own:  # a share of a gradient begins here
+                self.tensors[number] = replace(self.tensors[number], allocated=near.id)
+        made = derived(
             near,
-            kind=kind,
-            reads=own if gathers else whole,
-            writes=whole if gathers else own,
-            read_bytes=shares if gathers else sizes,
-            write_bytes=sizes if gathers or reduces else shares,
-            flops=0,
-            geometry=None,
+            kind,
+            dict(zip(*((own, shares) if gathers else (whole, sizes)), strict=True)),
+            dict(zip(*((whole, sizes) if gathers or reduces else (own, shares)), strict=True)),
             dtype=dtype or format_of(tensors[0], near),
         )
+        self.groups[-1].append(replace(made, id=len(self.trace.ops)))  # not a repeated one
 
     def _shared(self, op: Op) -> Op:
         """Return an update of one share."""

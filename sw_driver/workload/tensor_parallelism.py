@@ -15,7 +15,8 @@ from typing import NoReturn
 from sw_driver.numbers import check_integer
 
 from .batches import MANY, MATRICES, factors_of
-from .rewriting import Rewriting, format_of
+from .collectives import format_of
+from .edits import derived, marked, rebuilt
 from .stages import block_of, blocks_of
 from .trace import Geometry, Op, Trace, TraceError
 
@@ -174,33 +175,32 @@ class _Split:
 
     def share(self) -> Trace:
         """Return the step with split tensors divided."""
-        step = Rewriting(self._trace)
+        width = self._width
+        origin = marked(self._trace, "tensor_parallel", str(width))
         copies = {one for one, root in self._weights.items() if root in self._split}
         divided = self._split | copies
         if not divided:
             raise TraceError(
-                f"tensor_parallel is {self._width}, but {self._trace.name} has no linear layer in "
-                f"a numbered block, such as layers.3: take 1, and share the step in another way"
+                f"tensor_parallel is {width}, but {self._trace.name} has no linear layer in a "
+                f"numbered block, such as layers.3: take 1, and share the step in another way"
             )
-        for number in sorted(divided):
-            step.change(number, nbytes=self._divided(self._trace.tensors[number].nbytes, "bytes"))
+        tensors = [
+            replace(one, nbytes=-(-one.nbytes // width)) if one.id in divided else one
+            for one in self._trace.tensors
+        ]
+        groups = []
         for op in self._trace.ops:
-            for number in self._sums.get(op.id, ()):
-                tensor = step.tensors[number]
-                step.add(
-                    op,
-                    kind="all_reduce",
-                    reads=(number,),
-                    writes=(number,),
-                    read_bytes=(tensor.nbytes,),
-                    write_bytes=(tensor.nbytes,),
-                    flops=0,
-                    geometry=None,
-                    dtype=format_of(tensor, op),
+            sums = [tensors[number] for number in self._sums.get(op.id, ())]
+            reduced = [
+                derived(
+                    op, "all_reduce", {one.id: one.nbytes}, {one.id: one.nbytes},
+                    dtype=format_of(one, op),
                 )
-            step.add(self._divide(op, divided), op.id)
-        width = self._width
-        return step.finish(f"tensor_parallel={width}", tensor_parallel=width, gpus=width)
+                for one in sums
+            ]  # fmt: skip
+            groups.append([*reduced, self._divide(op, divided)])
+        origin |= {"tensor_parallel": width, "gpus": width}
+        return rebuilt(self._trace, groups, tensors, origin)
 
     def _divide(self, op: Op, divided: set[int]) -> Op:
         if divided.isdisjoint(op.reads + op.writes):

@@ -131,5 +131,5 @@ def test_another_policy_is_refused(name: str, policy: str, message: str) -> None
 
 
 def test_a_checkpointed_step_is_refused() -> None:
-    with pytest.raises(TraceError, match=r"gpt-tiny is checkpointed already"):
+    with pytest.raises(TraceError, match=r"gpt-tiny has checkpointing already"):
         checkpointed(recomputed(load_trace("gpt-tiny")), "full")
