@@ -18,7 +18,7 @@ from sw_driver.numbers import LEAST, check_number
 from .products import GATHERS
 from .trace import LASTING, Geometry, Op, Trace, TraceError
 
-__all__ = ["MANY", "MATRICES", "batched", "factors_of"]
+__all__ = ["MANY", "MATRICES", "batched", "factors_of", "scaled", "scaling"]
 
 MANY = ("bmm", "baddbmm")
 """Kinds of products of several pairs of matrices."""
@@ -50,7 +50,7 @@ def batched(trace: Trace, factor: Fraction | float) -> Trace:
             )
         return int(scaled)
 
-    scales = _scaling(trace)
+    scales = scaling(trace)
     batch = {name: times(number) for name, number in trace.origin.items() if name == "batch"}
     return replace(
         trace,
@@ -58,12 +58,16 @@ def batched(trace: Trace, factor: Fraction | float) -> Trace:
             replace(tensor, nbytes=times(tensor.nbytes)) if scales[tensor.id] else tensor
             for tensor in trace.tensors
         ),
-        ops=tuple(_scaled(op, trace, scales, times) for op in trace.ops),
+        ops=tuple(scaled(op, trace, scales, times) for op in trace.ops),
         origin={**trace.origin, **batch},
     )
 
 
-def _scaled(op: Op, trace: Trace, scales: Sequence[bool], times: _Times) -> Op:
+def scaled(op: Op, trace: Trace, scales: Sequence[bool], times: _Times) -> Op:
+    """Return an operation with ``times`` applied to sizes and work that depend on the batch.
+
+    ``scales`` says for each tensor of the step whether it depends on the batch.
+    """
     accessed, sizes = op.reads + op.writes, op.read_bytes + op.write_bytes
     if not any(scales[tensor] for tensor in accessed):
         return op
@@ -85,14 +89,14 @@ def _scaled(op: Op, trace: Trace, scales: Sequence[bool], times: _Times) -> Op:
     )
 
 
-def _scaling(trace: Trace) -> list[bool]:
+def scaling(trace: Trace) -> list[bool]:
     """Return, by tensor, whether it depends on the batch."""
     tensors = trace.tensors
     sums = {tensor.id for tensor in tensors if tensor.kind == "gradient"}
     for op in reversed(trace.ops):
         if op.phase == "backward" and op.kind in _SAME and not sums.isdisjoint(op.writes):
-            nbytes = tensors[op.writes[0]].nbytes
-            sums.update(tensor for tensor in op.reads if tensors[tensor].nbytes == nbytes)
+            elements = tensors[op.writes[0]].elements
+            sums.update(tensor for tensor in op.reads if tensors[tensor].elements == elements)
     depends = dict.fromkeys(sums, False) | {
         tensor.id: tensor.kind == "input" and not tensor.name
         for tensor in tensors

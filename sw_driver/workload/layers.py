@@ -134,9 +134,9 @@ def _layer(
             rows = one[-2] if right else other[-1]
             depth = one[-1]
         columns = prod(other if right else one) // max(depth, 1)
-        size = weights.element_bytes
+        size = int(weights.element_bytes)  # products read packed weights unpacked
         # All weights are used, and each output is a single sum.
-        whole = columns * depth == weights.nbytes // size
+        whole = columns * depth == weights.elements
         if whole and rows * columns == prod(shapes.result) and not rows % batch:
             return Layer(
                 name=trace.layers[op.layer],

@@ -86,11 +86,10 @@ def _update(
 ) -> Op:
     """Return the update by a rule, with one operation an element; add its states to tensors."""
     weights = tensors[parameter]
-    elements = int(weights.nbytes / weights.element_bytes)
-    width = weights.element_bytes
+    elements, width = weights.elements, weights.element_bytes
     if form:
         width = 2 if form == "-bf16" else 1 if elements >= SMALL else 4
-    size = elements * width + (4 * -(-elements // BLOCK) if width == 1 else 0)
+    size = int(elements * width) + (4 * -(-elements // BLOCK) if width == 1 else 0)
     ids = {"p": parameter, "g": gradient}
     for tensor in rule.tensors:
         if tensor not in ids:

@@ -37,11 +37,7 @@ def peak_bytes(trace: Trace, *kinds: str) -> int:
 
 def parameters_of(trace: Trace) -> int:
     """Return the number of a model's parameters."""
-    return sum(
-        tensor.nbytes // tensor.element_bytes
-        for tensor in trace.tensors
-        if tensor.kind == "parameter"
-    )
+    return sum(tensor.elements for tensor in trace.tensors if tensor.kind == "parameter")
 
 
 def described(trace: Trace) -> dict[str, Any]:

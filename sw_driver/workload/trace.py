@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sw_driver.files import write_whole
-from sw_driver.numbers import check_fields, check_integer, check_name
+from sw_driver.numbers import check_fields, check_integer, check_name, check_number
 
 __all__ = [
     "DTYPES",
@@ -69,8 +69,8 @@ class Tensor:
     """Name in the model of a parameter, or of the parameter that the tensor belongs to."""
     parameter: int | None = None
     """Id of the parameter that a gradient or optimizer state belongs to."""
-    element_bytes: int = 4
-    """Bytes of a floating-point element; 4 for other elements, such as indices."""
+    element_bytes: float = 4
+    """Bytes of a floating-point element, 0.5 for packed ones of 4 bits; 4 for other elements."""
     allocated: int = 0
     """Id of the operation before which the tensor is allocated."""
     freed: int | None = None
@@ -78,9 +78,14 @@ class Tensor:
 
     def __post_init__(self) -> None:
         _check(self, "id", "nbytes", "allocated")
-        check_integer("element_bytes", self.element_bytes, error=TraceError)
+        check_number("element_bytes", self.element_bytes, 1 / 8, 8, TraceError)
         if self.freed is not None:
             check_integer("freed", self.freed, self.allocated, error=TraceError)
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of :attr:`element_bytes`."""
+        return int(self.nbytes / self.element_bytes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
