@@ -109,6 +109,6 @@ def _added(trace: Trace, near: Op, gradient: int, other: int) -> Op:
         "add_",
         dict.fromkeys((gradient, other), tensor.nbytes),
         {gradient: tensor.nbytes},
-        int(tensor.nbytes / tensor.element_bytes),
+        tensor.elements,
         dtype=format_of(tensor, near),
     )

@@ -10,7 +10,7 @@ from .edits import marked
 from .stages import block_of, blocks_of
 from .trace import LASTING, Op, Tensor, Trace, TraceError
 
-__all__ = ["POLICIES", "checkpointed", "recomputed", "with_repeats"]
+__all__ = ["POLICIES", "check_policy", "checkpointed", "recomputed", "with_repeats"]
 
 POLICIES = ("none", "full", "selective", "selective:TEXT")
 """Policies of activation checkpointing; TEXT is a part of a module's name, such as ``mlp``."""
@@ -60,9 +60,8 @@ def checkpointed(trace: Trace, policy: str) -> Trace:
     Raises :class:`~sw_driver.workload.trace.TraceError` for another policy, for one that repeats
     nothing, and for a step with repeated operations.
     """
-    kind, colon, text = policy.partition(":")
-    if f"{kind}{colon}{'TEXT' if text else ''}" not in POLICIES:
-        raise TraceError(f"checkpoint is {policy!r}: expected one of {', '.join(POLICIES)}")
+    check_policy(policy, TraceError)
+    text = policy.partition(":")[2]
     if policy == "none":
         return trace
     origin = marked(trace, "checkpoint", policy)
@@ -83,6 +82,13 @@ def checkpointed(trace: Trace, policy: str) -> Trace:
             f"part of a module's name, or none"
         )
     return replace(made, origin={**made.origin, **origin})
+
+
+def check_policy(policy: str, error: type[Exception]) -> None:
+    """Raise ``error`` unless ``policy`` has a form of :data:`POLICIES`."""
+    kind, colon, text = policy.partition(":")
+    if f"{kind}{colon}{'TEXT' if text else ''}" not in POLICIES:
+        raise error(f"checkpoint is {policy!r}: expected one of {', '.join(POLICIES)}")
 
 
 def _outermost(name: str, text: str) -> str:

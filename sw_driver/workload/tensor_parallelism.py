@@ -102,9 +102,13 @@ class _Split:
             self._add_up(op, data)
         parts = self._split.intersection(data)
         if parts:
-            largest = max(self._elements(one) for one in parts)
+            largest = max(self._trace.tensors[one].elements for one in parts)
             for one in data:
-                if one not in parts and self._elements(one) == largest and one not in op.writes:
+                if (
+                    one not in parts
+                    and self._trace.tensors[one].elements == largest
+                    and one not in op.writes
+                ):
                     self._refuse(op, "mixes whole and split tensors")
         for place, one in enumerate(written):
             summary = place > 0 and op.phase == "backward" and "norm" in op.kind
@@ -161,10 +165,6 @@ class _Split:
     def _take(self, parameter: int) -> None:
         """Split a parameter, with its gradient and optimizer states."""
         self._split.update((parameter, *self._owned.get(parameter, ())))
-
-    def _elements(self, number: int) -> int:
-        tensor = self._trace.tensors[number]
-        return int(tensor.nbytes / tensor.element_bytes)
 
     def _refuse(self, op: Op, reason: str) -> NoReturn:
         raise TraceError(
