@@ -18,10 +18,12 @@ from sw_driver.numbers import LEAST, check_number
 from .products import GATHERS
 from .trace import LASTING, Geometry, Op, Trace, TraceError
 
-__all__ = ["batched", "scaled", "scaling"]
+__all__ = ["MANY", "MATRICES", "batched", "factors_of", "scaled", "scaling"]
 
-_MANY = ("bmm", "baddbmm")
-_MATRICES = ("mm", "addmm", "_addmm_activation", *_MANY)
+MANY = ("bmm", "baddbmm")
+"""Kinds of products of several pairs of matrices."""
+MATRICES = ("mm", "addmm", "_addmm_activation", *MANY)
+"""Kinds of products of matrices."""
 _SAME = ("add", "add_", "clone", "copy_", "_to_copy", "mul", "mul_", "div", "div_")
 """Kinds of operations that pass on all or a part of a parameter's gradient."""
 _SCALAR_BYTES = 8
@@ -121,14 +123,14 @@ def scaling(trace: Trace) -> list[bool]:
 
 def _product_depends(op: Op, depends: Mapping[int, bool]) -> bool:
     """Return whether a product depends on the batch; an undecided factor is taken to depend."""
-    if op.kind not in _MATRICES:
+    if op.kind not in MATRICES:
         sums = op.kind in ("convolution_backward_filter", "convolution_backward_bias")
         return not sums and any(depends.get(tensor, True) for tensor in op.reads)
-    one, other = (depends.get(tensor, True) for tensor in _factors(op))
-    return one != other or (one and op.kind in _MANY)
+    one, other = (depends.get(tensor, True) for tensor in factors_of(op))
+    return one != other or (one and op.kind in MANY)
 
 
-def _factors(op: Op) -> tuple[int, int]:
+def factors_of(op: Op) -> tuple[int, int]:
     """Return the two factors of a product, which may be one tensor; an addend precedes them."""
     alike = op.geometry is not None and len(op.reads) < len(op.geometry.operands)
     one, other = (op.reads[-1:] * 2) if alike else op.reads[-2:]
@@ -139,8 +141,8 @@ def _shapes(op: Op, shapes: Geometry, scales: Sequence[bool], times: _Times) -> 
     """Return the shapes with the dimension of the samples scaled."""
     made = scales[op.writes[0]]
     every = [*shapes.operands, shapes.result]
-    if op.kind in _MATRICES:  # g of m by k, times k by n
-        one, other = (scales[tensor] for tensor in _factors(op))
+    if op.kind in MATRICES:  # g of m by k, times k by n
+        one, other = (scales[tensor] for tensor in factors_of(op))
         dimension = ("g" if one and other else "n" if other else "m") if made else "k"
         added = ["gmn" if scales[op.reads[0]] else ""] * (len(every) - 3)
         names = [*added, "gmk", "gkn", "gmn"]

@@ -6,9 +6,19 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from .trace import LASTING, Op, Tensor, Trace
+from .edits import marked
+from .stages import block_of, blocks_of
+from .trace import LASTING, Op, Tensor, Trace, TraceError
 
-__all__ = ["recomputed"]
+__all__ = ["POLICIES", "check_policy", "checkpointed", "recomputed", "with_repeats"]
+
+POLICIES = ("none", "full", "selective", "selective:TEXT")
+"""Policies of activation checkpointing; TEXT is a part of a module's name, such as ``mlp``."""
+
+_LINEAR = ("mm", "addmm", "_addmm_activation", "_scaled_mm", "_int_mm")
+"""Kinds of operations that selective checkpointing counts, and keeps every second of."""
+_ATTENTION = "scaled_dot_product"
+"""Part of the kinds of fused attention, which selective checkpointing keeps."""
 
 
 def recomputed(trace: Trace) -> Trace:
@@ -30,28 +40,106 @@ def recomputed(trace: Trace) -> Trace:
     if "recomputed" in trace.origin:
         return trace
     segments = _segments(trace)
+    keeping = {one for one, following in pairwise([*segments, -1]) if following < 0}
+    return _repeating(trace, [-1 if one in keeping else one for one in segments])
+
+
+def checkpointed(trace: Trace, policy: str) -> Trace:
+    """Return the same step with modules under ``torch.utils.checkpoint``.
+
+    Like :func:`recomputed`, but with segments that a user names:
+
+    - ``none``: the step as it is.
+    - ``full``: every repeated block, such as ``layers.3``. Only what passes between blocks is kept.
+    - ``selective:TEXT``: every outermost module with the text in its name.
+    - ``selective``: the blocks of ``full``, and within them, the default of torchtitan. Outputs of
+      fused attention are kept, and of every second linear layer, from a block's first on. Linear
+      layers are ``mm`` and ``addmm``; attention made of ``bmm`` runs again.
+
+    Unlike PyTorch, operations that no backward operation depends on are not repeated.
+    Raises :class:`~sw_driver.workload.trace.TraceError` for another policy, for one that repeats
+    nothing, and for a step with repeated operations.
+    """
+    check_policy(policy, TraceError)
+    text = policy.partition(":")[2]
+    if policy == "none":
+        return trace
+    origin = marked(trace, "checkpoint", policy)
+    blocks = blocks_of(trace)
+    units = [_outermost(name, text) if text else block_of(name, blocks) for name in trace.layers]
+    segments = [
+        segment if units[op.layer] else -1
+        for op, segment in zip(
+            trace.ops, _runs(trace, [units[op.layer] for op in trace.ops]), strict=True
+        )
+    ]
+    kept = _selected(trace, segments) if policy == "selective" else set[int]()
+    made = _repeating(trace, segments, kept)
+    if not made.origin["recomputed"]:
+        raise TraceError(
+            f"checkpoint is {policy!r}, but {trace.name} has no such module with activations "
+            f"inside, among {', '.join(trace.layers[:4])}, ...: expected selective:TEXT with a "
+            f"part of a module's name, or none"
+        )
+    return replace(made, origin={**made.origin, **origin})
+
+
+def check_policy(policy: str, error: type[Exception]) -> None:
+    """Raise ``error`` unless ``policy`` has a form of :data:`POLICIES`."""
+    kind, colon, text = policy.partition(":")
+    if f"{kind}{colon}{'TEXT' if text else ''}" not in POLICIES:
+        raise error(f"checkpoint is {policy!r}: expected one of {', '.join(POLICIES)}")
+
+
+def _outermost(name: str, text: str) -> str:
+    """Return the shortest prefix of whole names that contains ``text``, or nothing."""
+    parts = name.split(".")
+    prefixes = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return next((prefix for prefix in prefixes if text in prefix), "")
+
+
+def _selected(trace: Trace, segments: Sequence[int]) -> set[int]:
+    """Return the tensors that selective checkpointing keeps."""
+    linear: dict[int, int] = {}
+    kept = set[int]()
+    for op in trace.ops:
+        segment = segments[op.id]
+        if op.kind in _LINEAR:
+            linear[segment] = linear.get(segment, 0) + 1
+        if _ATTENTION in op.kind or (op.kind in _LINEAR and linear[segment] % 2):
+            kept.update(op.writes if segment >= 0 else ())
+    return kept
+
+
+def _repeating(trace: Trace, segments: Sequence[int], kept: Collection[int] = frozenset()) -> Trace:
+    """Return the step with segments repeated that have no negative number.
+
+    Tensors in ``kept`` stay until the backward pass of their segment, even if it needs none.
+    """
     local = {
         tensor.id: segments[first]
         for tensor, first, last in _made_forward(trace)
-        if segments[first] == segments[last]
+        if segments[first] == segments[last] >= 0
     }
-    keeping = {one for one, following in pairwise([*segments, -1]) if following < 0}
     dropped = set[int]()
     due: dict[int, int] = {}
     for tensor, segment in local.items():
-        if trace.tensors[tensor].kind == "activation" and segment not in keeping:
+        if trace.tensors[tensor].kind == "activation":
             needed = next(n for n in trace.accesses[tensor] if trace.ops[n].phase != "forward")
             dropped.add(tensor)
             due[segment] = min(due.get(segment, needed), needed)
+    held = {tensor: due[local[tensor]] for tensor in kept if local.get(tensor) in due}
+    dropped -= held.keys()
     # Backwards from the last operation: those that have to run again in each segment.
     needed = set(dropped)
     repeats: dict[int, list[Op]] = {}
     for op in reversed(trace.ops):
         segment = segments[op.id]
         if segment in due and not needed.isdisjoint(op.writes):
-            needed.update(read for read in op.reads if local.get(read) == segment)
+            inside = (read for read in op.reads if local.get(read) == segment)
+            needed.update(read for read in inside if read not in held)
             repeats.setdefault(due[segment], []).insert(0, op)
-    return _with(trace, repeats, dropped)
+    return with_repeats(trace, repeats, dropped, held)
 
 
 def _segments(trace: Trace) -> list[int]:
@@ -99,8 +187,20 @@ def _made_forward(trace: Trace) -> list[tuple[Tensor, int, int]]:
     return made
 
 
-def _with(trace: Trace, repeats: Mapping[int, Sequence[Op]], dropped: Collection[int]) -> Trace:
-    """Return the step with ``repeats[n]`` inserted before operation ``n``."""
+def with_repeats(
+    trace: Trace,
+    repeats: Mapping[int, Sequence[Op]],
+    dropped: Collection[int],
+    held: Mapping[int, int] | None = None,
+    *,
+    listed: bool = True,
+) -> Trace:
+    """Return the step with ``repeats[n]`` inserted before operation ``n``.
+
+    Tensors in ``held`` are freed no earlier than the operation that it names. The repeated
+    operations are ``listed`` in the origin.
+    """
+    held = held or {}
     ops: list[Op] = []
     sources = list(trace.tensors)
     starts: list[int] = []  # new ids of operations, or of the first one repeated before it
@@ -138,14 +238,17 @@ def _with(trace: Trace, repeats: Mapping[int, Sequence[Op]], dropped: Collection
         if (source.id in dropped) != copy:
             freed = end
         elif freed is not None:
-            freed = max(starts[freed], end)
+            freed = max(starts[max(freed, held.get(number, 0))], end)
         if kind in ("activation", "temporary") and number in last:
             phases = first[number].phase, last[number].phase
             kind = "activation" if phases == ("forward", "backward") else "temporary"
+            kind = "activation" if number in held else kind
         return replace(source, id=number, kind=kind, allocated=begin, freed=freed)
 
     tensors = tuple(placed(*numbered) for numbered in enumerate(sources))
-    origin = {**trace.origin, "recomputed": repeated}
+    listing = [places[number] for number in trace.origin.get("recomputed", ())]
+    listing = sorted([*listing, *(repeated if listed else ())])
+    origin = {**trace.origin, "recomputed": listing} if listed or listing else trace.origin
     return replace(trace, tensors=tensors, ops=tuple(ops), origin=origin)
 
 

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from .trace import Op, Stage, Trace
 
-__all__ = ["OUTSIDE", "Layering"]
+__all__ = ["OUTSIDE", "Layering", "block_of", "blocks_of"]
 
 OUTSIDE = "(model)"
 """Layer of the loss and of everything that the model runs outside its modules."""
 
 
 _Part = tuple[int, int]
+
+
+def blocks_of(trace: Trace) -> frozenset[str]:
+    """Return the repeated blocks of a model, such as ``layers.3``.
+
+    A block is the first numbered module in a name, if other modules are inside.
+    """
+    return frozenset(_numbered(name) for name in trace.layers if _numbered(name) != name) - {""}
+
+
+def block_of(name: str, blocks: Collection[str]) -> str:
+    """Return which of the blocks a module or parameter is in; empty if it is in none."""
+    block = _numbered(name)
+    return block if block in blocks else ""
+
+
+def _numbered(name: str) -> str:
+    """Return a name up to its first number; empty if it has none."""
+    parts = name.split(".")
+    ends = [place for place, part in enumerate(parts, 1) if part.isdecimal()]
+    return ".".join(parts[: ends[0]]) if ends else ""
 
 
 class Layering:

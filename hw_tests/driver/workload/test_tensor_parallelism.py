@@ -1,0 +1,110 @@
+"""Tensor parallelism: shares of products and bytes, and the all-reduces of a block."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from sw_driver.workload import Trace, TraceError, load_trace, peak_bytes
+from sw_driver.workload.recomputation import checkpointed
+from sw_driver.workload.sharding import sharded
+from sw_driver.workload.summary import parameters_of
+from sw_driver.workload.tensor_parallelism import tensor_parallel
+
+
+def inside(trace: Trace, *, blocks: bool) -> int:
+    """Return the additions and multiplications of products, in blocks or outside."""
+    return sum(
+        each.flops
+        for each in trace.ops
+        if each.geometry and trace.layers[each.layer].startswith("layers.") == blocks
+    )
+
+
+@pytest.mark.parametrize(("name", "width"), [("gpt-tiny", 2), ("bert-base", 4)])
+def test_a_share_has_its_part_of_every_block(name: str, width: int) -> None:
+    trace = load_trace(name)
+    ours = tensor_parallel(trace, width)
+    assert inside(ours, blocks=True) * width == inside(trace, blocks=True)
+    assert inside(ours, blocks=False) == inside(trace, blocks=False)
+    layers = trace.origin["n_layers"]
+    reduced = Counter(each.phase for each in ours.ops if each.kind == "all_reduce")
+    assert reduced == {"forward": 2 * layers, "backward": 2 * layers}
+    rows = trace.origin["batch"] * trace.origin.get("context", 128)
+    sizes = {each.read_bytes for each in ours.ops if each.kind == "all_reduce"}
+    assert sizes == {(4 * rows * trace.origin["d_model"],)}
+    assert ours.origin["tensor_parallel"] == ours.origin["gpus"] == width
+    for kind in ("parameter", "gradient", "optimizer_state", "activation"):
+        assert peak_bytes(trace, kind) / width < peak_bytes(ours, kind) < peak_bytes(trace, kind)
+
+
+def test_the_layers_take_turns() -> None:
+    trace = load_trace("gpt-tiny")
+    ours = tensor_parallel(trace, 2)
+    shares = {
+        one.name.removeprefix("layers.1."): one.nbytes / other.nbytes
+        for one, other in zip(ours.tensors, trace.tensors, strict=True)
+        if one.kind == "parameter" and one.name.startswith("layers.1.")
+    }
+    halves = {
+        "attention.query_key_value.weight", "attention.query_key_value.bias",
+        "attention.dense.weight", "mlp.dense_h_to_4h.weight", "mlp.dense_h_to_4h.bias",
+        "mlp.dense_4h_to_h.weight",
+    }  # fmt: skip
+    assert {name for name, share in shares.items() if share == 1 / 2} == halves
+    assert {share for name, share in shares.items() if name not in halves} == {1}
+    wide = trace.origin["d_model"]
+    saved = 2 * 6 * wide**2 + 2 * (3 + 4) * wide // 2
+    assert parameters_of(trace) - parameters_of(ours) == saved
+    for one in ours.tensors:
+        if one.parameter is not None:
+            assert one.nbytes == ours.tensors[one.parameter].nbytes
+
+
+def test_shapes_multiply_to_the_work() -> None:
+    trace = tensor_parallel(load_trace("gpt-tiny"), 2)
+    for each in trace.ops:
+        if each.geometry is not None:
+            (*_, rows, depth), (*_, columns) = each.geometry.operands[-2:]
+            batch = each.geometry.result[0] if "bmm" in each.kind else 1
+            assert each.flops == 2 * batch * rows * depth * columns
+            assert each.geometry.result[-2:] == (rows, columns)
+
+
+def test_repeated_layers_are_reduced_again() -> None:
+    trace = checkpointed(load_trace("gpt-tiny"), "full")
+    ours = tensor_parallel(trace, 2)
+    reduced = [each for each in ours.ops if each.kind == "all_reduce"]
+    assert Counter(each.phase for each in reduced) == {"forward": 4, "backward": 8}
+    assert inside(ours, blocks=True) * 2 == inside(trace, blocks=True)
+    assert len(ours.origin["recomputed"]) == len(trace.origin["recomputed"]) + 4
+
+
+def test_attention_of_other_products_is_split_too() -> None:
+    trace = load_trace("transformer-xl-0.7b")
+    ours = tensor_parallel(trace, 2)
+    assert inside(ours, blocks=True) * 2 == inside(trace, blocks=True)
+    reduced = Counter(each.phase for each in ours.ops if each.kind == "all_reduce")
+    assert reduced == {"forward": 22, "backward": 22}
+
+
+def test_both_kinds_of_parallelism_multiply_the_gpus() -> None:
+    trace = sharded(tensor_parallel(load_trace("gpt-tiny"), 2), "zero3", 4)
+    assert trace.origin["gpus"] == 8
+    assert trace.origin["applied"] == ["tensor_parallel=2", "shard=zero3"]
+
+
+def test_one_gpu_and_refusals() -> None:
+    trace = load_trace("gpt-tiny")
+    assert tensor_parallel(trace, 1) is trace
+    with pytest.raises(TraceError, match=r"is 4, but gpt-tiny has 2 heads \(n_heads\): expected a"):
+        tensor_parallel(trace, 4)
+    unknown = replace(trace, origin={})
+    with pytest.raises(TraceError, match=r"is 8, which does not divide 4 \(g of \(4, 16, 16\)\)"):
+        tensor_parallel(unknown, 8)
+    with pytest.raises(TraceError, match=r"resnet-50 has no linear layer in a numbered block"):
+        tensor_parallel(load_trace("resnet-50"), 2)
+    with pytest.raises(TraceError, match=r"tensor_parallel is 0: expected an integer of 1 or more"):
+        tensor_parallel(trace, 0)

@@ -1,0 +1,126 @@
+"""Choices of a training run that change its step, and the one order to apply them in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_fields, check_name
+
+from .accumulation import accumulated
+from .adapters import TRAINABLE, frozen
+from .fusion import compiled
+from .loss import chunked_loss
+from .optimizers import OPTIMIZERS, with_optimizer
+from .precision import PRECISIONS, in_precision
+from .recomputation import check_policy, checkpointed
+from .sharding import SCHEMES, sharded
+from .tensor_parallelism import tensor_parallel
+from .trace import Trace
+
+__all__ = ["Training"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A way to run a training step; without arguments, that of the capture.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown value, and for
+    choices that do not fit together.
+
+    Example
+    -------
+    >>> from sw_driver.workload import load_trace
+    >>> training = Training(precision="bf16-mixed", checkpoint="full", shard="zero3", gpus=8)
+    >>> training.apply(load_trace("gpt-tiny")).origin["applied"]
+    ['precision=bf16-mixed', 'checkpoint=full', 'shard=zero3']
+    """
+
+    trainable: str = "all"
+    """Parameters that are trained, in a form of :data:`~sw_driver.workload.adapters.TRAINABLE`."""
+    precision: str = "fp32"
+    """Formats of numbers, one of :data:`~sw_driver.workload.precision.PRECISIONS`."""
+    loss_chunks: int = 1
+    """Chunks of tokens that the output layer and the loss are computed in."""
+    checkpoint: str = "none"
+    """Policy of :data:`~sw_driver.workload.recomputation.POLICIES`."""
+    optimizer: str = ""
+    """Optimizer of :data:`~sw_driver.workload.optimizers.OPTIMIZERS`; empty for the captured."""
+    in_backward: bool = False
+    """Whether a parameter is updated once its gradient is complete."""
+    tensor_parallel: int = 1
+    """GPUs that split every block of layers."""
+    compiled: bool = False
+    """Whether a compiler fuses element-wise operations."""
+    shard: str = "none"
+    """Data parallelism: none, or one of :data:`~sw_driver.workload.sharding.SCHEMES`."""
+    gpus: int = 1
+    """All GPUs: those of data parallelism, times ``tensor_parallel``."""
+    accumulate: int = 1
+    """Micro-batches of a step."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_name("precision", self.precision, PRECISIONS)
+        check_name("shard", self.shard, ("none", *SCHEMES))
+        if self.optimizer:
+            check_name("optimizer", self.optimizer, OPTIMIZERS)
+        check_policy(self.checkpoint, InvalidArgumentError)
+        if self.trainable.partition(":")[0] not in {form.partition(":")[0] for form in TRAINABLE}:
+            raise InvalidArgumentError(
+                f"trainable is {self.trainable!r}: expected one of {', '.join(TRAINABLE)}"
+            )
+        if self.in_backward and self.accumulate > 1:
+            raise InvalidArgumentError(
+                f"in_backward with accumulate {self.accumulate}: an update in the backward pass "
+                f"needs a whole gradient; take accumulate 1, or leave out in_backward"
+            )
+        if self.in_backward and not self.optimizer:
+            raise InvalidArgumentError(
+                f"in_backward without an optimizer: expected one of {', '.join(OPTIMIZERS)}"
+            )
+        if self.gpus % self.tensor_parallel:
+            raise InvalidArgumentError(
+                f"gpus is {self.gpus}, with tensor_parallel {self.tensor_parallel}: expected a "
+                f"multiple of {self.tensor_parallel}"
+            )
+        if (self.shard == "none") != (self.replicas == 1):
+            wanted = (
+                f"gpus of {2 * self.tensor_parallel} or more, or shard none"
+                if self.replicas == 1
+                else f"shard as one of {', '.join(SCHEMES)}, or gpus of {self.tensor_parallel}"
+            )
+            raise InvalidArgumentError(
+                f"shard is {self.shard!r} with {self.gpus} GPUs and tensor_parallel "
+                f"{self.tensor_parallel}: expected {wanted}"
+            )
+
+    @property
+    def replicas(self) -> int:
+        """GPUs, or groups of them with tensor parallelism, that have batches of their own."""
+        return self.gpus // self.tensor_parallel
+
+    def apply(self, trace: Trace) -> Trace:
+        """Return one GPU's step of this training.
+
+        Choices are applied in the order of the fields: trained parameters, precision, loss,
+        checkpoints, optimizer, tensor parallelism, compiler, data parallelism and micro-batches.
+        A choice that is left as it is changes nothing. ``origin["applied"]`` lists the others.
+
+        Raises :class:`~sw_driver.workload.trace.TraceError` if one does not fit the step.
+        """
+        if self.trainable != "all":
+            trace = frozen(trace, self.trainable)
+        if self.precision != "fp32":
+            trace = in_precision(trace, self.precision)
+        if self.loss_chunks > 1:
+            trace = chunked_loss(trace, self.loss_chunks)
+        trace = checkpointed(trace, self.checkpoint)
+        if self.optimizer:
+            trace = with_optimizer(trace, self.optimizer, in_backward=self.in_backward)
+        trace = tensor_parallel(trace, self.tensor_parallel)
+        if self.compiled:
+            trace = compiled(trace)
+        if self.shard != "none":
+            trace = sharded(trace, self.shard, self.replicas)
+        return accumulated(trace, self.accumulate)
