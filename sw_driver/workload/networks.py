@@ -230,17 +230,17 @@ class BlocksConfig:
     d_inner: int
     """Width between the products of the MLP."""
     gated: bool = False
-    """Whether the MLP is SwiGLU; else it is GELU."""
+    """SwiGLU instead of GELU in the MLP."""
     norm: str = "layer"
     """Kind of the normalization, one of :data:`NORMS`."""
     bias: str = "all"
     """Products with a bias, one of :data:`BIASES`."""
     fused: bool = True
-    """Whether queries, keys and values come from one product, as in the network's code."""
+    """One product for queries, keys and values, if the network's code has one."""
     parallel: bool = False
-    """Whether attention and MLP have the same input, one normalization and one sum."""
+    """One normalization and one sum for attention and MLP, side by side."""
     scaled: bool = False
-    """Whether the results of attention and MLP have a learned scale for each channel."""
+    """Learned scales of the channels that attention and MLP return."""
     batch: int = 1
     rule: str = "adam"
 
@@ -270,7 +270,7 @@ class DecoderConfig(BlocksConfig):
     positions: str = "learned"
     """Kind of the positions, one of :data:`POSITIONS`."""
     tied: bool = True
-    """Whether embedding and output share their weight."""
+    """One weight for embedding and output."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -104,7 +104,7 @@ class _Attention(nn.Module):
         self.widths = (width, width // self.group, width // self.group)
         outputs = [sum(self.widths)] if config.fused else self.widths
         self.query_key_value = nn.ModuleList(
-            nn.Linear(width, each, bias=config.bias != "none") for each in outputs
+            nn.Linear(width, size, bias=config.bias != "none") for size in outputs
         )
         self.dense = nn.Linear(width, width, bias=config.bias == "all")
 
