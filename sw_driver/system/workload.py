@@ -10,6 +10,7 @@ from typing import Any
 from sw_driver.machine.presets import PRESETS
 from sw_driver.report import Report, Table, Watch, engineering
 from sw_driver.workload.loading import load_workload
+from sw_driver.workload.networks import CAPTURED
 from sw_driver.workload.summary import alive_bytes, described, summary
 from sw_driver.workload.trace import KINDS, SUFFIX, Trace
 
@@ -17,22 +18,28 @@ __all__ = ["report"]
 
 
 def report(
-    workload: str, *, rule: str | None = None, folder: Path | None = None, watch: Watch = Watch()
+    workload: str,
+    *,
+    rule: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    folder: Path | None = None,
+    watch: Watch = Watch(),
 ) -> Report:
     """Return a training step's operations and tensors, with the operations longest on a V100.
 
-    ``folder`` is for a picture of the bytes that have memory in each operation and, for a function,
-    the trace. Raises as :func:`~sw_driver.workload.loading.load_workload` does.
+    ``folder`` is for a picture of the bytes that have memory in each operation and, for a
+    captured network, the trace. Raises as :func:`~sw_driver.workload.loading.load_workload` does.
     """
     watch.say(f"capturing {workload}")
     gpu = PRESETS["axdimm_platform"].device("gpu")
-    trace = load_workload(workload, rule)
+    trace = load_workload(workload, rule, batch=batch, seq=seq)
     results, known = summary(trace, gpu.cost), described(trace)
     files: list[Path] = []
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         files.append(_draw(trace, folder / f"{trace.name}.svg"))
-        if ".py:" in workload:
+        if ".py:" in workload or workload in CAPTURED:
             files.append(folder / f"{trace.name}{SUFFIX}")
             trace.save(files[-1])
     rates = f"{gpu.tflop_per_s.value} TFLOP/s, {gpu.gb_per_s.value} GB/s"

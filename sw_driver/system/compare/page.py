@@ -87,6 +87,8 @@ def report(
     changes: Mapping[str, str] | None = None,
     recompute: bool = False,
     rule: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
     folder: Path | None = None,
     watch: Watch = Watch(),
 ) -> Report:
@@ -94,7 +96,8 @@ def report(
 
     Parameters
     ----------
-    names: networks, traces or functions; see :func:`~sw_driver.workload.loading.load_workload`.
+    names, batch, seq: networks, traces or functions, and their sizes; see
+        :func:`~sw_driver.workload.loading.load_workload`.
     machine: one of :data:`~sw_driver.system.compare.bases.BASES`.
     changes: changes that :meth:`~sw_driver.machine.machine.Machine.override` takes.
     folder: for ``compare.md`` and, in ``compare/``, pictures of the first network.
@@ -118,7 +121,8 @@ def report(
     advised: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         watch.say(f"reading {name}")
-        trace = load_workload(name, rule)
+        trace = load_workload(name, rule, batch=batch, seq=seq)
+        name += f", batch {batch}" * (batch is not None) + f", {seq} tokens" * (seq is not None)
         if recompute:
             name, trace = f"{name}, recomputed", recomputed(trace)
         traces[name] = trace
@@ -137,7 +141,8 @@ def report(
         words = ["nearmem", "compare", *names, "--machine", machine]
         words += [f"--set={key}={value}" for key, value in changes.items()]
         words += ["--recompute"] * recompute
-        words += [f"--rule={rule}"] * (rule is not None)
+        given = {"rule": rule, "batch": batch, "seq": seq}
+        words += [f"--{option}={value}" for option, value in given.items() if value is not None]
         shown = [file.relative_to(folder) for file in drawn]
         text = page(f"{join(words)} --out DIR", where, rows, advised, shown)
         files = [folder / "compare.md", *drawn]

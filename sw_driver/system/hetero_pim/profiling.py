@@ -34,11 +34,13 @@ def modelled(trace: Trace, machine: Machine = HETERO_PIM) -> list[Profiled]:
     return _profile(trace, outer, [cpu.cost(op) for op in outer])
 
 
-def measured(workload: str, trace: Trace, machine: Machine = HETERO_PIM) -> list[Profiled]:
+def measured(
+    workload: str, trace: Trace, batch: int | None = None, seq: int | None = None
+) -> list[Profiled]:
     """Return a profile of ``trace`` with the times of PyTorch on this computer, in ns.
 
-    The trace is the step of ``workload``, a shipped network or a ``FILE.py:FUNCTION``. Accesses are
-    by the cache of the machine's CPU. Raises :class:`~sw_driver.workload.trace.TraceError` for a
+    The trace is the step of ``workload``, a network or a ``FILE.py:FUNCTION``. Accesses are by the
+    cache of the machine's CPU. Raises :class:`~sw_driver.workload.trace.TraceError` for a
     step that does not run here, and for one that lacks an operation of the trace.
     """
 
@@ -48,7 +50,7 @@ def measured(workload: str, trace: Trace, machine: Machine = HETERO_PIM) -> list
         return operation_times(build, step, trace.origin["rule"])
 
     # The trace lacks operations that move nothing.
-    ran, times_ns = iter(with_step(workload, times, "run")), []
+    ran, times_ns = iter(with_step(workload, times, "run", batch=batch, seq=seq)), []
     for op in trace.ops:
         ns = next((ns for kind, ns in ran if kind == op.kind), None)
         if ns is None:
@@ -57,7 +59,7 @@ def measured(workload: str, trace: Trace, machine: Machine = HETERO_PIM) -> list
                 "model and batch of the trace, or plan with --profile model"
             )
         times_ns.append(ns)
-    return _profile(trace, past(trace, machine.device("cpu")), times_ns)
+    return _profile(trace, past(trace, HETERO_PIM.device("cpu")), times_ns)
 
 
 def offered(rows: Sequence[Profiled], share: float = SHARE, *, types: bool = True) -> list[int]:

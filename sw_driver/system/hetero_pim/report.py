@@ -45,6 +45,8 @@ def report(
     units: int | None = None,
     cores: int | None = None,
     rule: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
     folder: Path | None = None,
     watch: Watch = Watch(),
 ) -> Report:
@@ -52,7 +54,7 @@ def report(
 
     Parameters
     ----------
-    workload: a CSV file of a profile, which is only ranked, or see
+    workload, batch, seq: a CSV file of a profile, which is only ranked, or see
         :func:`~sw_driver.workload.loading.load_workload`.
     share: share of the step's time on the CPU that is offered to the PIMs, in per cent.
     by: ``operation`` (default for a profile), or ``type`` (default for a workload).
@@ -80,6 +82,7 @@ def report(
     files: list[Path] = []
     if is_profile:
         options = {"profile": profile, "units": units, "cores": cores, "rule": rule, "out": folder}
+        options |= {"batch": batch, "seq": seq}
         for name, value in options.items():
             if value is not None:
                 raise InvalidArgumentError(
@@ -87,9 +90,9 @@ def report(
                 )
         rows = read_profile(Path(workload))
     else:
-        trace = load_workload(workload, rule)
+        trace = load_workload(workload, rule, batch=batch, seq=seq)
         workload_figures = described(trace)
-        rows = measured(workload, trace) if profile == "measured" else modelled(trace)
+        rows = measured(workload, trace, batch, seq) if profile == "measured" else modelled(trace)
         results["profile"] = _PROFILES[profile or "model"]
         use = GPU_USE[trace.name].value if trace.name in GPU_USE else 1.0
         try:

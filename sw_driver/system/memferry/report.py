@@ -32,6 +32,8 @@ def report(
     reserve: float = 1.0,
     device: str | None = None,
     rule: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
     folder: Path | None = None,
     watch: Watch = Watch(),
 ) -> Report:
@@ -39,7 +41,8 @@ def report(
 
     Parameters
     ----------
-    workload: a profile's file or name, or see :func:`~sw_driver.workload.loading.load_workload`.
+    workload, batch, seq: a profile's file or name, or see
+        :func:`~sw_driver.workload.loading.load_workload`.
     planner: one of :data:`~sw_driver.system.memferry.planners.PLANNERS`.
     gpu_bytes: bytes of the GPU's memory for the plan; any amount if None.
     reserve: largest share of all gradients in the GPU's memory.
@@ -49,16 +52,18 @@ def report(
 
     Raises
     ------
-    InvalidArgumentError: for what the planner refuses, and a profile with ``device`` or ``rule``.
+    InvalidArgumentError: for what the planner refuses, and a profile with an option for
+        a network.
     TraceError: for an unknown workload.
     """
     watch.say(f"planning {workload}")
     machine = PRESETS[f"memferry_{device or 'v100'}"]
     file = MEASURED.get(workload, Path(workload) if workload.endswith(".json") else None)
     if file is None:
-        profile = profile_of(load_workload(workload, rule), machine)
+        profile = profile_of(load_workload(workload, rule, batch=batch, seq=seq), machine)
     else:
-        for name, value in (("device", device), ("rule", rule)):
+        given = {"device": device, "rule": rule, "batch": batch, "seq": seq}
+        for name, value in given.items():
             if value is not None:
                 raise InvalidArgumentError(
                     f"--{name} is {value!r}, but a profile already has one: leave it out"
