@@ -24,6 +24,7 @@ from sw_driver.system.compare import page
 from sw_driver.workload import Trace, TraceError
 from sw_driver.workload.batches import batched
 from sw_driver.workload.capture import capture_config
+from sw_driver.workload.loading import load_workload
 from sw_driver.workload.models import MODELS
 from sw_driver.workload.networks import (
     CAPTURED,
@@ -32,7 +33,6 @@ from sw_driver.workload.networks import (
     DecoderConfig,
     VitConfig,
 )
-from sw_driver.workload.what import load_workload
 
 PARAMETERS = {
     "gpt2-124m": 124_439_808 + 47 * 768,

@@ -6,8 +6,8 @@ from math import ceil
 
 from sw_driver.machine import Machine
 from sw_driver.workload import Trace, peak_bytes
+from sw_driver.workload.collectives import COLLECTIVES
 from sw_driver.workload.recomputation import recomputed
-from sw_driver.workload.rewriting import COLLECTIVES
 from sw_driver.workload.trace import Op
 
 from ..collectives import sent_share
