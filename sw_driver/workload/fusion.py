@@ -36,10 +36,11 @@ def compiled(trace: Trace) -> Trace:
     once, and writes those that are used outside. Tensors inside vanish. Work adds up.
 
     Before that, a result that the forward pass keeps for the backward pass is dropped if one
-    operation of :data:`POINTWISE` makes it again from kept tensors. That operation runs again
-    before the backward pass needs the result, such as an activation function from its input. It is
-    a part of what a compiler's partitioner does: it takes one operation, not a chain, and neither
-    norms nor dropout. An operation without a use in its own pass is left out there.
+    operation of :data:`POINTWISE` makes it again from kept tensors, and only operations that may
+    be fused read it there. That operation runs again before the first of them, and is fused with
+    it. It is a part of what PyTorch's partitioner does by minimum cuts: one operation, not a chain,
+    and neither norms nor dropout. What a product reads in the backward pass is kept there, too. An
+    operation without a use in its own pass is left out there.
     """
     trace = _with_cheap_repeats(trace)
     unused = {op.id for op in _unused(trace)}
@@ -61,7 +62,8 @@ def _with_cheap_repeats(trace: Trace) -> Trace:
         accesses = trace.accesses[made]
         due = next((n for n in accesses if trace.ops[n].phase == "backward"), None)
         once = not any(made in trace.ops[n].writes for n in accesses if n != op.id)
-        if trace.tensors[made].kind != "activation" or due is None or not once:
+        fusible = not any(_is_alone(trace.ops[n]) for n in accesses if n >= (due or 0))
+        if trace.tensors[made].kind != "activation" or due is None or not (once and fusible):
             continue
         if dropped.isdisjoint(op.reads) and all(_stays(trace, one, op.id, due) for one in op.reads):
             dropped.add(made)
@@ -94,12 +96,17 @@ def _runs(trace: Trace) -> Iterator[list[Op]]:
     """Yield series of operations that may be fused, and other operations one by one."""
 
     def key(op: Op) -> tuple[str, int]:
-        alone = op.geometry is not None or has_products(op.kind) or op.phase == "update"
-        alone = alone or op.kind in _APART or any(word in op.kind for word in _APART_WORDS)
-        return op.phase, op.id if alone else -1
+        return op.phase, op.id if _is_alone(op) else -1
 
     for _, run in groupby(trace.ops, key):
         yield list(run)
+
+
+def _is_alone(op: Op) -> bool:
+    """Return whether an operation may not be fused."""
+    product = op.geometry is not None or has_products(op.kind)
+    apart = op.kind in _APART or any(word in op.kind for word in _APART_WORDS)
+    return product or apart or op.phase == "update"
 
 
 def _groups(run: Sequence[Op]) -> list[list[Op]]:

@@ -61,7 +61,7 @@ def tensor_parallel(trace: Trace, width: int) -> Trace:
 
 
 class _Split:
-    """Which tensors are split: found along the data's flow, then applied."""
+    """Tensors of a step that are split, followed along the data's flow."""
 
     def __init__(self, trace: Trace, width: int) -> None:
         self._trace, self._width = trace, width

@@ -47,11 +47,11 @@ class Training:
     optimizer: str = ""
     """Optimizer of :data:`~sw_driver.workload.optimizers.OPTIMIZERS`; empty for the captured."""
     in_backward: bool = False
-    """Whether a parameter is updated once its gradient is complete."""
+    """True if a parameter is updated once its gradient is complete."""
     tensor_parallel: int = 1
     """GPUs that split every block of layers."""
     compiled: bool = False
-    """Whether a compiler fuses element-wise operations."""
+    """True if a compiler fuses element-wise operations."""
     shard: str = "none"
     """Data parallelism: none, or one of :data:`~sw_driver.workload.sharding.SCHEMES`."""
     gpus: int = 1
