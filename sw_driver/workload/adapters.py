@@ -51,7 +51,8 @@ def frozen(trace: Trace, trainable: str, *, base_bits: int | None = None) -> Tra
             f"base_bits is {bits!r} with trainable {trainable!r}: expected 4 or 8 with frozen "
             f"weights, or none for the format of the precision"
         )
-    origin = marked(trace, "trainable", trainable, ())
+    described = f"{trainable}, weights of {base_bits} bits" if base_bits else trainable
+    origin = marked(trace, "trainable", described, ())
     if method == "all":
         return trace
     number = int(fields[0]) if fields[0].isdecimal() else fields[0]

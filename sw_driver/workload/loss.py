@@ -86,7 +86,7 @@ class _Loss:
     """Operations from the output layer to the gradients of its operands."""
 
     scales: list[bool]
-    """Whether each tensor of the step depends on the tokens."""
+    """Answers to whether a tensor depends on the tokens, by its id."""
     ops: list[Op]
     """Operations that are done for each chunk."""
     later: list[Op]

@@ -100,6 +100,12 @@ def in_precision(trace: Trace, precision: str) -> Trace:
     return rebuilt(trace, casting.groups, casting.tensors, origin)
 
 
+def _differentiated(op: Op) -> str:
+    """Return the kind of operation that a backward one differentiates, or nothing."""
+    kind = op.kind.removesuffix("_data")
+    return kind.removesuffix("_backward") if kind.endswith("_backward") else ""
+
+
 class _Casting:
     """A pass over a step that gives a format to every tensor, and inserts casts."""
 
@@ -154,7 +160,7 @@ class _Casting:
                 target = self._new(tensor, made)
                 casts.append(self._cast(op, target, tensor))
             writes[target] = self._scaled(nbytes, self._forms[target])
-            if self._is_wide(op) and op.reads:
+            if self._is_wide(op) and op.phase == "forward" and op.reads:
                 self._narrowed[op.kind, tensor] = self._forms[op.reads[0]]
         dtype = "fp8" if eights else form
         self.groups[-1].append(
@@ -189,15 +195,15 @@ class _Casting:
             return None
         if self._is_statistic(op, place):
             return "fp32" if op.phase == "forward" else self.stored
-        source = op.kind.removesuffix("_data").removesuffix("_backward")
-        if place == 0 and op.phase == "backward" and source != op.kind:
-            narrowed = [self._narrowed.get((source, read)) for read in op.reads]
+        if place == 0 and op.phase == "backward":
+            narrowed = [self._narrowed.get((_differentiated(op), read)) for read in op.reads]
             return next((other for other in narrowed if other), form)
         return form
 
     def _is_wide(self, op: Op) -> bool:
-        """Return whether autocast runs an operation in FP32."""
-        return op.kind in WIDE and op.phase == "forward" and self.stored != self.computed
+        """Return whether autocast runs an operation in FP32, or that which it differentiates."""
+        kind = op.kind if op.phase == "forward" else _differentiated(op)
+        return kind in WIDE and self.stored != self.computed
 
     @staticmethod
     def _is_statistic(op: Op, place: int) -> bool:

@@ -17,8 +17,11 @@ from sw_driver.workload.summary import parameters_of
 QKV = "layers.0.attention.query_key_value"
 
 
-def captured(rank: int = 0, names: str = "qkv,dense,up,down") -> Trace:
-    """A transformer's block between an embedding and an output layer, with adapters or without."""
+def captured(rank: int = 0, names: str = "qkv,dense,up,down", *, mixed: bool = False) -> Trace:
+    """A transformer's block between an embedding and an output layer, with adapters or without.
+
+    If it is ``mixed``, frozen parameters are in BF16, and autocast runs as on a GPU.
+    """
     torch = pytest.importorskip(
         "torch", reason="PyTorch is not installed: pip install -e '.[torch]'"
     )
@@ -27,6 +30,9 @@ def captured(rank: int = 0, names: str = "qkv,dense,up,down") -> Trace:
 
     from sw_driver.workload.capture import capture
     from sw_driver.workload.models.gpt import dropout
+
+    def wide(values: Any) -> Any:
+        return values.float() if mixed else values
 
     class Adapted(nn.Module):
         def __init__(self, base: Any) -> None:
@@ -49,24 +55,32 @@ def captured(rank: int = 0, names: str = "qkv,dense,up,down") -> Trace:
 
         def forward(self, tokens: Any) -> Any:
             x = dropout(self.table(tokens), 0.1)
-            x = x + dropout(self.attend(self.norm(x)), 0.1)
-            x = x + self.down(functional.gelu(self.up(self.norm(x))))
+            x = x + dropout(self.attend(self.normed(x)), 0.1)
+            x = x + self.down(functional.gelu(self.up(self.normed(x))))
             return self.out(x)
+
+        def normed(self, x: Any) -> Any:
+            return functional.layer_norm(
+                wide(x), [64], wide(self.norm.weight), wide(self.norm.bias)
+            )
 
         def attend(self, x: Any) -> Any:
             q, k, v = self.qkv(x).chunk(3, -1)
-            return self.dense(dropout((q @ k.transpose(-1, -2) / 8).softmax(-1), 0.1) @ v)
+            return self.dense(dropout(wide(q @ k.transpose(-1, -2) / 8).softmax(-1), 0.1) @ v)
 
     def build() -> Any:
         model = Transformer()
         if rank:
             model.requires_grad_(requires_grad=False)
+            if mixed:
+                model.bfloat16()
             for name in names.split(","):
                 setattr(model, name, Adapted(getattr(model, name)))
         return model, (torch.zeros(4, 32, dtype=torch.int64),)
 
     def step(model: Any, tokens: Any) -> Any:
-        return functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            return functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
 
     return capture(build, step, name="transformer")
 
@@ -87,6 +101,22 @@ def test_it_is_as_captured(names: str) -> None:
     assert peak_bytes(ours) == pytest.approx(peak_bytes(truth), rel=0.005)
     moved = [sum(op.nbytes for op in each.ops if op.geometry) for each in (ours, truth)]
     assert moved[0] == moved[1]
+
+
+def test_it_is_as_captured_with_autocast() -> None:
+    truth, ours = captured(4, mixed=True), in_precision(frozen(captured(), "lora:4"), "bf16-mixed")
+    shapes = [
+        Counter(
+            (op.phase, op.flops, op.dtype, frozenset(op.read_bytes), op.write_bytes)
+            for op in each.ops
+            if op.geometry
+        )
+        for each in (ours, truth)
+    ]
+    assert shapes[0] == shapes[1]
+    for kind in ("parameter", "gradient", "optimizer_state", "activation"):
+        assert peak_bytes(ours, kind) == peak_bytes(truth, kind), kind
+    assert peak_bytes(ours) == pytest.approx(peak_bytes(truth), abs=2)  # the loss's gradient
 
 
 def one_layer(trace: Trace) -> list[tuple[str, str, tuple[int, ...], tuple[int, ...]]]:
@@ -165,6 +195,8 @@ def test_what_makes_no_sense_is_refused() -> None:
     assert frozen(trace, "all") is trace
     made = frozen(trace, "lora:4:qkv,query")
     assert made.origin["applied"] == ["trainable=lora:4:qkv,query"]
+    packed = frozen(trace, "lora:4", base_bits=8)
+    assert packed.origin["applied"] == ["trainable=lora:4, weights of 8 bits"]
     for step, trainable, bits, message in (
         (trace, "lora", None, "trainable is 'lora': expected one of all, lora:RANK"),
         (trace, "dora:4", None, "trainable is 'dora:4': expected one of all"),
