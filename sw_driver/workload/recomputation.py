@@ -139,6 +139,11 @@ def _repeating(trace: Trace, segments: Sequence[int], kept: Collection[int] = fr
             inside = (read for read in op.reads if local.get(read) == segment)
             needed.update(read for read in inside if read not in held)
             repeats.setdefault(due[segment], []).insert(0, op)
+    # PyTorch's cache of a segment gives out what is needed, and holds the rest to the end.
+    read = {number for some in repeats.values() for op in some for number in op.reads}
+    for tensor in held.keys() - read:
+        uses = (trace.accesses[one] for one in dropped if local[one] == local[tensor])
+        held[tensor] = max((each[-1] + 1 for each in uses), default=0)
     return with_repeats(trace, repeats, dropped, held)
 
 

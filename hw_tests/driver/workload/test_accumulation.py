@@ -87,6 +87,7 @@ def test_micro_batches_multiply_work_and_share_memory(name: str) -> None:
     assert work == 3 * once
     assert peak_bytes(ours, "activation") == peak_bytes(trace, "activation")
     assert peak_bytes(ours, "gradient") == sum(gradients.values())
+    assert {ours.tensors[each].freed for each in gradients} == {len(ours.ops)}
     most = peak_bytes(trace) + sum(gradients.values())
     assert peak_bytes(trace) <= peak_bytes(ours) <= most
     assert peak_bytes(accumulated(trace, 2)) == peak_bytes(ours)

@@ -9,35 +9,21 @@ import pytest
 
 from sw_driver.workload import GptConfig, Trace, TraceError, load_trace, peak_bytes
 from sw_driver.workload.recomputation import checkpointed, recomputed
+from sw_driver.workload.stages import blocks_of
 
 CONFIG = GptConfig(n_layers=6, d_model=64, n_heads=4, batch=2, context=32, vocabulary=96)
 
 
-def captured(policy: str) -> Trace:
-    """Capture a GPT, with attention of one operation, under PyTorch's own checkpoints."""
+def again_under(policy: str) -> Any:
+    """Return a function that runs a module under PyTorch's checkpoint."""
     import torch
-    from torch import nn
-    from torch.nn.functional import scaled_dot_product_attention
     from torch.utils.checkpoint import (
         CheckpointPolicy,
         checkpoint,
         create_selective_checkpoint_contexts,
     )
 
-    from sw_driver.workload.capture import capture
-    from sw_driver.workload.models.gpt import Gpt, gpt_loss, gpt_with_batch
-
     aten = torch.ops.aten
-
-    class Attention(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.query_key_value, self.dense = nn.Linear(64, 192), nn.Linear(64, 64)
-
-        def forward(self, values: Any, _: Any) -> Any:
-            parts = self.query_key_value(values).unflatten(2, (3, 4, 16)).permute(2, 1, 3, 0, 4)
-            out = scaled_dot_product_attention(*parts, is_causal=True)
-            return self.dense(out.permute(2, 0, 1, 3).reshape(values.shape))
 
     def contexts() -> Any:
         counts = [0, 0]
@@ -51,9 +37,27 @@ def captured(policy: str) -> Trace:
 
         return create_selective_checkpoint_contexts(choose)
 
-    def again(run: Any, *values: Any) -> Any:
-        more = {"context_fn": contexts} if policy == "selective" else {}
-        return checkpoint(run, *values, use_reentrant=False, **more)
+    more = {"context_fn": contexts} if policy == "selective" else {}
+    return lambda run, *values: checkpoint(run, *values, use_reentrant=False, **more)
+
+
+def captured(policy: str) -> Trace:
+    """Capture a GPT, with attention of one operation, under PyTorch's own checkpoints."""
+    from torch import nn
+    from torch.nn.functional import scaled_dot_product_attention
+
+    from sw_driver.workload.capture import capture
+    from sw_driver.workload.models.gpt import Gpt, gpt_loss, gpt_with_batch
+
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query_key_value, self.dense = nn.Linear(64, 192), nn.Linear(64, 64)
+
+        def forward(self, values: Any, _: Any) -> Any:
+            parts = self.query_key_value(values).unflatten(2, (3, 4, 16)).permute(2, 1, 3, 0, 4)
+            out = scaled_dot_product_attention(*parts, is_causal=True)
+            return self.dense(out.permute(2, 0, 1, 3).reshape(values.shape))
 
     def build() -> Any:
         model, batch = Gpt(CONFIG), gpt_with_batch(CONFIG)[1]
@@ -61,7 +65,7 @@ def captured(policy: str) -> Trace:
             layer.attention = Attention()
             part = layer.mlp if policy == "selective:mlp" else layer
             if policy != "none":
-                part.forward = partial(again, part.forward)
+                part.forward = partial(again_under(policy), part.forward)
         return model, batch
 
     return capture(build, gpt_loss, name="gpt")
@@ -77,6 +81,25 @@ def test_a_gpt_is_as_under_the_checkpoints_of_pytorch(policy: str) -> None:
     for kinds in ((), ("activation", "temporary")):
         assert peak_bytes(ours, *kinds) == pytest.approx(peak_bytes(truth, *kinds), rel=0.05)
         assert peak_bytes(ours, *kinds) < peak_bytes(plain, *kinds)
+
+
+@pytest.mark.parametrize("policy", ["full", "selective"])
+def test_a_kept_result_that_nothing_needs_stays_as_under_pytorch(policy: str) -> None:
+    """The seventh linear layer of a block is kept, and the backward pass does not read it."""
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
+    from .llama import captured_llama
+
+    plain, truth = captured_llama(), captured_llama(again_under(policy))
+    ours = checkpointed(plain, policy)
+    assert products(ours) == products(truth) != products(plain)
+    kinds = ("activation", "temporary")
+    assert peak_bytes(ours, *kinds) == pytest.approx(peak_bytes(truth, *kinds), rel=0.01)
+
+
+def test_blocks_are_numbered_modules_with_others_inside() -> None:
+    layers = {f"layers.{number}" for number in range(12)}
+    assert blocks_of(load_trace("bert-base")) == layers  # and not its head.0
+    assert blocks_of(load_trace("lstm-ptb")) == set()
 
 
 def products(trace: Trace) -> list[Any]:

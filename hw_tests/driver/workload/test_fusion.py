@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sw_driver.workload import Op, Stage, Tensor, Trace, load_trace, peak_bytes
@@ -129,3 +131,20 @@ def test_repeated_operations_stay_listed() -> None:
     assert {each.phase for each in again} == {"backward"}
     products = [[each.flops for each in some if each.geometry] for some in (again, before)]
     assert products[0] == products[1] != []
+    # A fused operation counts if nothing in it belongs to the backward pass proper.
+    work, old_work = (sum(each.flops for each in some) for some in (again, before))
+    assert 0.95 * old_work < work < old_work
+
+
+def test_one_operation_is_made_again_and_not_a_chain() -> None:
+    trace = by_hand()
+    chain = replace(trace.ops[1], kind="mul", reads=(4, 0), read_bytes=(100, 100), writes=(3,))
+    ops = (*trace.ops[:1], trace.ops[2], chain, *trace.ops[3:-1])
+    last = op(7, "mul", "backward", {8: 100, 6: 100, 5: 100, 4: 100, 3: 100}, {9: 100})
+    ops = tuple(replace(each, id=number) for number, each in enumerate((*ops, last)))
+    changed = {3: {"kind": "activation", "freed": 8}, 4: {"allocated": 1}}
+    tensors = (replace(each, **changed.get(each.id, {})) for each in trace.tensors)
+    ours = compiled(replace(trace, ops=ops, tensors=tuple(tensors)))
+    kept = [each for each in ours.tensors if each.kind == "activation"]
+    # 4 is made again; 3, which is made of it, is kept, as are the product and 7.
+    assert len(kept) == 3

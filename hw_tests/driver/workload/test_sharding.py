@@ -134,6 +134,8 @@ def test_a_share_computes_the_same_and_moves_every_gradient_once(name: str, sche
     assert [(each.kind, each.flops, each.nbytes) for each in own] == [
         (each.kind, each.flops, each.nbytes) for each in passes
     ]
+    reduced = [each for each in ours.ops if each.kind in ("all_reduce", "reduce_scatter")]
+    assert {each.phase for each in reduced} == {"backward"}
     moved = dict.fromkeys(COLLECTIVES, 0)
     for each in ours.ops:
         if each.kind in COLLECTIVES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,41 @@ def test_attention_of_other_products_is_split_too() -> None:
     assert inside(ours, blocks=True) * 2 == inside(trace, blocks=True)
     reduced = Counter(each.phase for each in ours.ops if each.kind == "all_reduce")
     assert reduced == {"forward": 22, "backward": 22}
+
+
+def test_partial_sums_are_added_before_they_are_reduced() -> None:
+    """The gradients of a block's three projections, and of its gate and the layer beside it."""
+    pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
+    from .llama import LAYERS, captured_llama
+
+    trace = captured_llama()
+    ours = tensor_parallel(trace, 2)
+    reduced = Counter(each.phase for each in ours.ops if each.kind == "all_reduce")
+    assert reduced == {"forward": 2 * LAYERS, "backward": 2 * LAYERS}
+    assert inside(ours, blocks=True) * 2 == inside(trace, blocks=True)
+    whole = {
+        one.name.rpartition(".")[0].rpartition(".")[2]
+        for one, other in zip(ours.tensors, trace.tensors, strict=True)
+        if one.kind == "parameter" and one.nbytes == other.nbytes
+    }
+    assert whole == {"words", "norm", "other_norm", "query_norm", "output"}
+
+
+def test_a_block_that_ends_between_two_layers_is_refused() -> None:
+    torch = pytest.importorskip(
+        "torch", reason="PyTorch is not installed: pip install -e '.[torch]'"
+    )
+    from torch import nn
+
+    from sw_driver.workload.capture import capture
+
+    def build() -> Any:
+        blocks = (nn.Sequential(nn.Linear(8, 8), nn.Tanh()) for _ in range(2))
+        return nn.Sequential(*blocks), (torch.zeros(4, 8),)
+
+    trace = capture(build, lambda model, values: model(values).sum(), name="tower")
+    with pytest.raises(TraceError, match=r"addmm of layer '1.0', reads a tensor that another"):
+        tensor_parallel(trace, 2)
 
 
 def test_both_kinds_of_parallelism_multiply_the_gpus() -> None:
