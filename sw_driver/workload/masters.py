@@ -7,10 +7,11 @@ changes: a step takes 2 + 2 + 12 bytes a parameter with Adam (Rajbhandari et al.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from .edits import marked, rebuilt
 from .products import GATHERS
-from .edits import Rewriting
 from .trace import Op, Trace
 
 __all__ = ["with_masters"]
@@ -20,41 +21,42 @@ def with_masters(trace: Trace) -> Trace:
     """Return the step with masters of its cast parameters among the optimizer's states.
 
     A parameter that is cast once, and else only looked up, becomes that copy; its own tensor
-    becomes an ``optimizer_state``. A gradient that is cast to FP32 stays as it was. Parameters of other
-    uses, such as those of norms, stay in FP32. So does a gradient that several casts add up to.
+    becomes an ``optimizer_state``. A gradient that is cast to FP32 stays as it was. Parameters of
+    other uses, such as those of norms, stay in FP32. So does a gradient that several casts add up
+    to. A step without cast parameters is returned as it is.
     """
-    step = Rewriting(trace)
     copies = _copies(trace)
-    sources = _gradients(trace, {master: copy.writes[0] for master, copy in copies.items()})
-    dropped = {op.id for op in copies.values()}
-    gone = set[int]()
-    instead: dict[int, int] = {}
-    for master, op in copies.items():
-        copy, tensor = op.writes[0], trace.tensors[master]
-        step.change(
-            copy, kind="parameter", name=tensor.name, parameter=None, allocated=0, freed=None
+    if not copies:
+        return trace
+    origin = marked(trace, "masters", "optimizer")
+    copy_of = {master: op.writes[0] for master, op in copies.items()}
+    casts = _gradients(trace, copies)
+    narrow_of = {gradient: op.reads[0] for gradient, op in casts.items()}
+    tensors = [
+        tensor
+        if tensor.parameter is None
+        else replace(tensor, parameter=copy_of.get(tensor.parameter, tensor.parameter))
+        for tensor in trace.tensors
+    ]
+    for master, copy in copy_of.items():
+        tensors[copy] = replace(
+            tensors[copy], kind="parameter", name=tensors[master].name, allocated=0, freed=None
         )
-        step.change(master, kind="optimizer_state", parameter=copy)
-        for other in trace.tensors:
-            if other.parameter == master:
-                step.change(other.id, parameter=copy)
-    for gradient, op in sources.items():
-        narrow = op.reads[0]
-        tensor = step.tensors[gradient]
-        step.change(narrow, kind="gradient", name=tensor.name, parameter=tensor.parameter)
-        instead[gradient] = narrow
-        dropped.add(op.id)
-        gone.add(gradient)
+        tensors[master] = replace(tensors[master], kind="optimizer_state", parameter=copy)
+    for gradient, narrow in narrow_of.items():
+        owner = {"name": tensors[gradient].name, "parameter": tensors[gradient].parameter}
+        tensors[narrow] = replace(tensors[narrow], kind="gradient", **owner)
+    dropped = {op.id for op in (*copies.values(), *casts.values())}
+    groups: list[list[Op]] = [[] if op.id in dropped else [op] for op in trace.ops]
     for op in trace.ops:
-        if op.id in dropped:
-            continue
         master = next((one for one in op.reads if one in copies), None)
-        if master is not None:
-            copy = copies[master].writes[0]
-            lookup = op.phase != "update"
-            op = _looked_up(op, master, copy) if lookup else _update(op, trace, copy, instead)
-        step.add(op, op.id)
-    return step.finish("masters=optimizer", gone)
+        if op.id in dropped or master is None:
+            continue
+        if op.phase == "update":
+            groups[op.id] = [_update(op, trace, copy_of[master], narrow_of)]
+        else:
+            groups[op.id] = [_looked_up(op, master, copy_of[master])]
+    return rebuilt(trace, groups, tensors, origin)
 
 
 def _copies(trace: Trace) -> dict[int, Op]:
@@ -72,7 +74,7 @@ def _copies(trace: Trace) -> dict[int, Op]:
     return copies
 
 
-def _gradients(trace: Trace, copies: dict[int, int]) -> dict[int, Op]:
+def _gradients(trace: Trace, copies: Collection[int]) -> dict[int, Op]:
     """Return, by gradient of a cast parameter, the cast that alone makes it."""
     casts: dict[int, Op] = {}
     for tensor in trace.tensors:
@@ -93,7 +95,7 @@ def _looked_up(op: Op, master: int, copy: int) -> Op:
     return replace(op, reads=reads, read_bytes=read_bytes)
 
 
-def _update(op: Op, trace: Trace, copy: int, instead: dict[int, int]) -> Op:
+def _update(op: Op, trace: Trace, copy: int, instead: Mapping[int, int]) -> Op:
     reads = tuple(instead.get(one, one) for one in op.reads)
     sizes = [
         trace.tensors[one].nbytes if one != before else nbytes
