@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from .edits import marked, rebuilt
 from .products import GATHERS
@@ -20,16 +21,17 @@ __all__ = ["with_masters"]
 def with_masters(trace: Trace) -> Trace:
     """Return the step with masters of its cast parameters among the optimizer's states.
 
-    A parameter that is cast once, and else only looked up, becomes that copy; its own tensor
-    becomes an ``optimizer_state``. A gradient that is cast to FP32 stays as it was. Parameters of
-    other uses, such as those of norms, stay in FP32. So does a gradient that several casts add up
-    to. A step without cast parameters is returned as it is.
+    A parameter that is only cast to one format, and looked up, becomes that copy, which repeated
+    casts share; its own tensor becomes an ``optimizer_state``. A gradient that is cast to FP32
+    stays as it was. Parameters of other uses, such as those of norms, stay in FP32. So does a
+    gradient that several casts add up to. A step without cast parameters is returned as it is.
     """
     copies = _copies(trace)
     if not copies:
         return trace
     origin = marked(trace, "masters", "optimizer")
-    copy_of = {master: op.writes[0] for master, op in copies.items()}
+    copy_of = {master: ops[0].writes[0] for master, ops in copies.items()}
+    first_of = {op.writes[0]: copy_of[master] for master, ops in copies.items() for op in ops}
     casts = _gradients(trace, copies)
     narrow_of = {gradient: op.reads[0] for gradient, op in casts.items()}
     tensors = [
@@ -46,22 +48,25 @@ def with_masters(trace: Trace) -> Trace:
     for gradient, narrow in narrow_of.items():
         owner = {"name": tensors[gradient].name, "parameter": tensors[gradient].parameter}
         tensors[narrow] = replace(tensors[narrow], kind="gradient", **owner)
-    dropped = {op.id for op in (*copies.values(), *casts.values())}
+    dropped = {op.id for op in (*chain(*copies.values()), *casts.values())}
     groups: list[list[Op]] = [[] if op.id in dropped else [op] for op in trace.ops]
     for op in trace.ops:
         master = next((one for one in op.reads if one in copies), None)
-        if op.id in dropped or master is None:
+        if op.id in dropped:
             continue
-        if op.phase == "update":
+        if master is None:
+            reads = tuple(first_of.get(one, one) for one in op.reads)
+            groups[op.id] = [replace(op, reads=reads)]
+        elif op.phase == "update":
             groups[op.id] = [_update(op, trace, copy_of[master], narrow_of)]
         else:
             groups[op.id] = [_looked_up(op, master, copy_of[master])]
     return rebuilt(trace, groups, tensors, origin)
 
 
-def _copies(trace: Trace) -> dict[int, Op]:
-    """Return, by updated parameter, the cast that all other operations use it by."""
-    copies: dict[int, Op] = {}
+def _copies(trace: Trace) -> dict[int, list[Op]]:
+    """Return, by updated parameter, the casts that all but updates and look-ups use it by."""
+    copies: dict[int, list[Op]] = {}
     for tensor in trace.tensors:
         if tensor.kind != "parameter":
             continue
@@ -69,8 +74,9 @@ def _copies(trace: Trace) -> dict[int, Op]:
         passes = [op for op in users if op.phase != "update"]
         casts = [op for op in passes if op.kind == "_to_copy"]
         rest = [op for op in passes if op.kind not in ("_to_copy", *GATHERS)]
-        if len(users) > len(passes) and len(casts) == 1 and not rest:
-            copies[tensor.id] = casts[0]
+        formats = {(op.dtype, op.write_bytes) for op in casts}
+        if len(users) > len(passes) and len(formats) == 1 and not rest:
+            copies[tensor.id] = casts
     return copies
 
 

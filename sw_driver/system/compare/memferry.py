@@ -15,15 +15,16 @@ from sw_driver.axdimm.figures import BYTES_PER_PARAMETER
 from sw_driver.axdimm.measure import own_mparams_per_s
 from sw_driver.machine import Machine
 from sw_driver.workload import Trace
+from sw_driver.workload.masters import with_masters
 
-from ..memferry.budget import gpu_bytes
+from ..memferry.budget import gpu_bytes, parameter_bytes
 from ..memferry.costs import TILE_ROWS, profile_of
 from ..memferry.link import LinkModel, every
 from ..memferry.planners import planned
 from ..memferry.profile import ModelProfile
 from ..memferry.runs import BUFFER_PS_PER_BYTE
+from ..memferry.systems import LEAST_LEAVING, deepspeed, native, run
 from ..memferry.systems import System as Way
-from ..memferry.systems import deepspeed, native, run
 from ..outcome import Outcome
 from .axdimm import update_bytes
 from .comparison import capacity_bytes
@@ -36,6 +37,13 @@ _HOSTS = ("parameter", "gradient", "optimizer_state")
 
 _Choose = Callable[[ModelProfile, int | None], Way]
 """Function that chooses how a step runs in bytes of GPU memory, or in the least if None."""
+
+
+def _offloaded(make: Callable[..., Way], profile: ModelProfile, memory_bytes: int | None) -> Way:
+    """Return ZeRO-Offload in a GPU's memory, with few gradients there if not all fit."""
+    free = make(profile, leaving=len(profile.layers))
+    fits = gpu_bytes(profile, free.plan) + free.bucket_bytes <= (memory_bytes or 0)
+    return free if fits else make(profile, leaving=LEAST_LEAVING)
 
 
 def _planned(profile: ModelProfile, memory_bytes: int | None, reserves: tuple[float, ...]) -> Way:
@@ -68,17 +76,21 @@ def _system(
     name: str, mark: str, choose: _Choose, *assumptions: str, axdimm: bool = False
 ) -> System:
     def needs(trace: Trace, machine: Machine) -> Needs:
+        trace = with_masters(trace)
         profile = _profile(trace, machine, axdimm)
         way, host = choose(profile, None), _bytes(trace, *_HOSTS)
         nbytes = gpu_bytes(profile, way.plan)
         copied = nbytes - gpu_bytes(profile, every(profile, "DHA", False))
-        growing = copied + _bytes(trace, "activation")
+        if way.leaving is not None:  # the gradients on their way do not grow with the model
+            nbytes = run(profile, way).peak_bytes["gpu"]
+            copied = parameter_bytes(profile, way.plan.modes)
         return {
-            "gpu": Need(nbytes=nbytes + way.bucket_bytes, growing_bytes=growing),
+            "gpu": Need(nbytes=nbytes, growing_bytes=copied + _bytes(trace, "activation")),
             "host": Need(nbytes=host, growing_bytes=host),
         }
 
     def outcome(trace: Trace, machine: Machine) -> Outcome:
+        trace = with_masters(trace)
         profile = _profile(trace, machine, axdimm)
         step = run(profile, choose(profile, capacity_bytes(machine, "gpu")))
         gpu = machine.device("gpu")
@@ -108,9 +120,12 @@ def _bytes(trace: Trace, *kinds: str) -> int:
 
 _ALWAYS = (
     "Copies in both directions have the rate of the link towards the GPU.",
-    "Every parameter has a gradient that moves, even a parameter that is not trained.",
+    "In mixed precision the GPU has parameters and gradients in 16 bits, the host all else.",
 )
-_ALL_THERE = "All parameters and gradients stay in the GPU's memory for the step."
+_ALL_THERE = (
+    "All parameters stay in the GPU's memory for the step. A gradient leaves it as it is made. "
+    f"Where not all gradients fit, {LEAST_LEAVING} are there at most, and the GPU waits for one."
+)
 _PLAN = (
     "Our planner, which improves on the paper's, makes the plan. It uses all GPU memory that "
     "activations leave free.",
@@ -119,11 +134,11 @@ _PLAN = (
 )
 
 SYSTEMS = (
-    _system("ZeRO-Offload", "predicted", lambda profile, _: native(profile), _ALL_THERE),
+    _system("ZeRO-Offload", "predicted", partial(_offloaded, native), _ALL_THERE),
     _system(
         "ZeRO-Offload, DeepSpeed",
         "calibrated",
-        lambda profile, _: deepspeed(profile, BUFFER_PS_PER_BYTE),
+        partial(_offloaded, partial(deepspeed, buffer_ps_per_byte=BUFFER_PS_PER_BYTE)),
         _ALL_THERE,
         "The GPU's time for a gradient's buffer is fitted to one of Yao et al.'s speed-ups.",
     ),

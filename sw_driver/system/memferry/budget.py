@@ -68,7 +68,7 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
         backward_way(layer, mode, False)[0] - backward_way(layer, mode, True)[0]
         for layer, mode in zip(profile.layers, modes, strict=True)
     ]
-    sizes = [layer.nbytes for layer in profile.layers]
+    sizes = [layer.gradient_bytes for layer in profile.layers]
     order = sorted(
         (i for i, gain in enumerate(gains) if gain > 0),
         key=lambda i: (sizes[i] > 0, -Fraction(gains[i], sizes[i] or 1)),
@@ -148,8 +148,8 @@ def budget_of(
     memory without room for any plan, with the least that one takes, and for a share outside 0 to 1.
     """
     check_number("reserve", reserve, 0, 1)
-    total, fixed = sum(layer.nbytes for layer in profile.layers), _fixed_bytes(profile)
-    room = 2 * total
+    total, fixed = sum(layer.gradient_bytes for layer in profile.layers), _fixed_bytes(profile)
+    room = total + sum(layer.nbytes for layer in profile.layers)
     if gpu_memory_bytes is not None:
         room = check_integer("the GPU's memory in bytes", gpu_memory_bytes) - fixed
         if room < 0:
@@ -206,7 +206,7 @@ def completed(profile: ModelProfile, modes: Sequence[Mode], budget: Budget) -> A
 
 
 def _gradient_bytes(profile: ModelProfile, plan: AccessPlan) -> int:
-    return sum(compress((layer.nbytes for layer in profile.layers), plan.gradients_on_gpu))
+    return sum(compress((layer.gradient_bytes for layer in profile.layers), plan.gradients_on_gpu))
 
 
 def _fixed_bytes(profile: ModelProfile) -> int:

@@ -53,9 +53,11 @@ def profile_of(trace: Trace, machine: Machine) -> ModelProfile:
         return -(-nbytes * _GIGA // link.rate(writing=writing))
 
     alone, slower = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
-    nbytes, rows, kept, workspace = (Counter[int]() for _ in range(4))
+    nbytes, frozen, rows, kept, workspace = (Counter[int]() for _ in range(5))
+    trained = {tensor.parameter for tensor in trace.tensors if tensor.kind == "gradient"}
     for tensor, owner in owners.items():
         nbytes[owner] += trace.tensors[tensor].nbytes
+        frozen[owner] += (tensor not in trained) * trace.tensors[tensor].nbytes
     temporary = alive_bytes(trace, "temporary")
     number_of = {}
     for op, number, inside in _placed(trace, numbers, owners):
@@ -94,12 +96,14 @@ def profile_of(trace: Trace, machine: Machine) -> ModelProfile:
             backward_ns=backward,
             backward_dha_ns=backward + slower[number, "backward"],
             backward_gradient_dha_ns=max(
-                backward + slower[number, "gradient"], crossing_ns(moved, writing=False)
+                backward + slower[number, "gradient"],
+                crossing_ns(moved - frozen[number], writing=False),
             ),
             gap_forward_ns=alone[number, "gap_forward"],
             gap_backward_ns=alone[number, "gap_backward"],
             activation_bytes=kept[number],
             workspace_bytes=workspace[number],
+            frozen_bytes=frozen[number],
         )
 
     cpu = machine.device("cpu")

@@ -99,7 +99,8 @@ class LinkModel:
 
     def __init__(self, profile: ModelProfile, *, shared: bool) -> None:
         layers = self._layers = profile.layers
-        self._transfers = [layer.transfer_ns for layer in layers]
+        self._loads = [layer.transfer_ns for layer in layers]
+        self._gradients = [layer.gradient_ns for layer in layers]
         self._updates = updates_ns(profile)
         self._forward = [{m: forward_way(layer, m) for m in MODES} for layer in layers]
         self._backward = [{way: backward_way(layer, *way) for way in WAYS} for layer in layers]
@@ -112,7 +113,7 @@ class LinkModel:
     def step_ns(self, plan: AccessPlan) -> int:
         """Return the end of the last layer's update, in ns."""
         now, loads = self._go_forward(plan.modes)
-        gradients = _Copies(self._transfers, [])
+        gradients = _Copies(self._gradients, [])
         there = []
         numbers = range(-1, -len(self._layers) - 1, -1)
         for layer in numbers:
@@ -137,7 +138,7 @@ class LinkModel:
     def _go_forward(self, modes: Sequence[Mode]) -> tuple[int, _Copies]:
         """Return the end of the forward pass, with the state of the copies to the GPU."""
         first = -len(modes)
-        loads = _Copies(self._transfers, [first + n for n, m in enumerate(modes) if m == "GFGB"])
+        loads = _Copies(self._loads, [first + n for n, m in enumerate(modes) if m == "GFGB"])
         now = 0
         for layer, mode in enumerate(modes, first):
             if mode == "GFGB":
@@ -178,7 +179,7 @@ def backward_way(layer: LayerProfile, mode: Mode, on_gpu: bool) -> tuple[int, in
 
 def updates_ns(profile: ModelProfile) -> list[int]:
     """Return the ns of each layer's update, by its share of the bytes."""
-    nbytes = list(accumulate(layer.nbytes for layer in profile.layers))
+    nbytes = list(accumulate(layer.gradient_bytes for layer in profile.layers))
     if nbytes[-1] == 0:
         nbytes = list(range(1, len(nbytes) + 1))
     ends = [0, *(profile.update_ns * end // nbytes[-1] for end in nbytes)]

@@ -103,7 +103,7 @@ def exact_step(profile: ModelProfile, budget: Budget) -> AccessPlan:
             ]
             for layer, mode in zip(layers, modes, strict=True)
         ]
-        alone[0][True] += layers[0].transfer_ns  # the copy of the last gradient
+        alone[0][True] += layers[0].gradient_ns  # the copy of the last gradient
         for stays in product((False, True), repeat=len(layers)):
             if forward_ns + sum(map(getitem, alone, stays)) >= shortest:
                 continue  # this is a lower bound of the step

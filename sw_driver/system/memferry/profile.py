@@ -38,9 +38,9 @@ class LayerProfile:
 
     name: str
     nbytes: int
-    """Bytes of its parameters, and of their gradients."""
+    """Bytes of its parameters, and of their gradients if none is frozen."""
     transfer_ns: int
-    """Copy of its parameters to the GPU, or of their gradients to the host."""
+    """Copy of its parameters to the GPU, or of as many gradients to the host."""
     forward_ns: int
     """Forward pass on parameters in the GPU's memory."""
     forward_dha_ns: int
@@ -59,12 +59,31 @@ class LayerProfile:
     """Bytes that the forward pass leaves in the GPU's memory for the backward pass."""
     workspace_bytes: int = 0
     """Further bytes of the GPU's memory while the layer is computed."""
+    frozen_bytes: int = 0
+    """Bytes of its parameters that are not trained: they have no gradient and no update."""
 
     def __post_init__(self) -> None:
         _check_text("a layer's name", self.name)
         for field in fields(self)[1:]:
             name = f"layer {self.name!r}: {field.name}"
             check_integer(name, getattr(self, field.name), 0, _MOST)
+        if self.frozen_bytes > self.nbytes:
+            raise InvalidArgumentError(
+                f"layer {self.name!r}: frozen_bytes is {self.frozen_bytes}: expected {self.nbytes} "
+                "at most, the bytes of its parameters"
+            )
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of the gradients."""
+        return self.nbytes - self.frozen_bytes
+
+    @property
+    def gradient_ns(self) -> int:
+        """Time of a copy of the gradients to the host, in ns."""
+        if not self.frozen_bytes:
+            return self.transfer_ns
+        return -(-self.transfer_ns * self.gradient_bytes // self.nbytes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ from ..work import DeviceWork, Flow
 from .link import AccessPlan, Mode, backward_way, every, forward_way, updates_ns
 from .profile import LayerProfile, ModelProfile
 
-__all__ = ["BUCKET_BYTES", "System", "deepspeed", "draw", "native", "run"]
+__all__ = ["BUCKET_BYTES", "LEAST_LEAVING", "System", "deepspeed", "draw", "native", "run"]
 
 BUCKET_BYTES = 4 * 5 * 10**8
 """Bytes of DeepSpeed's bucket: reduce_bucket_size is 5e8 elements by default, of FP32.
@@ -41,6 +41,8 @@ BUCKET_BYTES = 4 * 5 * 10**8
 The source is DeepSpeed's documentation.
 """
 
+LEAST_LEAVING = 2
+"""Gradients that leave at a time, at least: one is copied while the next is computed (assumed)."""
 _NO_BOUND = 10**19
 _GIGA = 10**9
 
@@ -65,10 +67,17 @@ class System:
     """Time that the GPU waits for each gradient's buffer, in ps a byte."""
     bucket_bytes: int = 0
     """Further bytes of the GPU's memory."""
+    leaving: int | None = None
+    """Most gradients in the GPU's memory at a time, if they leave it as they are made.
+
+    The backward pass waits for room for one more. Without a number all stay until the step ends.
+    """
     gpus: int = 1
 
     def __post_init__(self) -> None:
         check_fields(self, "buffer_ps_per_byte", "bucket_bytes")
+        if self.leaving is not None:
+            check_integer("leaving", self.leaving)
         if self.gpus > 1 and not all(self.plan.gradients_on_gpu):
             raise InvalidArgumentError(
                 f"gpus is {self.gpus}: expected 1 for a plan that writes gradients by DHA, as "
@@ -76,15 +85,22 @@ class System:
             )
 
 
-def native(profile: ModelProfile, gpus: int = 1) -> System:
-    """Return ZeRO-Offload as in its paper."""
-    return System(plan=every(profile, "GFGB", True), updates_last=True, gpus=gpus)
+def native(profile: ModelProfile, gpus: int = 1, leaving: int | None = None) -> System:
+    """Return ZeRO-Offload, with gradients that stay, or leave as in its own paper.
+
+    That they stay explains Yao et al.'s Figure 11, where it trains no larger network than MemFerry
+    with all gradients on the GPU. ``leaving`` is :attr:`System.leaving`.
+    """
+    plan = every(profile, "GFGB", True)
+    return System(plan=plan, updates_last=True, gpus=gpus, leaving=leaving)
 
 
-def deepspeed(profile: ModelProfile, buffer_ps_per_byte: int, gpus: int = 1) -> System:
-    """Return ZeRO-Offload as in DeepSpeed."""
+def deepspeed(
+    profile: ModelProfile, buffer_ps_per_byte: int, gpus: int = 1, leaving: int | None = None
+) -> System:
+    """Return ZeRO-Offload as in DeepSpeed; see :func:`native`."""
     buffers = {"buffer_ps_per_byte": buffer_ps_per_byte, "bucket_bytes": BUCKET_BYTES}
-    return replace(native(profile, gpus), **buffers)
+    return replace(native(profile, gpus, leaving), **buffers)
 
 
 def run(
@@ -140,11 +156,14 @@ class _Step:
         self._waiting: list[int] = []
         """DFGB layers that wait for a copy, as a heap of negative numbers, the last layer first."""
         self._requests = Semaphore(engine.clock, 0)
+        self._room = Semaphore(engine.clock, system.leaving or 0)
         plan = system.plan
         self._ways = list(zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True))
         self._loaded = [engine.clock.event() for _ in self._ways]
         for layer, mode, on_gpu in self._ways:
-            kept = ((mode != "DHA") + on_gpu) * layer.nbytes
+            kept = (mode != "DHA") * layer.nbytes
+            if on_gpu and system.leaving is None:
+                kept += layer.gradient_bytes
             self.memory.take(f"{layer.name}: parameters and gradients", kept)
         self.memory.take("bucket", system.bucket_bytes)
         engine.process(self._loads(), "loads")
@@ -188,13 +207,16 @@ class _Step:
             if mode == "DFGB":
                 yield self._loaded[i]
             way = backward_way(layer, mode, on_gpu)
+            if self._leaves(i):
+                yield self._room.acquire()
+                self.memory.take((i, "gradient"), layer.gradient_bytes)
             yield from self._compute(layer, mode, "backward", way)
             self.memory.give((i, "activations"))
-            if not on_gpu:
+            if not on_gpu or not layer.gradient_bytes:
                 self._came(i)
                 continue
             self.engine.process(self._gradient(i))
-            if waits_ns := layer.nbytes * self.system.buffer_ps_per_byte // 1000:
+            if waits_ns := layer.gradient_bytes * self.system.buffer_ps_per_byte // 1000:
                 yield self.engine.queue("buffers").execute(waits_ns, layer.name)
 
     def _compute(
@@ -215,7 +237,15 @@ class _Step:
         """Send a gradient from every GPU to the host and schedule its update."""
         yield from self._ring(i)
         yield self._copy(i, "gpu", "host")
+        if self._leaves(i):
+            self.memory.give((i, "gradient"))
+            self._room.release()
         self._came(i)
+
+    def _leaves(self, i: int) -> bool:
+        """Return whether a layer's gradient leaves the GPU as it is made."""
+        layer, _, on_gpu = self._ways[i]
+        return self.system.leaving is not None and on_gpu and layer.gradient_bytes > 0
 
     def _came(self, i: int) -> None:
         self._missing -= 1
@@ -228,8 +258,10 @@ class _Step:
 
     def _copy(self, i: int, source: str, target: str) -> EngineEvent:
         layer = self.profile.layers[i]
-        queue = self.engine.queue("loads" if target == "gpu" else "gradients")
-        return queue.transfer(self._bytes(layer.transfer_ns), source, target, layer.name)
+        to_gpu = target == "gpu"
+        queue = self.engine.queue("loads" if to_gpu else "gradients")
+        nbytes = self._bytes(layer.transfer_ns if to_gpu else layer.gradient_ns)
+        return queue.transfer(nbytes, source, target, layer.name)
 
     def _ring(self, i: int) -> ProcessSteps:
         """Send parameters to the other GPUs, or reduce their gradients, which takes as long."""

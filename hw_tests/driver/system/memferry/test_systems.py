@@ -50,6 +50,32 @@ def test_native_updates_when_all_gradients_are_there() -> None:
     assert run(FIGURE_6, System(plan=every(FIGURE_6, "GFGB", True))).step_ns == 152
 
 
+def test_gradients_that_leave_make_room() -> None:
+    # Those of 30 and 20 ns are on their way when that of 10 is made, so that all are there at once.
+    # With room for one, backward passes end at 90, 130 and 158, behind each copy.
+    free, one = (run(FIGURE_6, native(FIGURE_6, leaving=n), check=True) for n in (3, 1))
+    assert free.step_ns == run(FIGURE_6, native(FIGURE_6)).step_ns
+    assert free.peak_bytes["gpu"] == 60 + 30 + 20 + 10
+    assert one.peak_bytes["gpu"] == 60 + 30
+    assert one.step_ns == 168 + 12
+
+
+def test_frozen_parameters_have_no_gradients() -> None:
+    first, *others = FIGURE_6.layers
+    frozen = replace(
+        FIGURE_6, layers=(first, *(replace(each, frozen_bytes=each.nbytes) for each in others))
+    )
+    step, plan = run(frozen, native(frozen), check=True), native(frozen).plan
+    assert step.peak_bytes["gpu"] == 60 + first.nbytes == gpu_bytes(frozen, plan)
+    # Backward passes end at 90, 100 and 108, the first layer's copy takes 10 ns, its update 12.
+    assert (step.marks_ns["gradients"], step.step_ns) == (118, 130)
+    assert LinkModel(frozen, shared=True).step_ns(plan) == 130
+    with pytest.raises(
+        InvalidArgumentError, match="layer 'x': frozen_bytes is 3: expected 2 at most"
+    ):
+        replace(layer("x", 2, (0, 0)), frozen_bytes=3)
+
+
 def test_activations_stay_and_workspaces_do_not() -> None:
     first, second, _ = FIGURE_6.layers
     profile = replace(
