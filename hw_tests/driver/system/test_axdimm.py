@@ -431,7 +431,7 @@ def _random_step(random: Random, count: int) -> Trace:
         phase = PHASES[number // count]
         some = forward if phase == "forward" else range(len(tensors))
         reads = random.sample(some, min(len(some), random.randrange(3)))
-        can = [number for number in made if phase == "backward" or number in forward]
+        can = [tensor_id for tensor_id in made if phase == "backward" or tensor_id in forward]
         writes = random.sample(can, min(len(can), random.randrange(2)))
         no_bytes = {"read_bytes": (0,) * len(reads), "write_bytes": (0,) * len(writes)}
         ops.append(
