@@ -58,9 +58,9 @@ def captured(run: str, model: str = "transformer") -> Trace:
 
     class Mlp(nn.Sequential):
         def __init__(self) -> None:
-            super().__init__(
-                nn.Linear(64, 192), nn.ReLU(), nn.Linear(192, 128), nn.ReLU(), nn.Linear(128, 256)
-            )
+            one, other = nn.Linear(64, 64), nn.Linear(64, 64)
+            other.weight = one.weight
+            super().__init__(one, nn.ReLU(), other, nn.ReLU(), nn.Linear(64, 256))
 
         def forward(self, tokens: Any) -> Any:
             return super().forward(functional.one_hot(tokens, 64).to(self[0].weight.dtype))
@@ -89,6 +89,11 @@ def captured(run: str, model: str = "transformer") -> Trace:
     return capture(build, step, name=model)
 
 
+def cast_parameters(trace: Trace) -> list[str]:
+    read = [trace.tensors[op.reads[0]] for op in trace.ops if op.kind == "_to_copy"]
+    return sorted(one.name for one in read if one.kind == "parameter")
+
+
 def moved(trace: Trace) -> int:
     return sum(op.nbytes for op in trace.ops)
 
@@ -106,7 +111,8 @@ def test_it_is_as_captured(model: str, run: str, precision: str) -> None:
         statistics_bytes = 1024 if (model, run) != ("transformer", "mixed") else 2
         kept = peak_bytes(truth, *kinds)
         assert peak_bytes(ours, *kinds) == pytest.approx(kept, abs=statistics_bytes)
-    assert moved(ours) == pytest.approx(moved(truth), rel=0.025)
+    assert cast_parameters(ours) == cast_parameters(truth)
+    assert moved(ours) == pytest.approx(moved(truth), rel=0.05)  # casts of integers differ
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -150,6 +156,16 @@ def test_a_layer_by_hand(
     casts = [op for op in made.ops if op.layer == place and op.kind == "_to_copy"]
     cast_bytes = sum(op.nbytes for op in casts if weight * 4 in op.read_bytes)
     assert cast_bytes == (0 if precision in ("tf32", "bf16") else weight * (4 + forward[2]))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16-mixed"])
+def test_statistics_of_norms_stay_wide(precision: str) -> None:
+    for name, kind in (("resnet-50", "native_batch_norm"), ("bert-base", "native_layer_norm")):
+        made = in_precision(load_trace(name), precision)
+        for op in made.ops:
+            if op.kind == kind:
+                *_, mean, deviation = (made.tensors[one] for one in op.writes)
+                assert {mean.element_bytes, deviation.element_bytes} == {4}
 
 
 def test_what_is_no_step_in_fp32_is_refused() -> None:
