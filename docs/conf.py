@@ -97,7 +97,7 @@ class _Docstring(NumpyDocstring):
             raised = re.match(names, entry)
             end = raised.end() if raised else 0
             fields.append(f":raises {entry[:end]}: {entry[end:].removeprefix(':')}")
-        return [" ".join(field.split()) for field in fields]
+        return [*(" ".join(field.split()) for field in fields), ""]
 
 
 DOCSTRINGS: Any = Config(

@@ -28,7 +28,19 @@ class DramLocation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class DramAddressMap:
-    """Map from byte addresses of one channel to its DRAM; all four numbers are powers of two."""
+    """Map from byte addresses of one channel to its DRAM; all four numbers are powers of two.
+
+    Examples
+    --------
+    >>> dram = DramAddressMap(bank_groups=4, banks_per_group=4, rows=1 << 16, columns=1024)
+    >>> dram.capacity_bytes >> 30
+    8
+    >>> for address in (0, 64, 1 << 20):
+    ...     print(dram.decode(address))
+    DramLocation(bank_group=0, bank=0, row=0, column=0)
+    DramLocation(bank_group=1, bank=0, row=0, column=0)
+    DramLocation(bank_group=0, bank=0, row=8, column=0)
+    """
 
     bank_groups: int
     banks_per_group: int

@@ -33,6 +33,14 @@ class BinaryFormat:
     The standard always has ``subnormals``. Without them operations take subnormal operands as
     zeros of the same sign. A result that is not zero, but less in magnitude than the smallest
     normal number, becomes a zero of its sign.
+
+    Examples
+    --------
+    >>> fp16 = BinaryFormat(exponent_bits=5, fraction_bits=10)
+    >>> fp16.value(0x3E00)
+    Fraction(3, 2)
+    >>> hex(add(fp16, 0x3E00, 0x4000)), hex(div(fp16, 0x3C00, 0x0000))
+    ('0x4300', '0x7c00')
     """
 
     exponent_bits: int

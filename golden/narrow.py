@@ -49,7 +49,18 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True, kw_only=True)
 class Quantized:
-    """Codes, and a scale for each 256 of them."""
+    """Codes, and a scale for each 256 of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.linspace(-3, 3, 256, dtype=np.float32)
+    >>> small = quantize(values, "linear_signed")
+    >>> small.codes[:4], small.scales
+    (array([0, 1, 2, 3], dtype=uint8), array([3.], dtype=float32))
+    >>> dequantize(small, "linear_signed")[:2]
+    array([-3.      , -2.976378], dtype=float32)
+    """
 
     codes: NDArray[np.uint8]
     scales: Floats

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -17,6 +18,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("golden", "hw", "sw_driver")
+NAMED = tuple(f"hw_tests/driver/{room}" for room in ("experiments", "pim", "system"))
+"""Folders of tests whose names are plain; their docstrings are not judged."""
 
 FRAGMENT = re.compile(
     r"(Of|What|Who|Whose|How|Whether|Where|Which|So many|So much|As|By|In which|That|Those|Its|It"
@@ -25,6 +28,13 @@ FRAGMENT = re.compile(
 VAGUE = {"each", "found", "told", "asked", "said", "how", "what", "of"}
 WITHOUT_METHODS = {"ABC", "Component", "Enum", "Exception", "Generic", "NamedTuple", "Protocol"}
 """Bases of other projects whose methods a class does not override."""
+AMBIGUOUS = {
+    *("Case", "Channel", "Clock", "Event", "Lane", "Lanes", "Link", "Outcome", "Placement", "Plan"),
+    *("Step", "Steps", "Tensor", "Transfer", "Work"),
+}
+"""Words with one bare meaning (``docs/glossary.md``): other classes and aliases qualify them."""
+NAMESAKES = {"Channel": 2, "Event": 2, "Lanes": 2}
+"""A channel and its driver; public events of two runtimes; lanes of a kernel and of a bank."""
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -53,6 +63,10 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.attr
+
+
+def _vague(tree: ast.Module) -> list[tuple[int, str]]:
+    return [(line, f"is named {name!r}") for line, name in _names(tree) if name in VAGUE]
 
 
 def _bases(node: ast.ClassDef) -> list[str]:
@@ -104,7 +118,7 @@ def faults(path: Path) -> list[str]:
     """Return what is wrong in a file, each with its line."""
     tree = ast.parse(path.read_text())
     wrong = [(n, f"begins with {m[0]!r}") for n, t in _docstrings(tree) if (m := FRAGMENT.match(t))]
-    wrong += [(n, f"is named {name!r}") for n, name in _names(tree) if name in VAGUE]
+    wrong += _vague(tree)
     wrong += [(n, f"{name} has no docstring") for n, name in _undocumented(tree)]
     return [f"{path}:{line}: {text}" for line, text in sorted(wrong)]
 
@@ -118,6 +132,22 @@ def files(*places: str | Path) -> Iterator[Path]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_words_are_plain(room: str) -> None:
     assert not [fault for path in files(ROOT / room) for fault in faults(path)]
+
+
+def test_an_ambiguous_word_is_the_name_of_one_class() -> None:
+    counts: Counter[str] = Counter()
+    for path in files(*(ROOT / room for room in ROOMS)):
+        for node in ast.parse(path.read_text()).body:
+            targets = [*getattr(node, "targets", ()), getattr(node, "target", node)]
+            names = {getattr(target, "name", getattr(target, "id", "")) for target in targets}
+            counts.update(AMBIGUOUS & names)
+    assert {name: count for name, count in counts.items() if count > 1} == NAMESAKES
+
+
+@pytest.mark.parametrize("room", NAMED)
+def test_names_are_plain(room: str) -> None:
+    trees = {path: ast.parse(path.read_text()) for path in files(ROOT / room)}
+    assert not {path: vague for path, tree in trees.items() if (vague := _vague(tree))}
 
 
 def test_faults_are_noticed(tmp_path: Path) -> None:

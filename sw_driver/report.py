@@ -22,7 +22,18 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table of formatted cells. Headings or cells name the units."""
+    """A table of formatted cells. Headings or cells name the units.
+
+    Examples
+    --------
+    >>> rates = {"DDR4": 12.8, "HBM2": 900}
+    >>> columns = {"memory": lambda row: row[0], "GB/s": lambda row: f"{row[1]:.1f}"}
+    >>> print(Table.of("Rates", rates.items(), columns).markdown)
+    |memory|GB/s|
+    |---|--:|
+    |DDR4|12.8|
+    |HBM2|900.0|
+    """
 
     title: str = ""
     headings: Sequence[str]
@@ -59,7 +70,16 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Result of a command: figures for programs, tables and sentences for people."""
+    """Result of a command: figures for programs, tables and sentences for people.
+
+    Examples
+    --------
+    >>> report = Report(title="Rates", results={"gb_per_s": 12.8}, notes=("Of one channel.",))
+    >>> report.describe()["results"], report.is_good
+    ({'gb_per_s': 12.8}, True)
+    >>> report.markdown.splitlines()
+    ['## Rates', '', 'Of one channel.']
+    """
 
     title: str = ""
     results: Any

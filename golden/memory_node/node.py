@@ -150,7 +150,17 @@ class Group:
 
 
 class MemoryNode:
-    """Node with all its links and groups; it handles packets one after the other."""
+    """Node with all its links and groups; it handles packets one after the other.
+
+    Examples
+    --------
+    >>> from golden.memory_node.packet import Operation, Packet, Status
+    >>> node = MemoryNode(node=0, links=2, groups=1, group_bytes=4096)
+    >>> request = Packet(destination=0, source=1, operation=Operation.READ, lines=1)
+    >>> answer = packet_of(node.take(0, 0, flits_of(request)).flits)
+    >>> Operation(answer.operation).name, Status(answer.status).name  # no memory is device 1's
+    ('READ_DATA', 'OWNER')
+    """
 
     def __init__(
         self, *, node: int, links: int, groups: int, group_bytes: int, date_line: bool = False

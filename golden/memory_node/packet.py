@@ -50,6 +50,15 @@ class Packet:
 
     ``operation`` and ``status`` are plain numbers, so that packets can be wrong. ``data`` is that
     of the flits after the head, whatever ``lines`` says.
+
+    Examples
+    --------
+    >>> write = {"operation": Operation.WRITE, "lines": 2, "address": 4096}
+    >>> packet = Packet(destination=1, source=0, **write, data=bytes(128))
+    >>> [len(payload) for payload in packet.payloads]
+    [64, 64, 64]
+    >>> Packet.of(packet.payloads).address
+    4096
     """
 
     destination: int

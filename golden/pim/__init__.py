@@ -5,7 +5,7 @@ others. It has no timing.
 """
 
 from .arithmetic import compute, tree
-from .descriptor import Cause, Descriptor, Opcode, Plan, Room, Tensor, check
+from .descriptor import Cause, Descriptor, Opcode, Room, StridedTensor, TilingPlan, check
 from .pool import FullError, NoSuchWorkError, Pool, WorkRefusedError
 from .rings import Ring, Rings
 from .stack import StackMap
@@ -18,13 +18,13 @@ __all__ = [
     "FullError",
     "NoSuchWorkError",
     "Opcode",
-    "Plan",
     "Pool",
     "Ring",
     "Rings",
     "Room",
     "StackMap",
-    "Tensor",
+    "StridedTensor",
+    "TilingPlan",
     "WorkRefusedError",
     "account",
     "check",

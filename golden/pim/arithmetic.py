@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from golden.rules import canonical
 
-from .descriptor import ELEMENT_BYTES, Descriptor, Opcode, Tensor
+from .descriptor import ELEMENT_BYTES, Descriptor, Opcode, StridedTensor
 
 __all__ = ["compute", "place", "tree"]
 
@@ -67,7 +67,7 @@ def place(work: Descriptor, memory: NDArray[np.uint8], result: Floats) -> None:
 
 def _view(memory: NDArray[np.uint8], work: Descriptor, name: str) -> Floats:
     """Return a tensor of ``work`` as a view of ``memory``."""
-    tensor: Tensor = getattr(work, name)
+    tensor: StridedTensor = getattr(work, name)
     extents = work.extents(name)
     strides = [ELEMENT_BYTES * stride for stride in tensor.strides[: len(extents)]]
     origin = memory.view(np.float32)[tensor.address_bytes // ELEMENT_BYTES :]

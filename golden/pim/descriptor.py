@@ -19,9 +19,9 @@ __all__ = [
     "Descriptor",
     "Form",
     "Opcode",
-    "Plan",
     "Room",
-    "Tensor",
+    "StridedTensor",
+    "TilingPlan",
     "check",
 ]
 
@@ -117,7 +117,7 @@ DESCRIPTOR_BYTES = _WORDS.size
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class StridedTensor:
     """Place of an operand or of the result."""
 
     address_bytes: int = 0
@@ -136,8 +136,16 @@ class Tensor:
         object.__setattr__(self, "strides", (*self.strides, *[0] * missing))
 
 
-class Plan(NamedTuple):
-    """Cut of a work into tiles and chunks. Results do not depend on it."""
+class TilingPlan(NamedTuple):
+    """Cut of a work into tiles and chunks. Results do not depend on it.
+
+    Examples
+    --------
+    >>> TilingPlan(chunk=6, flags=1).exchanged
+    True
+    >>> TilingPlan(chunk=6, flags=6).across
+    (True, True)
+    """
 
     chunk: int = 0
     """Binary logarithm of a vector's elements in a buffer at once."""
@@ -179,7 +187,18 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Descriptor:
-    """Work for the fixed-function pools; fields that its opcode does not use are zero."""
+    """Work for the fixed-function pools; fields that its opcode does not use are zero.
+
+    Examples
+    --------
+    >>> places = (0, 256, 512)
+    >>> a, b, result = (StridedTensor(address_bytes=n, strides=(8, 1)) for n in places)
+    >>> work = Descriptor(opcode=Opcode.ADD, units=1, a=a, b=b, result=result, rows=4, columns=8)
+    >>> work.span("result"), len(work.encode())
+    (range(512, 640), 192)
+    >>> work.operands, work.conflicts_with(work)
+    (('a', 'b'), True)
+    """
 
     opcode: int
     alpha_bits: int = 0
@@ -188,9 +207,9 @@ class Descriptor:
     """Banks to work on, a bit for each; 0 leaves the choice to the pool."""
     units: int = 0
     """Units to work on, if the pool chooses the banks; fewer if no more are idle."""
-    a: Tensor = field(default_factory=Tensor)
-    b: Tensor = field(default_factory=Tensor)
-    result: Tensor = field(default_factory=Tensor)
+    a: StridedTensor = field(default_factory=StridedTensor)
+    b: StridedTensor = field(default_factory=StridedTensor)
+    result: StridedTensor = field(default_factory=StridedTensor)
     rows: int = 0
     columns: int = 0
     length: int = 0
@@ -205,7 +224,7 @@ class Descriptor:
     dilation: int = 0
     pad_top: int = 0
     pad_left: int = 0
-    plan: Plan = field(default_factory=Plan)
+    plan: TilingPlan = field(default_factory=TilingPlan)
 
     @property
     def form(self) -> Form:
@@ -223,7 +242,7 @@ class Descriptor:
 
     def span(self, name: str) -> range:
         """Return the tensor's byte addresses, from the lowest to the highest."""
-        tensor: Tensor = getattr(self, name)
+        tensor: StridedTensor = getattr(self, name)
         low = high = 0
         for stride, extent in zip(tensor.strides, self.extents(name), strict=False):
             low += min(0, stride * (extent - 1))
@@ -246,7 +265,7 @@ class Descriptor:
 
         Raises ``struct.error`` for a value that its field cannot hold.
         """
-        tensors: list[Tensor] = [getattr(self, name) for name in _TENSORS]
+        tensors: list[StridedTensor] = [getattr(self, name) for name in _TENSORS]
         return _WORDS.pack(
             *(self.opcode, self.alpha_bits, self.banks, self.units),
             *(tensor.address_bytes for tensor in tensors),
@@ -267,7 +286,7 @@ class Descriptor:
         fields, strides = words[7 : -INDICES * len(_TENSORS)], words[-INDICES * len(_TENSORS) :]
         sizes, plan = fields[: len(_SIZES)], fields[len(_SIZES) :]
         tensors = {
-            name: Tensor(
+            name: StridedTensor(
                 address_bytes=words[4 + place],
                 strides=strides[INDICES * place : INDICES * (place + 1)],
             )
@@ -281,7 +300,7 @@ class Descriptor:
             units=units,
             **tensors,
             **dict(zip(_SIZES, sizes, strict=True)),
-            plan=Plan(*plan),
+            plan=TilingPlan(*plan),
         )
 
 
@@ -328,7 +347,7 @@ def _unused_are_zero(work: Descriptor) -> bool:
         for name, indices in form.tensors.items()
         for stride in getattr(work, name).strides[len(indices) :]
     ]
-    return not any(strides) and all(value == 0 or value == Tensor() for value in rest)
+    return not any(strides) and all(value == 0 or value == StridedTensor() for value in rest)
 
 
 def _places_are_distinct(work: Descriptor) -> bool:
@@ -374,7 +393,7 @@ def _plan_fits(work: Descriptor, room: Room) -> bool:
 
 
 def _is_in_place(work: Descriptor, name: str) -> bool:
-    operand: Tensor = getattr(work, name)
+    operand: StridedTensor = getattr(work, name)
     return (
         work.opcode in ELEMENTWISE
         and operand.address_bytes == work.result.address_bytes

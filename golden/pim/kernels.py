@@ -147,7 +147,17 @@ def _by_channel(x: Floats) -> Floats:
 
 @dataclass(frozen=True, kw_only=True)
 class Pooling:
-    """Pooling windows over planes of ``height`` x ``width``."""
+    """Pooling windows over planes of ``height`` x ``width``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> quarters = {"window_height": 2, "window_width": 2, "stride": 2}
+    >>> pooling = Pooling(height=4, width=4, rows=2, columns=2, **quarters)
+    >>> max_pool(np.arange(16, dtype=np.float32).reshape(1, 4, 4), pooling)
+    array([[[ 5.,  7.],
+            [13., 15.]]], dtype=float32)
+    """
 
     height: int
     width: int

@@ -99,6 +99,16 @@ class Pool:
     slots: maximum number of works in flight (accepted, not completed).
     computes: whether there is memory, and works compute; else only states and counters change.
     room: sizes that plans must fit; by default any plan will do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pool = Pool(multipliers=[2, 2], adders=[2, 2], bank_bytes=1 << 14)
+    >>> pool.write(0, np.arange(8, dtype=np.float32).view(np.uint8))
+    >>> pool.read(4, 8).view(np.float32)
+    array([1., 2.], dtype=float32)
+    >>> bin(pool.idle), pool.has_room
+    ('0b11', True)
     """
 
     def __init__(

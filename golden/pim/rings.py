@@ -57,7 +57,17 @@ class Ring:
 
 
 class Rings:
-    """Rings that fetch descriptors and write completions; their masters write the registers."""
+    """Rings that fetch descriptors and write completions; their masters write the registers.
+
+    Examples
+    --------
+    >>> from golden.pim.pool import Pool
+    >>> rings = Rings(2, Pool(multipliers=[2], adders=[2], bank_bytes=1 << 15))
+    >>> rings.rings[0].base, rings.rings[0].size = 16, 2
+    >>> rings.rings[0].head = 1
+    >>> len(rings.fetch())
+    192
+    """
 
     def __init__(self, count: int, memory: Memory) -> None:
         self.rings = [Ring() for _ in range(count)]

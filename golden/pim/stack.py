@@ -18,6 +18,16 @@ class StackMap:
 
     The striped memory begins at a power of two times ``bank_bytes``. It uses the largest power of
     two of banks, from bank 0 on.
+
+    Examples
+    --------
+    >>> stack = StackMap(banks=6, bank_bytes=1 << 14)
+    >>> stack.striped_banks, stack.striped
+    (4, range(131072, 196608))
+    >>> [stack.decode(stack.striped.start + byte) for byte in (0, 512, 2048)]
+    [(0, 16384), (1, 16384), (0, 16896)]
+    >>> stack.banks_of([range(1 << 14, 3 << 14)])
+    [1, 2]
     """
 
     banks: int

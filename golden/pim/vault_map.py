@@ -26,6 +26,16 @@ class VaultAddressMap:
 
     The next 512 bytes are in the next two layers. After the last layers comes the next bank, after
     the last bank the next row.
+
+    Examples
+    --------
+    >>> vault = VaultAddressMap(layers=8, banks_per_layer=2, rows=16)
+    >>> for address in (0, 32, 64, 512):
+    ...     print(vault.decode(address))
+    VaultPlace(layer=0, bank=0, row=0, column=0)
+    VaultPlace(layer=1, bank=0, row=0, column=0)
+    VaultPlace(layer=0, bank=0, row=0, column=1)
+    VaultPlace(layer=2, bank=0, row=0, column=0)
     """
 
     layers: int

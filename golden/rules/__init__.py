@@ -65,6 +65,17 @@ class Reference:
     subnormals
         ``kept``, or ``flushed``: an operation takes subnormal operands as zeros of the same sign,
         and gives a zero of its sign if the exact result is nearer to zero than 2^-126.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> descent = Reference(
+    ...     inputs=("p", "g"), outputs=("p",), exact_constants=lambda lr: {"lr": lr},
+    ...     formula=lambda p, g, c: {"p": p - c.lr * g},
+    ... )
+    >>> ones = np.ones(2, np.float32)
+    >>> descent.step({"p": ones, "g": ones}, descent.constants(lr=0.25))["p"]
+    array([0.75, 0.75], dtype=float32)
     """
 
     inputs: tuple[str, ...] = ()

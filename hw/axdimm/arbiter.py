@@ -74,6 +74,15 @@ class Arbiter(wiring.Component):
         The kernel is at work; for the status register.
     run : In(:class:`~hw.axdimm.run_account.RunCountsSignature`)
         The account of the kernel's last run, for the registers.
+
+    Examples
+    --------
+    >>> from hw.axdimm.host_port import HostPort
+    >>> from hw.axdimm.memory_join import ExclusiveJoin
+    >>> join, port = ExclusiveJoin(addr_width=30), HostPort(address_width=30)
+    >>> arbiter = Arbiter(join=join, port=port, lanes=16, block_bytes=16384, rules=(1,))
+    >>> list(arbiter.signature.members)
+    ['link', 'kernel', 'kernel_csr', 'memory', 'idle', 'read_done', 'kernel_busy', 'run']
     """
 
     def __init__(

@@ -48,6 +48,15 @@ class Channel(wiring.Component):
         See :class:`~hw.axdimm.arbiter.Arbiter`.
     idle : Out(1)
         No request of the host is queued or in flight, and the memory is idle.
+
+    Examples
+    --------
+    >>> from hw.axdimm.config import configure
+    >>> channel = axdimm_channel(configure("tiny"))
+    >>> list(channel.signature.members)
+    ['link', 'read_done', 'idle', 'dfi']
+    >>> list(axdimm_channel(configure("tiny", host="axi4", memory="axi4")).signature.members)
+    ['s_axi', 'read_done', 'idle', 'm_axi']
     """
 
     def __init__(self, *, arbiter: Arbiter, kernel: Kernel, memory: wiring.Component) -> None:

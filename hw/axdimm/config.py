@@ -38,7 +38,17 @@ _PAPER_READ_LATENCY = 48
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleConfig:
-    """Configuration of an AXDIMM; the defaults are the paper's module (section 3)."""
+    """Configuration of an AXDIMM; the defaults are the paper's module (section 3).
+
+    Examples
+    --------
+    >>> from hw.axdimm.config import configure
+    >>> paper = configure()
+    >>> paper.channels, paper.capacity_bytes, paper.fabric_mhz
+    (2, 17179869184, 200.0)
+    >>> configure("tiny", lanes=2).kernel.lanes
+    2
+    """
 
     channels: int = 2
     """Channels on the host link, 1, 2 or 4; the paper's module has two."""

@@ -34,6 +34,12 @@ class HostLinkSignature(wiring.Signature):
     rsp_valid, rsp_late, rsp_data : In(1), In(1), In(512)
         The answer to a read, in order. ``rsp_late`` says that the data was not there in time: it is
         dropped, ``rsp_data`` means nothing, and the host has to read again.
+
+    Examples
+    --------
+    >>> link = HostLinkSignature(address_width=34)
+    >>> link.members["req_line"], link.members["req_data"]
+    (Out(28), Out(512))
     """
 
     def __init__(self, *, address_width: int) -> None:

@@ -119,6 +119,15 @@ class HostPort(wiring.Component):
         One cycle for each request lost because the queue was full.
     empty : Out(1)
         No request is queued or on offer.
+
+    Examples
+    --------
+    >>> HostPort(address_width=30, read_latency=40).link.req_line.shape()
+    unsigned(24)
+    >>> HostPort(address_width=30, read_latency=4)
+    Traceback (most recent call last):
+        ...
+    ValueError: read_latency must be an integer from 5 to 512, got 4
     """
 
     side = "link"

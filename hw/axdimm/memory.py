@@ -126,6 +126,12 @@ class AxiMemory(wiring.Component):
         The user.
     m_axi : Out(:class:`~hw.axi.bus.AXI4Signature`)
         The controller. All bursts have ID 0.
+
+    Examples
+    --------
+    >>> memory = AxiMemory(addr_width=30)
+    >>> memory.m_axi.araddr.shape(), memory.m_axi.wdata.shape()
+    (unsigned(30), unsigned(512))
     """
 
     def __init__(self, *, addr_width: int) -> None:

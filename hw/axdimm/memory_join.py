@@ -56,7 +56,14 @@ class MemoryJoin(wiring.Component):
 
 
 class ExclusiveJoin(MemoryJoin):
-    """Connects the memory to its owner alone (paper section 3.2). See :class:`MemoryJoin`."""
+    """Connects the memory to its owner alone (paper section 3.2). See :class:`MemoryJoin`.
+
+    Examples
+    --------
+    >>> join = ExclusiveJoin(addr_width=30)
+    >>> list(join.signature.members)
+    ['host', 'kernel', 'memory', 'kernel_owns', 'host_admitted']
+    """
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -36,6 +36,16 @@ class Axdimm(wiring.Component):
         The PHY of each channel.
     m_axi0, m_axi1, ... : Out(:class:`~hw.axi.bus.AXI4Signature`)
         The memory of each channel, in their place if the configuration says ``axi4``.
+
+    Examples
+    --------
+    >>> from hw.axdimm.config import configure
+    >>> module = Axdimm(configure("tiny"))
+    >>> list(module.signature.members)
+    ['link', 'dfi0', 'dfi1']
+    >>> outside = Axdimm(configure("tiny", host="axi4", memory="axi4"))
+    >>> list(outside.signature.members)
+    ['s_axi0', 's_axi1', 'm_axi0', 'm_axi1']
     """
 
     def __init__(self, config: ModuleConfig) -> None:

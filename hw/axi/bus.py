@@ -30,6 +30,14 @@ class AXI4Signature(wiring.Signature):
     Members are flat (``awaddr``, ``awvalid`` …), so that a member ``m_axi`` of a component
     becomes the conventional ports ``m_axi_awaddr`` … in Verilog. Signals that no part here uses
     are left out: lock, cache, protection, QoS, region, user.
+
+    Examples
+    --------
+    >>> bus = AXI4Signature(addr_width=34, data_width=512)
+    >>> [name for name in bus.members if name.startswith("ar")]
+    ['arid', 'araddr', 'arlen', 'arsize', 'arburst', 'arvalid', 'arready']
+    >>> bus.members["wstrb"], bus.members["rdata"]
+    (Out(64), In(512))
     """
 
     def __init__(self, *, addr_width: int, data_width: int, id_width: int = 1) -> None:
@@ -78,7 +86,14 @@ class AXI4Channels(wiring.Signature):
 
 
 class AXI4LiteSignature(wiring.Signature):
-    """AXI4-Lite as the manager sees it; a subordinate has it as ``In``."""
+    """AXI4-Lite as the manager sees it; a subordinate has it as ``In``.
+
+    Examples
+    --------
+    >>> bus = AXI4LiteSignature(addr_width=12, data_width=64)
+    >>> bus.members["araddr"], bus.members["wstrb"]
+    (Out(12), Out(8))
+    """
 
     def __init__(self, *, addr_width: int, data_width: int) -> None:
         check_int("addr_width", addr_width, 1, 64)

@@ -42,6 +42,15 @@ class AXI4LiteSubordinate(wiring.Component):
         The manager.
     bus : Out(:class:`~hw.csr.bank.CsrBusSignature`, with strobes if ``parts``)
         Towards the bank.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> port = AXI4LiteSubordinate(addr_width=12)
+    >>> read = {"s_axi_arvalid": 1, "s_axi_araddr": 8, "bus_hit": 1, "bus_read_data": 42}
+    >>> after = outputs(port, 2, **read)
+    >>> after["s_axi_rvalid"], after["s_axi_rdata"], after["s_axi_rresp"]
+    (1, 42, 0)
     """
 
     bus: Any

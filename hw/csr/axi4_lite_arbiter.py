@@ -33,6 +33,14 @@ class AXI4LiteArbiter(wiring.Component):
         The managers.
     m_axi : Out(:class:`~hw.axi.bus.AXI4LiteSignature`)
         The subordinate.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> arbiter = AXI4LiteArbiter(3, addr_width=12, data_width=64)
+    >>> after = outputs(arbiter, 1, s_axi_2_arvalid=1, s_axi_2_araddr=64)
+    >>> after["m_axi_arvalid"], after["m_axi_araddr"]
+    (1, 64)
     """
 
     def __init__(self, managers: int, *, addr_width: int, data_width: int) -> None:

@@ -92,6 +92,17 @@ class CsrBank(wiring.Component):
     REGISTER_FIELD_kept : Out(width), for each field that software clears
         What it reads as. A bit is set from the cycle after its pulse until the one after a write of
         a one; where both meet it stays set.
+
+    Examples
+    --------
+    >>> from hw.csr.register_map import parse_registers
+    >>> from hw.sim.outputs import outputs
+    >>> lamp = "reg { regwidth = 64; field { sw = rw; hw = r; } glow[7:0] = 5; } light @ 0;"
+    >>> bank = CsrBank(parse_registers("lamp", f"addrmap lamp {{ {lamp} }};"), addr_width=4)
+    >>> outputs(bank)["light_glow"]
+    5
+    >>> outputs(bank, 1, bus_write=1, bus_write_data=9)["light_glow"]
+    9
     """
 
     bus: Any

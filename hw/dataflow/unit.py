@@ -78,6 +78,16 @@ class FlowUnit(wiring.Component):
         Stages of operators that differ from their default, by operation.
     name
         Name of the rule in the name of the Verilog module; the function's name by default.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> def mean(a, b, half):
+    ...     return {"y": (a + b) * half}
+    >>> unit = FlowUnit(mean, inputs=("a", "b"), constants=("half",), outputs=("y",))
+    >>> one_and_three = {"i_a": 0x3F80_0000, "i_b": 0x4040_0000, "half": 0x3F00_0000}
+    >>> unit.latency, hex(outputs(unit, unit.latency, **one_and_three)["o_y"])  # 2.0
+    (12, '0x40000000')
     """
 
     def __init__(

@@ -12,7 +12,17 @@ __all__ = ["ControllerConfig"]
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerConfig:
-    """Settings of the controller. Raises ``ValueError`` for values that cannot be built."""
+    """Settings of the controller. Raises ``ValueError`` for values that cannot be built.
+
+    Examples
+    --------
+    >>> ControllerConfig(read_buffer_lines=512).buffer_lines
+    768
+    >>> ControllerConfig(queue_depth=12)
+    Traceback (most recent call last):
+        ...
+    ValueError: queue_depth must be a power of two from 8 to 256, got 12
+    """
 
     queue_depth: int = 16
     """Bursts in the request queue, so the distance at which rows are prepared ahead. A power of

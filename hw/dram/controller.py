@@ -82,6 +82,15 @@ class Ddr4Controller(wiring.Component):
     longest_refresh_gap : Out(48)
         The longest time between two refreshes since reset, the one in progress included, in
         fabric cycles.
+
+    Examples
+    --------
+    >>> from hw.dram.presets import TINY
+    >>> from hw.verilog.writer import to_verilog
+    >>> sizes = {"geometry": TINY.geometry, "timing": TINY.timing}
+    >>> text = to_verilog(Ddr4Controller(**sizes, addr_width=20, id_width=1), "controller")
+    >>> "ColumnScheduler" in text, text.count("endmodule")
+    (True, 7)
     """
 
     def __init__(

@@ -68,6 +68,15 @@ class DfiSignature(wiring.Signature):
         1 in the four clocks from a RD on.
     rddata_wN, rddata_valid_wN : In(128), In(1)
         A burst, in the four words of one cycle, any time after its RD; bursts come in order.
+
+    Examples
+    --------
+    >>> from hw.dram.presets import TINY
+    >>> phy = DfiSignature(TINY.geometry)
+    >>> [name for name in phy.members if "rddata" in name and name.endswith("0")]
+    ['rddata_en_p0', 'rddata_w0', 'rddata_valid_w0']
+    >>> phy.members["wrdata_p0"]
+    Out(128)
     """
 
     def __init__(self, geometry: DramGeometry) -> None:

@@ -41,6 +41,14 @@ class DramGeometry:
 
     ``rows`` may be fewer than those of the real part, which only shrinks the simulated storage.
     Raises ``ValueError`` for values that the address map cannot serve.
+
+    Examples
+    --------
+    >>> geometry = DramGeometry(bank_groups=4, rows=1 << 16)
+    >>> geometry.banks, geometry.row_bytes, geometry.capacity_bytes >> 30
+    (16, 8192, 8)
+    >>> geometry.with_capacity(1 << 20).rows
+    8
     """
 
     bank_groups: int

@@ -49,6 +49,13 @@ class DramSignature(wiring.Signature):
 
     With ``read_valid`` there is a member of that name, In(1). A PHY with an unknown latency sets it
     when ``read_data`` belongs to the next RD.
+
+    Examples
+    --------
+    >>> from hw.dram.presets import TINY
+    >>> dram = DramSignature(TINY.geometry)
+    >>> [name for name in dram.members if name.endswith("_p0")]
+    ['command_p0', 'bank_group_p0', 'bank_p0', 'address_p0']
     """
 
     def __init__(self, geometry: DramGeometry, *, read_valid: bool = False) -> None:

@@ -29,6 +29,16 @@ class FloatAdd(FloatOperator):
 
     An exact zero sum of operands of different sign is +0; infinities of different sign give NaN.
     A subtraction is an addition with the sign bit of the second operand inverted.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> half, three = 0x3F00_0000, 0x4040_0000
+    >>> adder = FloatAdd(stages=4)
+    >>> hex(outputs(adder, 4, i_valid=1, i_a=half, i_b=three)["o_y"])  # 3.5
+    '0x40600000'
+    >>> adder.module_name
+    'fp32_add_4_stages'
     """
 
     operation = "add"

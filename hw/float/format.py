@@ -21,6 +21,14 @@ class FloatFormat:
     Raises ``ValueError`` for widths that the operators cannot handle. They rely on
     ``bias >= fraction_bits + 2``: a product of two subnormal numbers then rounds to zero, and a
     square root is never subnormal.
+
+    Examples
+    --------
+    >>> half = FloatFormat(exponent_bits=5, fraction_bits=10)
+    >>> half.name, half.width, half.bias
+    ('float_e5m10', 16, 15)
+    >>> hex(half.infinity), hex(half.canonical_nan)
+    ('0x7c00', '0x7e00')
     """
 
     exponent_bits: int

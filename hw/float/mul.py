@@ -34,6 +34,13 @@ class FloatMul(FloatOperator):
     The product of significands is the sum of two partial products, each for a DSP48E2 in single
     precision. From five cycles on, the pipeline has the registers of these blocks: before the
     products, after them and after the sum.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> half, three = 0x3F00_0000, 0x4040_0000
+    >>> hex(outputs(FloatMul(stages=5), 5, i_valid=1, i_a=half, i_b=three)["o_y"])  # 1.5
+    '0x3fc00000'
     """
 
     operation = "mul"

@@ -49,7 +49,16 @@ parameters, and a parameter takes at least four bytes for ``p``, ``m`` and ``v``
 
 @dataclass(frozen=True, kw_only=True)
 class KernelConfig:
-    """Configuration of a kernel; the defaults are the paper's machine (3.3, 3.4)."""
+    """Configuration of a kernel; the defaults are the paper's machine (3.3, 3.4).
+
+    Examples
+    --------
+    >>> paper = KernelConfig()
+    >>> paper.loaded, paper.fifo_bytes, paper.cycles_per_beat
+    (('p', 'g', 'm', 'v'), 229376, 1)
+    >>> KernelConfig(rules=("sgd",), lanes=4).cycles_per_beat
+    4
+    """
 
     rules: tuple[str, ...] = PAPER_RULES
     """Names of the update rules (:data:`hw.rules.RULES`); a register selects the rule of a run."""

@@ -88,6 +88,15 @@ class Kernel(wiring.Component):
         The check is over and the run is not.
     check_cycles : Out(8)
         Fabric cycles that the check takes; holds from ``begins`` until the end of the run.
+
+    Examples
+    --------
+    >>> from hw.kernel.config import KernelConfig
+    >>> kernel = Kernel(KernelConfig(rules=("sgd",), lanes=2))
+    >>> list(kernel.signature.members)
+    ['s_axi', 'm_axi', 'busy', 'begins', 'running', 'check_cycles']
+    >>> kernel.m_axi.wdata.shape(), kernel.s_axi.wdata.shape()
+    (unsigned(512), unsigned(64))
     """
 
     def __init__(self, config: KernelConfig, *, units: Sequence[Any] | None = None) -> None:

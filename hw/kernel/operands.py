@@ -53,21 +53,23 @@ class Operands(wiring.Component):
     Members
     -------
     formats : In(9)
-        Must hold still while the run goes on.
+        Formats of the run's tensors; constant while the run goes on.
     p, g, m, v, scales : In(line)
-        The lines.
-    early, late : In(1)
-        A step's codes are taken, its numbers.
+        Line at the head of the tensor's input FIFO.
+    early : In(1)
+        Take the codes and scales of a step; ``late`` follows ``late_cycles`` later.
+    late : In(1)
+        Take the FP32 and BF16 numbers of a step.
     early_place, late_place : In(:func:`places`)
-        Which step of a line of scales it is.
+        Number of the step within a line of scales, with ``early`` and ``late``.
     late_there : In(lanes)
-        Which of the lanes have a parameter.
+        Lanes that have a parameter in the step of ``late``.
     o_valid : Out(1)
-        Operands of a step are there.
+        Operands of a step are at the outputs.
     o_p, o_g, o_m, o_v : Out(32 * lanes)
-        They.
+        FP32 operands of the step, lane 0 in the lowest bits.
     not_finite : Out(range(lanes + 1))
-        How many gradients of the operands that were there a cycle before are infinite or NaN.
+        Number of gradients that are infinite or NaN, one cycle after their ``o_valid``.
     """
 
     module_name = "narrow_operands"

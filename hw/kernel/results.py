@@ -33,27 +33,29 @@ class Results(wiring.Component):
     Members
     -------
     clear : In(1)
-        A run begins; nothing of another is inside.
+        Begin a run; no results of another run may be inside.
     formats : In(9)
-        Must hold still while the run goes on, as ``seed`` and ``t``.
-    seed, t : In(64), In(32)
-        Of the random words.
+        Formats of the run's tensors; constant while the run goes on.
+    seed : In(64)
+        Seed of the run's random words; constant while the run goes on.
+    t : In(32)
+        Number of the optimizer's step, for the random words; constant while the run goes on.
     i_soon : In(1)
-        In ``words_ahead`` cycles results come; for the random words.
+        Results come in ``words_ahead`` cycles: draw the random words to round them.
     i_valid : In(1)
-        The results of a step.
+        Results of a step are at the inputs.
     i_p, i_m, i_v : In(32 * lanes)
-        They.
+        FP32 results of the step, lane 0 in the lowest bits.
     p_valid, m_valid, v_valid, p_copy_valid : Out(1)
-        A line is full.
+        The tensor's line is full.
     scales_valid : Out(1)
-        A pair has come to the line of scales.
+        A block's pair of scales has been put into the line of scales.
     scales_full : Out(1)
-        With ``scales_valid``: it was the line's last.
+        The pair of ``scales_valid`` was the last of its line.
     p, m, v, p_copy, scales : Out(line)
-        The lines.
+        Line for the tensor's output FIFO.
     done : Out(1)
-        A step's results are in lines, of all tensors.
+        A step's results of all tensors are in lines.
     """
 
     module_name = "narrow_results"

@@ -26,6 +26,15 @@ class RuleUnit(FlowUnit):
         Format of all numbers.
     depths
         Stages of operators that differ from their default, by operation.
+
+    Examples
+    --------
+    >>> from hw.rules import rule
+    >>> unit = RuleUnit(rule("adam"))
+    >>> unit.latency, unit.module_name
+    (110, 'adam_unit')
+    >>> RuleUnit(rule("adam"), depths={"div": 11}).latency
+    92
     """
 
     def __init__(

@@ -44,6 +44,13 @@ class ClockGate(wiring.Component):
         Whether the edge at the end of this cycle is passed.
     gated : Out(1)
         The gated clock; use it as the ``clk`` of a clock domain.
+
+    Examples
+    --------
+    >>> from hw.verilog.writer import to_verilog
+    >>> text = to_verilog(ClockGate(), "gate", clock_gate_cell="bufgce")
+    >>> print(*(line.strip() for line in text.splitlines() if "BUFGCE gate" in line))
+    BUFGCE gate (.I(clk), .CE(enable), .O(gated));
     """
 
     def __init__(self) -> None:

@@ -37,6 +37,13 @@ class Delay(wiring.Component):
     i : In(width)
     o : Out(width)
         ``i`` of ``cycles`` cycles ago.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> delay = Delay(width=8, cycles=3)
+    >>> [outputs(delay, cycles, i=7)["o"] for cycles in range(5)]
+    [0, 0, 0, 7, 7]
     """
 
     def __init__(self, *, width: int, cycles: int) -> None:

@@ -30,6 +30,16 @@ class Shared(wiring.Component):
 
     Outside Verilog generation (no :class:`SharingPlatform`) it elaborates to the component itself,
     which can then be placed only once.
+
+    Examples
+    --------
+    >>> from hw.logic.delay import Delay
+    >>> from hw.verilog.writer import VerilogPlatform
+    >>> platform = VerilogPlatform()
+    >>> for _ in range(9):
+    ...     placed = Shared(Delay(width=8, cycles=2), name="delay").elaborate(platform)
+    >>> list(platform.components)
+    ['delay']
     """
 
     def __init__(

@@ -24,6 +24,16 @@ class MemoryNodeConfig:
     """Configuration of a memory-node; the defaults are the paper's (Kwon and Rhu, Table II).
 
     Raises ``ValueError`` for values that cannot be built.
+
+    Examples
+    --------
+    >>> node = MemoryNodeConfig()
+    >>> node.group_channels, node.group_bytes >> 30
+    (5, 40)
+    >>> MemoryNodeConfig(links=5)
+    Traceback (most recent call last):
+        ...
+    ValueError: links must be a multiple of the 2 groups, got 5
     """
 
     links: int = 6

@@ -37,6 +37,13 @@ class MemoryNode(wiring.Component):
         Registers.
     wire_in, wire_out : In(WireSignature), Out(WireSignature), one for each link
     dram0, dram1, ... : of the controllers, group 0's first
+
+    Examples
+    --------
+    >>> from hw.memory_node.config import MEMORY_NODE_PRESETS
+    >>> node = MemoryNode(MEMORY_NODE_PRESETS["tiny"])
+    >>> list(node.signature.members)
+    ['s_axi', 'wire_in', 'wire_out', 'dram0', 'dram1']
     """
 
     def __init__(

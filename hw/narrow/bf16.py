@@ -32,6 +32,15 @@ class ToBf16(wiring.Component):
         are in flight.
     o_valid, o_y : Out(1), Out(16)
         Result.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> tie = {"i_valid": 1, "i_a": 0x3F80_8000}
+    >>> hex(outputs(ToBf16(), ToBf16.latency, **tie)["o_y"])
+    '0x3f80'
+    >>> hex(outputs(ToBf16(), ToBf16.latency, **tie, stochastic=1, i_random=0x8000)["o_y"])
+    '0x3f81'
     """
 
     latency = 1

@@ -46,6 +46,14 @@ class Dequantizer(wiring.Component):
         Which table; must hold still while codes are in flight.
     o_valid, o_y : Out(1), Out(32)
         Result.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> unit = Dequantizer(tables=("dynamic_signed", "linear_signed"))
+    >>> two = 0x4000_0000
+    >>> hex(outputs(unit, 8, i_valid=1, i_code=255, i_scale=two)["o_y"])
+    '0x40000000'
     """
 
     def __init__(self, *, tables: tuple[str, str], format: FloatFormat = FP32) -> None:
@@ -100,6 +108,16 @@ class CodeSearch(wiring.Component):
         Which table; must hold still while numbers are in flight.
     o_valid, o_code : Out(1), Out(8)
         Its code.
+
+    Examples
+    --------
+    >>> from hw.narrow.tables import TABLES
+    >>> from hw.sim.outputs import outputs
+    >>> tables = "dynamic_signed", "linear_signed"
+    >>> unit = CodeSearch(tables=tables)
+    >>> one = 0x3F80_0000
+    >>> [outputs(unit, unit.latency, i_valid=1, i_n=one, select=n)["o_code"] for n in range(2)]
+    [255, 254]
     """
 
     latency = 9

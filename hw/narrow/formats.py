@@ -54,6 +54,15 @@ class Formats:
     """Formats of a run's tensors, see ``docs/formats.md``; the default is FP32 for all.
 
     Raises ``ValueError`` for formats outside :data:`CHOICES`.
+
+    Examples
+    --------
+    >>> from hw.rules import rule
+    >>> small = Formats(gradients="bf16", parameters="bf16", states="dynamic")
+    >>> small.loads(rule("adam"))
+    ('p', 'g', 'm', 'v', 'scales')
+    >>> [formats.bytes_per_parameter(rule("adam")) for formats in (Formats(), small)]
+    [28.0, 10.0625]
     """
 
     gradients: str = "fp32"

@@ -36,6 +36,16 @@ class Philox(wiring.Component):
         Must hold still while counters are in flight.
     o_valid, o_0, o_1, o_2, o_3 : Out(1), Out(32)
         Random words.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> words = outputs(Philox(), Philox.latency, i_valid=1, i_0=7, key=42)
+    >>> [hex(words[f"o_{word}"]) for word in range(4)]
+    ['0x5bbd83b1', '0x68784c85', '0x172067aa', '0x2e6b75b7']
+    >>> from golden.philox import philox
+    >>> [hex(word) for word in philox((7, 0, 0, 0), (42, 0))]
+    ['0x5bbd83b1', '0x68784c85', '0x172067aa', '0x2e6b75b7']
     """
 
     latency = 1 + 4 * _ROUNDS
@@ -118,6 +128,14 @@ class RandomWords(wiring.Component):
         Numbers leave.
     o : Out(16), one for each lane
         The numbers.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> unit = RandomWords(lanes=4)
+    >>> numbers = outputs(unit, unit.latency, i_valid=1, step=1, seed=42)
+    >>> [numbers[f"o_{lane}"] for lane in range(4)]
+    [14185, 659, 59667, 8273]
     """
 
     latency = Philox.latency

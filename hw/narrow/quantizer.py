@@ -51,6 +51,16 @@ class Quantizer(wiring.Component):
         The next codes.
     o_scale : Out(32)
         The scale of their block.
+
+    Examples
+    --------
+    >>> from hw.verilog.writer import to_verilog
+    >>> unit = Quantizer(lanes=4, tables=("dynamic_signed", "linear_signed"))
+    >>> [unit.signature.members[name] for name in ("i", "o", "o_scale")]
+    [In(32).array(4), Out(8).array(4), Out(32)]
+    >>> text = to_verilog(unit, "quantizer")
+    >>> "256 numbers" in text, text.count("endmodule")
+    (True, 7)
     """
 
     def __init__(self, *, lanes: int, tables: tuple[str, str], format: FloatFormat = FP32) -> None:

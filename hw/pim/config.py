@@ -8,7 +8,7 @@ from typing import Any
 
 from hw.logic.checks import check_int, check_types
 from hw.logic.clocking import check_clocking
-from hw.pim.placement import Placement, ThermalWeights, place
+from hw.pim.placement import ThermalWeights, UnitPlacement, place
 
 __all__ = [
     "BEAT_BYTES",
@@ -31,7 +31,16 @@ See :attr:`~hw.pim.vault.geometry.VaultGeometry.address_layout`.
 
 @dataclass(frozen=True, kw_only=True)
 class PimConfig:
-    """Configuration of the pools; the defaults are the paper's machine (IV-D, V-A)."""
+    """Configuration of the pools; the defaults are the paper's machine (IV-D, V-A).
+
+    Examples
+    --------
+    >>> paper = PimConfig()
+    >>> paper.banks, paper.stack_bytes >> 30, paper.clock_mhz
+    (32, 8, 312.5)
+    >>> PimConfig(total=888).units
+    888
+    """
 
     rows: int = 4
     """Rows of the grid of banks, 1 to 8."""
@@ -120,7 +129,7 @@ class PimConfig:
         _ = self.placement  # raises ``ValueError`` for units that cannot be placed
 
     @cached_property
-    def placement(self) -> Placement:
+    def placement(self) -> UnitPlacement:
         """Multipliers and adders of each bank."""
         return place(
             rows=self.rows,

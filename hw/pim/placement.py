@@ -8,7 +8,7 @@ from math import floor
 
 from hw.logic.checks import check_types
 
-__all__ = ["MAX_LANES", "Placement", "ThermalWeights", "place"]
+__all__ = ["MAX_LANES", "ThermalWeights", "UnitPlacement", "place"]
 
 MAX_LANES = 16
 """Most lanes of a bank; a lane is a multiplier and an adder."""
@@ -21,6 +21,12 @@ class ThermalWeights:
     Banks at edges and corners have better thermal dissipation paths than central ones and so
     support a higher density of units (paper, IV-D). The paper gives no numbers. The defaults
     divide 444 units among 32 banks with nothing left over.
+
+    Examples
+    --------
+    >>> weights = ThermalWeights(corner=16, edge=14, inside=13)
+    >>> [[weights.of(row, column, rows=4, columns=8) for column in (0, 1, 7)] for row in (0, 1)]
+    [[16, 14, 16], [14, 13, 14]]
     """
 
     corner: float = 16.0
@@ -45,7 +51,7 @@ class ThermalWeights:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class UnitPlacement:
     """Units of every bank, by bank number: row by row from the top left."""
 
     multipliers: tuple[int, ...]
@@ -57,7 +63,7 @@ class Placement:
         return tuple(map(sum, zip(self.multipliers, self.adders, strict=True)))
 
 
-def place(*, rows: int, columns: int, total: int, weights: ThermalWeights) -> Placement:
+def place(*, rows: int, columns: int, total: int, weights: ThermalWeights) -> UnitPlacement:
     """Place ``total`` units, multipliers and adders, on a grid of banks.
 
     A bank's units are in proportion to its weight, by largest remainders; the lower bank number
@@ -90,7 +96,7 @@ def place(*, rows: int, columns: int, total: int, weights: ThermalWeights) -> Pl
     for part in parts:
         multipliers.append((part + extra) // 2)
         extra ^= part & 1
-    return Placement(
+    return UnitPlacement(
         multipliers=tuple(multipliers),
         adders=tuple(part - own for part, own in zip(parts, multipliers, strict=True)),
     )

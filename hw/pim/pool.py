@@ -49,6 +49,16 @@ class PimPool(wiring.Component):
         Of :class:`~hw.pim.pool_control.PoolControl`.
     vault_0, vault_1, ... : Out(:class:`~hw.pim.vault.interface.VaultSignature`)
         The DRAM of the banks.
+
+    Examples
+    --------
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> from hw.pim.vault.timing import vault_part
+    >>> pool = PimPool(PIM_PRESETS["tiny"], vault_part("tiny"))
+    >>> [name for name in pool.signature.members if not name.startswith("vault")]
+    ['s_axi', 'host_request', 'host_response', 'irq']
+    >>> pool.part.geometry.rows
+    8
     """
 
     def __init__(self, config: PimConfig, part: VaultPart) -> None:

@@ -65,6 +65,16 @@ class PoolControl(wiring.Component):
         The work for the banks that start.
     bank_0, bank_1, ... : Out(:class:`~hw.pim.bank.interface.BankSignature`)
     all others: those of :class:`~hw.pim.memory.switch.MemorySwitch` that begin with ``vault``
+
+    Examples
+    --------
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> from hw.pim.vault.timing import vault_part
+    >>> config = PIM_PRESETS["tiny"]
+    >>> part = vault_part("tiny").with_capacity(config.vault_bytes)
+    >>> control = PoolControl(config, part.geometry)
+    >>> control.irq.shape(), sum("bank_" in name for name in control.signature.members)
+    (unsigned(2), 6)
     """
 
     def __init__(self, config: PimConfig, geometry: VaultGeometry) -> None:

@@ -57,6 +57,16 @@ class UpdateRule:
         ``"unsigned"``. With them gradients ``g`` and parameters ``p`` may be in BF16; see
         :mod:`hw.narrow.formats`. Kernels support the tensors of Adam for it: a rule with states
         loads ``p, g, m, v``, stores ``p, m, v`` and has no sums; ``m`` is signed, ``v`` unsigned.
+
+    Examples
+    --------
+    >>> rule = UpdateRule(
+    ...     name="descent", title="Descent", tensors={"p": "parameters", "g": "gradients"},
+    ...     inputs=("p", "g"), outputs=("p",), constants={"lr": "lr"},
+    ...     formula=lambda p, g, lr: {"p": p - lr * g},
+    ... )
+    >>> rule.bytes_per_parameter, rule.latency, rule.hyperparameters
+    (12, 12, ('lr',))
     """
 
     name: str

@@ -33,6 +33,14 @@ class BlockLoader(BlockMover):
         next on.
     loaded : Out(1)
         Pulse: the last beat of a round goes into its FIFO.
+
+    Examples
+    --------
+    >>> from hw.stream.rounds import RoundsLayout
+    >>> layout = RoundsLayout(block_beats=64, beats_width=20)
+    >>> loader = BlockLoader(tensors=4, layout=layout, buffer_blocks=2, addr_width=34)
+    >>> len(loader.o), loader.axi.araddr.shape()
+    (4, unsigned(34))
     """
 
     def __init__(self, *, tensors: int, **options: Any) -> None:

@@ -34,6 +34,14 @@ class BlockWriter(BlockMover):
         Pulse: the FIFOs hold one more complete round.
     stored : Out(1)
         Pulse: the last beat of a round left the FIFOs.
+
+    Examples
+    --------
+    >>> from hw.stream.rounds import RoundsLayout
+    >>> layout = RoundsLayout(block_beats=64, beats_width=20)
+    >>> writer = BlockWriter(tensors=3, layout=layout, buffer_blocks=2, addr_width=34)
+    >>> len(writer.i), writer.axi.wdata.shape()
+    (3, unsigned(512))
     """
 
     def __init__(self, *, tensors: int, uneven: bool = False, **options: Any) -> None:

@@ -43,6 +43,17 @@ class StreamFifo(wiring.Component):
         Payloads inside, the one at the output included.
     flush : In(1)
         Empties the FIFO at the end of the cycle; ``i`` and ``o`` must not move then.
+
+    Examples
+    --------
+    >>> from hw.sim.outputs import outputs
+    >>> fifo = StreamFifo(shape=8, depth=4)
+    >>> for cycles in (0, 2, 4):
+    ...     after = outputs(fifo, cycles, i_valid=1, i_payload=7)
+    ...     print(after["i_ready"], after["o_valid"], after["level"])
+    1 0 0
+    1 1 2
+    0 1 4
     """
 
     def __init__(self, *, shape: ShapeLike, depth: int, early: bool = False) -> None:

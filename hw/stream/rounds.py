@@ -20,6 +20,12 @@ class RoundsLayout(data.StructLayout):
         Index of the last round.
     tail_beats
         Beats of a block in the last round, 1 to ``block_beats``; not if tensors are uneven.
+
+    Examples
+    --------
+    >>> rounds = RoundsLayout(block_beats=256, beats_width=36)
+    >>> {name: field.width for name, field in rounds}
+    {'last_round': 28, 'tail_beats': 9}
     """
 
     def __init__(self, *, block_beats: int, beats_width: int) -> None:

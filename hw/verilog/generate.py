@@ -93,7 +93,17 @@ No design may have such a name: its modules, C types and files carry it.
 
 
 class Machines(NamedTuple):
-    """Configurations of the designs."""
+    """Configurations of the designs.
+
+    Examples
+    --------
+    >>> from hw.axdimm.config import configure
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> machines = Machines(configure("tiny"), PIM_PRESETS["tiny"], depths={"add": 4})
+    >>> text, description = generate("fp32_add", machines)
+    >>> description["latency"], description["configuration"]["format"]
+    (4, {'exponent_bits': 8, 'fraction_bits': 23, 'subnormals': True})
+    """
 
     module: ModuleConfig
     pim: PimConfig

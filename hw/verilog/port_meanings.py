@@ -59,7 +59,11 @@ def _of_member(kind: type, name: str) -> str:
 
 
 def _patterns(names: str) -> Iterator[str]:
-    """Yield regular expressions for the names of an entry such as ``i_valid, i_NAME of each x``."""
+    """Yield regular expressions for the names of an entry such as ``i_valid, i_NAME of each x``.
+
+    A remark in parentheses after the names is not one of them.
+    """
+    names = re.sub(r" \(.*\)$", "", names)
     if names.startswith("all others"):
         yield r"\w+"
     for name in names.split(", "):
@@ -85,7 +89,7 @@ def _entries(kind: type) -> Iterator[tuple[str, str]]:
                 name, colon, rest = line.partition(": ")
                 if name == "all others" and colon:
                     yield name, rest
-                elif not re.match(r"[\w., ]+( : .*)?$", line):
+                elif not re.match(r"[\w., ]+( \(.*?\))?( : .*)?$", line):
                     break
                 waiting.append(line)
         # An entry without a description is described by its shape.

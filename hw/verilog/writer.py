@@ -59,6 +59,14 @@ class VerilogPlatform(SharingPlatform):
         Cell of the clock gates, one of :data:`~hw.logic.clocking.CLOCK_GATE_CELLS`.
     prefix
         Prefix of the names of all modules that are placed.
+
+    Examples
+    --------
+    >>> from hw.logic.delay import Delay
+    >>> platform = VerilogPlatform(prefix="mine_")
+    >>> platform.add_component("mine_delay", Delay(width=8, cycles=2))
+    >>> list(platform.components)
+    ['mine_delay']
     """
 
     def __init__(self, *, clock_gate_cell: str = "model", prefix: str = "") -> None:

@@ -26,12 +26,12 @@ from sw_driver.memory_node.device import DeviceNode, Direction
 from sw_driver.memory_node.registers import NodeRegisters
 from sw_driver.numbers import check_name
 from sw_driver.pim.backends import open_pim
-from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import Convolution, FullyConnected
 from sw_driver.pim.lowering import cut
 from sw_driver.pim.placing import StackMemory
-from sw_driver.predict.axdimm import Placement, predict
+from sw_driver.predict.axdimm import TensorAddresses, predict
 from sw_driver.predict.memory_node import LinkCycles, Request, answered_fabric_cycles
 from sw_driver.predict.pim import Pool
 from sw_driver.simulator.sources import modules
@@ -42,8 +42,8 @@ from sw_driver.system.axdimm.platform import (
     open_framework,
 )
 from sw_driver.system.axdimm.settings import FrameworkSettings
-from sw_driver.system.clock import Clock, Semaphore
-from sw_driver.system.collectives import Lane, lane_ns, sent_share
+from sw_driver.system.clock import EngineClock, Semaphore
+from sw_driver.system.collectives import RingLane, lane_ns, sent_share
 from sw_driver.system.compare.system import Need
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
@@ -51,21 +51,20 @@ from sw_driver.system.errors import EngineError
 from sw_driver.system.hetero_pim.configurations import HETERO
 from sw_driver.system.hetero_pim.costs import Costs
 from sw_driver.system.hetero_pim.ranking import Profiled
-from sw_driver.system.hetero_pim.runs import Case as PimCase
+from sw_driver.system.hetero_pim.runs import HeteroPimCase
 from sw_driver.system.mc_dla import designs
 from sw_driver.system.mc_dla.device import Array, Mapping, Product, streamed_ns
-from sw_driver.system.mc_dla.runs import Case, Runs
+from sw_driver.system.mc_dla.runs import McDlaCase, McDlaRuns
 from sw_driver.system.mc_dla.step import step
 from sw_driver.system.memferry.budget import Budget
-from sw_driver.system.memferry.link import Plan
+from sw_driver.system.memferry.link import AccessPlan
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
-from sw_driver.system.memferry.runs import Case as FerryCase
+from sw_driver.system.memferry.runs import MemferryCase
 from sw_driver.system.memferry.systems import System
 from sw_driver.system.reproduction import given
-from sw_driver.system.work import Flow
-from sw_driver.system.work import Work as SystemWork
-from sw_driver.workload import Geometry, GptConfig, Op, Stage, Trace, load_trace
-from sw_driver.workload import Tensor as TraceTensor
+from sw_driver.system.sentinel.runs import SentinelCase
+from sw_driver.system.work import DeviceWork, Flow
+from sw_driver.workload import Geometry, GptConfig, Op, Stage, Tensor, Trace, load_trace
 from sw_driver.workload.layers import Layer, load_layers
 from sw_driver.workload.networks import (
     MEMFERRY,
@@ -99,7 +98,7 @@ OP = Op(
 )  # fmt: skip
 TRACE = Trace(
     name="t",
-    tensors=(TraceTensor(id=0, nbytes=4, kind="input"),),
+    tensors=(Tensor(id=0, nbytes=4, kind="input"),),
     ops=(OP,),
     layers=("l",),
     stages=(Stage(name="l", phase="forward"),),
@@ -117,7 +116,7 @@ FERRIED = LayerProfile(
     gap_forward_ns=1,
 )
 REGISTERS = NodeRegisters(lambda address: 0, lambda address, value: None)
-LANE = Lane(gaps=(1, 1), gb_per_s=1.0, hop_ns=0)
+LANE = RingLane(gaps=(1, 1), gb_per_s=1.0, hop_ns=0)
 
 RECORDS: list[tuple[Any, set[str]]] = [
     (LANE, {"hop_ns"}),
@@ -125,16 +124,17 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (Array(), {"latency_ns"}),
     (PRODUCT, {"row_words"}),
     (Mapping(product=PRODUCT, lines=1, files=1, tile_rows=1, tile_columns=1, piece=1), set()),
-    (Case(), set()),
-    (Runs(), set()),
+    (McDlaCase(), set()),
+    (McDlaRuns(), set()),
     (FERRIED, {field.name for field in fields(FERRIED)}),
     (ModelProfile(device="a", link_bytes_per_s=1e6, layers=(FERRIED,)), {"update_ns"}),
     (
-        System(plan=Plan(modes=("GFGB",), gradients_on_gpu=(True,))),
+        System(plan=AccessPlan(modes=("GFGB",), gradients_on_gpu=(True,))),
         {"buffer_ps_per_byte", "bucket_bytes"},
     ),
-    (FerryCase(network="bert-base"), {"reserve"}),
-    (PimCase(network="vgg-19"), {"unit_rate", "share"}),
+    (MemferryCase(network="bert-base"), {"reserve"}),
+    (HeteroPimCase(network="vgg-19"), {"unit_rate", "share"}),
+    (SentinelCase(network="bert-base"), set()),
     (Costs(), {"unit_rate"}),
     (HETERO, set()),
     (Budget(room_bytes=1, gradient_bytes=1), {"room_bytes", "gradient_bytes"}),
@@ -152,7 +152,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (MEMFERRY["bert-base"], {"dropout"}),
     (MEMFERRY["transformer-xl-0.7b"], {"dropout"}),
     (
-        TraceTensor(id=0, nbytes=1, kind="input", allocated=1),
+        Tensor(id=0, nbytes=1, kind="input", allocated=1),
         {"id", "nbytes", "allocated"},
     ),
     (Geometry(operands=((1, 2), (2, 3)), result=(1, 3)), set()),
@@ -169,7 +169,7 @@ RECORDS: list[tuple[Any, set[str]]] = [
 """A record of each kind, and its fields that may be 0."""
 
 OF_MODELS = {
-    *("CompressionStatistics", "Piece", "Prediction", "Step"),
+    *("CompressionStatistics", "HeteroPimStep", "Piece", "Prediction", "Step"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
     *("Claim", "Datum", "Outcome", "Parameter", "Placed", "Planned", "Rival", "Schedule"),
     "ScheduledRun",
@@ -232,21 +232,21 @@ def _requests(line: Any, lines: Any) -> object:
 
 def _predict(**changes: Any) -> object:
     given = {"parameters": 1, "unit_latency": 10} | changes
-    return predict(configure("tiny"), Placement(outputs=(0,)), **given)
+    return predict(configure("tiny"), TensorAddresses(outputs=(0,)), **given)
 
 
 COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("gpu.capacity_bytes", _part("capacity_bytes"), 1),
     ("gpu.launch_ns", _part("launch_ns"), 0),
     ("pcie.latency_ns", _part("latency_ns"), 0),
-    ("free", lambda v: Semaphore(Clock(), v), 0),
-    ("a timeout in ns", lambda v: Clock().timeout(v), 0),
-    ("at_ns", lambda v: Clock().at(v, print), 0),
+    ("free", lambda v: Semaphore(EngineClock(), v), 0),
+    ("a timeout in ns", lambda v: EngineClock().timeout(v), 0),
+    ("at_ns", lambda v: EngineClock().at(v, print), 0),
     ("what 'op' takes, in ns,", lambda v: Engine(TINY).queue("a").execute(v, "op"), 0),
     ("what 'op' takes, in ns,", _works, 0),
-    ("what 'op' takes, in ns,", lambda v: _works(SystemWork(v)), 0),
-    ("what 'op' takes, in ns,", lambda v: _works(SystemWork(0, launch_ns=v)), 0),
-    ("what 'op' moves, in bytes,", lambda v: _works(SystemWork(0, [Flow(v, "gpu", "gpu")])), 0),
+    ("what 'op' takes, in ns,", lambda v: _works(DeviceWork(v)), 0),
+    ("what 'op' takes, in ns,", lambda v: _works(DeviceWork(0, launch_ns=v)), 0),
+    ("what 'op' moves, in bytes,", lambda v: _works(DeviceWork(0, [Flow(v, "gpu", "gpu")])), 0),
     (
         "what 'copy' moves, in bytes,",
         lambda v: Engine(TINY).transfer(v, "gpu", "host", "copy"),
@@ -283,7 +283,7 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("address", lambda v: _node().cuda_memcpy_async(0, v, 64, Direction.REMOTE_TO_LOCAL), 0),
     ("parameters", lambda v: _predict(parameters=v), 1),
     ("unit_latency", lambda v: _predict(unit_latency=v), 0),
-    ("address", lambda v: Placement(outputs=(v,)), 0),
+    ("address", lambda v: TensorAddresses(outputs=(v,)), 0),
     ("lines of a request", lambda v: _requests(0, v), 1),
     ("the line of a request", lambda v: _requests(v, 1), 0),
     ("shortened", lambda v: Pool(PIM_PRESETS["tiny"], shortened=(v, 1)), 1),
@@ -292,7 +292,7 @@ COUNTS: list[tuple[str, Callable[[Any], object], int]] = [
     ("one of the shape of x", lambda v: StackMemory(PIM_PRESETS["tiny"]).place("x", (v,)), 1),
     ("parts", lambda v: cut(Work(opcode=Opcode.ADD), v), 1),
     ("rows", lambda v: _offer(rows=v), 0),
-    ("address of a", lambda v: _offer(a=Tensor(address_bytes=v)), 0),
+    ("address of a", lambda v: _offer(a=StridedTensor(address_bytes=v)), 0),
     ("group", lambda v: REGISTERS.group(v, "owner"), 0),
     ("link", lambda v: REGISTERS.link(v, "owner"), 0),
     ("pim_id", lambda v: _pim().pim_status(v), 0),
@@ -311,7 +311,7 @@ INTEGERS: list[tuple[str, Callable[[Any], object]]] = [
     ("address_bytes", lambda v: _pim().write_memory(v, np.zeros(1, np.float32))),
     ("address_bytes", lambda v: _pim().read_memory(v, 4)),
     ("nbytes", lambda v: _pim().read_memory(0, v)),
-    ("num_pim", lambda v: _pim().pim_fix(None, Work(opcode=Opcode.ADD), Tensor(), v)),
+    ("num_pim", lambda v: _pim().pim_fix(None, Work(opcode=Opcode.ADD), StridedTensor(), v)),
 ]
 """Calls which have errors of their own for integers that are too small."""
 
@@ -344,7 +344,7 @@ def _pim() -> Pim:
 
 def _offer(**changes: Any) -> object:
     work = replace(Work(opcode=Opcode.ADD, rows=1, columns=1), **changes)
-    return _pim().pim_fix(None, work, Tensor(), 1)
+    return _pim().pim_fix(None, work, StridedTensor(), 1)
 
 
 def _copy(nbytes: Any) -> object:
@@ -389,10 +389,10 @@ def test_calls_refuse_rates(name: str, call: Callable[[Any], object], zero: bool
         (lambda: lane_ns(LANE, "gather", 2), "kind is 'gather': did you mean all-gather?"),
         (lambda: replace(LANE, gaps=()), "participants is 0: expected an integer of 1"),
         (lambda: parts_of("v100"), "parts is 'v100': "),
-        (lambda: Runs().result("DC", "alexnet", "data"), "design is 'DC': "),
+        (lambda: McDlaRuns().result("DC", "alexnet", "data"), "design is 'DC': "),
         (lambda: StackMemory(PIM_PRESETS["tiny"]).place("x", ()), "extents of x is 0"),
-        (lambda: Runs(networks=()), "the number of networks is 0"),
-        (lambda: Case(design="MC-DLA"), "design is 'MC-DLA': did you mean"),
+        (lambda: McDlaRuns(networks=()), "the number of networks is 0"),
+        (lambda: McDlaCase(design="MC-DLA"), "design is 'MC-DLA': did you mean"),
         (
             lambda: step(designs.DESIGNS["DC-DLA"], PARTS, [], "data", 8),
             "the number of layers is 0",
@@ -411,9 +411,9 @@ def test_calls_refuse_rates(name: str, call: Callable[[Any], object], zero: bool
                        layers=(), stages=()), "t: tensor 0 is"),
         (lambda: open_framework(MC_DLA, load_trace("gpt-tiny"), FrameworkSettings()), "memory is"),
         (lambda: _node().cuda_malloc_remote(1, placement="left"), "placement is 'left': expected"),  # type: ignore[arg-type]
-        (lambda: Placement(outputs=(32,)), "address is 32: expected a multiple of 64"),
-        (lambda: _pim().pim_fix(["a"], Work(opcode=Opcode.ADD), Tensor(), 1), "pim_ids is 'a'"),  # type: ignore[list-item]
-        (lambda: _pim().pim_fix(None, "ADD", Tensor(), 1), "got 'ADD'"),  # type: ignore[arg-type]
+        (lambda: TensorAddresses(outputs=(32,)), "address is 32: expected a multiple of 64"),
+        (lambda: _pim().pim_fix(["a"], Work(opcode=Opcode.ADD), StridedTensor(), 1), "is 'a'"),  # type: ignore[list-item]
+        (lambda: _pim().pim_fix(None, "ADD", StridedTensor(), 1), "got 'ADD'"),  # type: ignore[arg-type]
         (lambda: _pim().write_memory(0, [1.0]), "got [1.0]: expected an array"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ from golden.pim import (
     Opcode,
     Pool,
     StackMap,
-    Tensor,
+    StridedTensor,
     check,
     compute,
     tree,
@@ -71,11 +71,11 @@ def expected(w: Descriptor, memory: NDArray[np.uint8]) -> Iterator[tuple[int, An
     """Address and value of each result."""
     data = memory.tobytes()
 
-    def address(tensor: Tensor, *index: int) -> int:
+    def address(tensor: StridedTensor, *index: int) -> int:
         steps = sum(i * s for i, s in zip(index, tensor.strides, strict=False))
         return tensor.address_bytes + 4 * steps
 
-    def at(tensor: Tensor, *index: int) -> Any:
+    def at(tensor: StridedTensor, *index: int) -> Any:
         place = address(tensor, *index)
         return np.frombuffer(data[place : place + 4], "<f4")[0]
 
@@ -145,7 +145,7 @@ class Layout:
         self.rng = rng
         self.next = 4 * int(rng.integers(0, 50))
 
-    def tensor(self, *extents: int, repeats: bool = True) -> Tensor:
+    def tensor(self, *extents: int, repeats: bool = True) -> StridedTensor:
         rng = self.rng
         strides, reach = [0] * len(extents), 1
         for index in rng.permutation(len(extents)):
@@ -157,7 +157,7 @@ class Layout:
         low = sum(min(0, s * (n - 1)) for s, n in zip(strides, extents, strict=True))
         address = self.next - 4 * low
         self.next += 4 * (reach + int(rng.integers(0, 4)))
-        return Tensor(address_bytes=address, strides=tuple(strides))
+        return StridedTensor(address_bytes=address, strides=tuple(strides))
 
 
 def random_work(rng: np.random.Generator, opcode: Opcode) -> Descriptor:
@@ -247,9 +247,9 @@ def test_convolutions_of_all_small_sizes(stride: int, dilation: int) -> None:
         width, filter_width, pad_left, columns = AXES[(29 * number + 7) % len(AXES)]
         work = Descriptor(
             opcode=Opcode.CONV2D,
-            a=Tensor(strides=dense(1, 2, height, width)),
-            b=Tensor(address_bytes=1024, strides=dense(1, 2, filter_height, filter_width)),
-            result=Tensor(address_bytes=2048, strides=dense(1, 1, rows, columns)),
+            a=StridedTensor(strides=dense(1, 2, height, width)),
+            b=StridedTensor(address_bytes=1024, strides=dense(1, 2, filter_height, filter_width)),
+            result=StridedTensor(address_bytes=2048, strides=dense(1, 1, rows, columns)),
             rows=rows,
             columns=columns,
             images=1,
@@ -288,7 +288,9 @@ def by_hand(opcode: Opcode, operands: dict[str, list[float]], **fields: Any) -> 
     tensors = {}
     for place, (name, values) in enumerate(operands.items()):
         memory[256 * place : 256 * place + 4 * len(values)].view(np.float32)[:] = values
-        tensors[name] = Tensor(address_bytes=256 * place, strides=fields.pop(f"{name}_strides"))
+        tensors[name] = StridedTensor(
+            address_bytes=256 * place, strides=fields.pop(f"{name}_strides")
+        )
     return compute(Descriptor(opcode=opcode, **tensors, **fields), memory).ravel().tolist()
 
 
@@ -382,8 +384,8 @@ def test_reductions_within_the_bound(length: int) -> None:
     a, b = memory.view(np.float32)[: 2 * length].reshape(2, length)
     a[:], b[:] = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
     line = {"images": 1, "rows": 1, "columns": 1, "length": length}
-    line |= {"a": Tensor(strides=(0, 0, 0, 1))}
-    b_place = Tensor(address_bytes=4 * length, strides=(0, 0, 0, 1))
+    line |= {"a": StridedTensor(strides=(0, 0, 0, 1))}
+    b_place = StridedTensor(address_bytes=4 * length, strides=(0, 0, 0, 1))
     dot = Descriptor(opcode=Opcode.DOT, b=b_place, **line)
     for work, terms, roundings in (
         (Descriptor(opcode=Opcode.SUM, **line), a.astype(np.float64), 0),
@@ -404,8 +406,8 @@ def test_first_convolution_of_alexnet_within_the_bound() -> None:
     memory = np.concatenate([a.ravel(), b.ravel()]).view(np.uint8)
     work = Descriptor(
         opcode=Opcode.CONV2D,
-        a=Tensor(strides=dense(1, *a.shape)),
-        b=Tensor(address_bytes=a.nbytes, strides=dense(*b.shape)),
+        a=StridedTensor(strides=dense(1, *a.shape)),
+        b=StridedTensor(address_bytes=a.nbytes, strides=dense(*b.shape)),
         rows=outputs,
         columns=outputs,
         images=1,
@@ -427,7 +429,7 @@ def test_first_convolution_of_alexnet_within_the_bound() -> None:
     bound = depth * 2**-24 / (1 - depth * 2**-24) * magnitude
     assert (abs(got - exact) <= bound + 1e-12).all()
     # Each result is that of loops: some of them, since all would take minutes.
-    work = replace(work, result=Tensor(strides=(0, 0, 0, 0)))
+    work = replace(work, result=StridedTensor(strides=(0, 0, 0, 0)))
     for f, y, x in ((0, 0, 0), (23, 26, 26), (7, 13, 2)):
         one = replace(
             work,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from golden.pim import Cause, Descriptor, Opcode, Plan, Room, StackMap, Tensor, check
+from golden.pim import Cause, Descriptor, Opcode, Room, StackMap, StridedTensor, TilingPlan, check
 
 BANKS, BANK_BYTES, UNITS = 4, 4096, 30
 STACK = StackMap(banks=BANKS, bank_bytes=BANK_BYTES)
@@ -18,8 +18,8 @@ def cause(work: Descriptor) -> Cause:
     return check(work, stack=STACK, units=UNITS)
 
 
-def at(address_bytes: int, *strides: int) -> Tensor:
-    return Tensor(address_bytes=address_bytes, strides=strides)
+def at(address_bytes: int, *strides: int) -> StridedTensor:
+    return StridedTensor(address_bytes=address_bytes, strides=strides)
 
 
 ADD = Descriptor(
@@ -281,32 +281,35 @@ LONG = replace(MATMUL, a=at(0, 0, 1), b=at(0, 0, 1), length=65)
 """Chunks of 32 leave two of a sum's parts, and places for four."""
 
 FITTING = [
-    (ADD, Plan(chunk=9), Plan(chunk=10)),
-    (ADD, Plan(chunk=3), Plan(chunk=2)),
+    (ADD, TilingPlan(chunk=9), TilingPlan(chunk=10)),
+    (ADD, TilingPlan(chunk=3), TilingPlan(chunk=2)),
     *(
-        (ADD, Plan(chunk=6), Plan(chunk=6)._replace(**{name: 1}))
+        (ADD, TilingPlan(chunk=6), TilingPlan(chunk=6)._replace(**{name: 1}))
         for name in ("depth", "seconds", "block", "channels", "flags")
     ),
-    (SUM, Plan(chunk=5), Plan(chunk=6)),
-    (SUM, Plan(chunk=3), Plan(chunk=2)),
-    (SUM, Plan(chunk=4, depth=3), Plan(chunk=5, depth=3)),
-    (SUM, Plan(chunk=3, depth=3), Plan(chunk=3, depth=4)),
-    (DOT, Plan(chunk=4, depth=2), Plan(chunk=4, depth=3)),
-    (MATMUL, Plan(chunk=3, depth=2, seconds=4), Plan(chunk=3, depth=2, seconds=5)),
-    (LONG, Plan(chunk=5, depth=2, seconds=2), Plan(chunk=5, depth=2, seconds=3)),
-    (LONG, Plan(chunk=5, depth=1, seconds=3), Plan(chunk=5, depth=2, seconds=3)),
-    (MATMUL, Plan(chunk=3, block=6), Plan(chunk=4, block=6)),
-    (MATMUL, Plan(chunk=3, block=6), Plan(chunk=3, block=7)),
-    (CONV2D, Plan(chunk=5, channels=3), Plan(chunk=5, channels=4)),
-    (CONV2D, Plan(chunk=3), Plan(chunk=3, channels=1)),
-    (CONV2D, Plan(chunk=3, flags=7), Plan(chunk=3, flags=8)),
-    (MATMUL, Plan(chunk=3, flags=1), Plan(chunk=3, flags=1 << 15)),
-    *((work, Plan(chunk=3, flags=6), Plan(chunk=3, flags=1)) for work in (SUM, DOT, MATVEC)),
+    (SUM, TilingPlan(chunk=5), TilingPlan(chunk=6)),
+    (SUM, TilingPlan(chunk=3), TilingPlan(chunk=2)),
+    (SUM, TilingPlan(chunk=4, depth=3), TilingPlan(chunk=5, depth=3)),
+    (SUM, TilingPlan(chunk=3, depth=3), TilingPlan(chunk=3, depth=4)),
+    (DOT, TilingPlan(chunk=4, depth=2), TilingPlan(chunk=4, depth=3)),
+    (MATMUL, TilingPlan(chunk=3, depth=2, seconds=4), TilingPlan(chunk=3, depth=2, seconds=5)),
+    (LONG, TilingPlan(chunk=5, depth=2, seconds=2), TilingPlan(chunk=5, depth=2, seconds=3)),
+    (LONG, TilingPlan(chunk=5, depth=1, seconds=3), TilingPlan(chunk=5, depth=2, seconds=3)),
+    (MATMUL, TilingPlan(chunk=3, block=6), TilingPlan(chunk=4, block=6)),
+    (MATMUL, TilingPlan(chunk=3, block=6), TilingPlan(chunk=3, block=7)),
+    (CONV2D, TilingPlan(chunk=5, channels=3), TilingPlan(chunk=5, channels=4)),
+    (CONV2D, TilingPlan(chunk=3), TilingPlan(chunk=3, channels=1)),
+    (CONV2D, TilingPlan(chunk=3, flags=7), TilingPlan(chunk=3, flags=8)),
+    (MATMUL, TilingPlan(chunk=3, flags=1), TilingPlan(chunk=3, flags=1 << 15)),
+    *(
+        (work, TilingPlan(chunk=3, flags=6), TilingPlan(chunk=3, flags=1))
+        for work in (SUM, DOT, MATVEC)
+    ),
 ]
 
 
 @pytest.mark.parametrize(("work", "good", "bad"), FITTING)
-def test_plans(work: Descriptor, good: Plan, bad: Plan) -> None:
+def test_plans(work: Descriptor, good: TilingPlan, bad: TilingPlan) -> None:
     """At a limit and next to it, on a pool with room for so much."""
     found = [
         check(replace(work, plan=plan), stack=STACK, units=UNITS, room=ROOM) for plan in (good, bad)
@@ -318,7 +321,7 @@ def test_plans(work: Descriptor, good: Plan, bad: Plan) -> None:
 def test_seconds_are_limited_where_there_is_room() -> None:
     room = ROOM._replace(state_words=4096)
     for seconds, want in ((10, Cause.NONE), (11, Cause.PLAN)):
-        work = replace(MATMUL, plan=Plan(chunk=3, seconds=seconds))
+        work = replace(MATMUL, plan=TilingPlan(chunk=3, seconds=seconds))
         assert check(work, stack=STACK, units=UNITS, room=room) == want
 
 
@@ -346,7 +349,7 @@ def test_words() -> None:
         dilation=23,
         pad_top=24,
         pad_left=25,
-        plan=Plan(chunk=1, depth=2, seconds=3, block=4, channels=5, flags=6),
+        plan=TilingPlan(chunk=1, depth=2, seconds=3, block=4, channels=5, flags=6),
     )
     data = work.encode()
     words = struct.unpack("<48i", data)

@@ -15,7 +15,7 @@ from golden.pim import (
     FullError,
     Opcode,
     Pool,
-    Tensor,
+    StridedTensor,
     WorkRefusedError,
 )
 
@@ -29,8 +29,8 @@ def make_pool(**changes: Any) -> Pool:
     return Pool(**{**settings, "bank_bytes": BANK_BYTES, "slots": 4, **changes})
 
 
-def at(address_bytes: int, *strides: int) -> Tensor:
-    return Tensor(address_bytes=address_bytes, strides=strides)
+def at(address_bytes: int, *strides: int) -> StridedTensor:
+    return StridedTensor(address_bytes=address_bytes, strides=strides)
 
 
 def add(a: int, b: int, result: int, count: int = 8, **fields: Any) -> Descriptor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from golden.pim import Descriptor, Opcode, Tensor, account
+from golden.pim import Descriptor, Opcode, StridedTensor, account
 
 
 def convolution(
@@ -17,9 +17,9 @@ def convolution(
     outputs = (size + 2 * pad - taps) // stride + 1
     return Descriptor(
         opcode=Opcode.CONV2D,
-        a=Tensor(strides=(channels * size * size, size * size, size, 1)),
-        b=Tensor(strides=(channels * taps * taps, taps * taps, taps, 1)),
-        result=Tensor(strides=(filters * outputs**2, outputs**2, outputs, 1)),
+        a=StridedTensor(strides=(channels * size * size, size * size, size, 1)),
+        b=StridedTensor(strides=(channels * taps * taps, taps * taps, taps, 1)),
+        result=StridedTensor(strides=(filters * outputs**2, outputs**2, outputs, 1)),
         rows=outputs,
         columns=outputs,
         images=images,
@@ -49,9 +49,20 @@ def test_first_convolution_of_alexnet() -> None:
     assert got.bytes_written == 4 * results
 
 
-GRID = {"a": Tensor(strides=(6, 1)), "b": Tensor(strides=(0, 1)), "rows": 5, "columns": 6}
-LINES = {"a": Tensor(strides=(9, 1)), "rows": 5, "length": 9}
-SUMS = {"a": Tensor(strides=(45, 9, 0, 1)), "images": 2, "rows": 5, "columns": 1, "length": 9}
+GRID = {
+    "a": StridedTensor(strides=(6, 1)),
+    "b": StridedTensor(strides=(0, 1)),
+    "rows": 5,
+    "columns": 6,
+}
+LINES = {"a": StridedTensor(strides=(9, 1)), "rows": 5, "length": 9}
+SUMS = {
+    "a": StridedTensor(strides=(45, 9, 0, 1)),
+    "images": 2,
+    "rows": 5,
+    "columns": 1,
+    "length": 9,
+}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +73,7 @@ SUMS = {"a": Tensor(strides=(45, 9, 0, 1)), "images": 2, "rows": 5, "columns": 1
         ({"opcode": Opcode.SCALEADD, **GRID}, (30, 30), (36, 30)),
         ({"opcode": Opcode.SUM, **SUMS}, (0, 80), (90, 10)),
         (
-            {"opcode": Opcode.DOT, "b": Tensor(strides=(0, 9, 0, 1)), **SUMS},
+            {"opcode": Opcode.DOT, "b": StridedTensor(strides=(0, 9, 0, 1)), **SUMS},
             *((90, 80), (135, 10)),
         ),
         (
@@ -71,13 +82,13 @@ SUMS = {"a": Tensor(strides=(45, 9, 0, 1)), "images": 2, "rows": 5, "columns": 1
                 **LINES,
                 "columns": 3,
                 "length": 3,
-                "a": Tensor(strides=(9, 3, 1)),
-                "b": Tensor(strides=(3, 1)),
+                "a": StridedTensor(strides=(9, 3, 1)),
+                "b": StridedTensor(strides=(3, 1)),
             },
             *((45, 30), (54, 15)),
         ),
         (
-            {"opcode": Opcode.MATMUL, "b": Tensor(strides=(2, 1)), "columns": 2, **LINES},
+            {"opcode": Opcode.MATMUL, "b": StridedTensor(strides=(2, 1)), "columns": 2, **LINES},
             *((90, 80), (63, 10)),
         ),
     ],
@@ -98,7 +109,7 @@ def test_by_hand(
 )
 def test_each_element_is_read_once(strides: tuple[int, int]) -> None:
     sizes = {"images": 1, "rows": 5, "columns": 1, "length": 4}
-    a = Tensor(strides=(0, strides[0], 0, strides[1]))
+    a = StridedTensor(strides=(0, strides[0], 0, strides[1]))
     work = Descriptor(opcode=Opcode.SUM, a=a, **sizes)
     places = {i * strides[0] + k * strides[1] for i, k in product(range(5), range(4))}
     assert account(work).bytes_read == 4 * len(places)

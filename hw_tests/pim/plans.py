@@ -6,11 +6,11 @@ import random
 from dataclasses import fields, replace
 from typing import Any
 
-from golden.pim import Cause, Descriptor, Opcode, Plan, Room, StackMap, check
+from golden.pim import Cause, Descriptor, Opcode, Room, StackMap, TilingPlan, check
 from golden.pim.descriptor import ELEMENTWISE
 from hw.pim.config import PimConfig
 from sw_driver.pim import planning
-from sw_driver.pim.descriptor import Tensor, Work
+from sw_driver.pim.descriptor import StridedTensor, Work
 
 __all__ = ["any_plan", "planned", "room_of"]
 
@@ -25,7 +25,7 @@ def room_of(config: PimConfig) -> Room:
 def planned(work: Descriptor, config: PimConfig) -> Descriptor:
     """The work with the driver's plan; its units stay."""
     values: dict[str, Any] = {item.name: getattr(work, item.name) for item in fields(Work)}
-    values |= {name: Tensor(**vars(getattr(work, name))) for name in _TENSORS}
+    values |= {name: StridedTensor(**vars(getattr(work, name))) for name in _TENSORS}
     made = planning.planned(Work(**values | {"plan": None}), config)
     return replace(work, plan=Descriptor.decode(made.encode_bytes()).plan)
 
@@ -36,11 +36,11 @@ def any_plan(work: Descriptor, config: PimConfig, rng: random.Random) -> Descrip
     taps = work.length or work.filter_height * work.filter_width
     while True:
         if work.opcode in ELEMENTWISE:
-            plan = Plan(chunk=rng.randint(3, 9))
+            plan = TilingPlan(chunk=rng.randint(3, 9))
         else:
             chunk = rng.randint(3, max(3, config.first_words.bit_length() - 6))
             exchanged = work.opcode in (Opcode.MATMUL, Opcode.CONV2D) and rng.randrange(2)
-            plan = Plan(
+            plan = TilingPlan(
                 chunk=chunk,
                 depth=rng.randint(0, 3),
                 seconds=rng.choice((rng.randint(0, 3), rng.randint(0, 10))),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hw.pim.placement import Placement, ThermalWeights, place
+from hw.pim.placement import ThermalWeights, UnitPlacement, place
 
 
-def placed(rows: int, columns: int, total: int, **weights: float) -> Placement:
+def placed(rows: int, columns: int, total: int, **weights: float) -> UnitPlacement:
     return place(rows=rows, columns=columns, total=total, weights=ThermalWeights(**weights))
 
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from sw_driver.system.sentinel.steps import Step
+from sw_driver.system.sentinel.steps import StepRecord
 from sw_driver.torch.residency import Policy
 from sw_driver.torch.sentinel import Sentinel
 from sw_driver.torch.stores import store_at
@@ -120,11 +120,11 @@ def trained(name: str, way: str, where: str) -> dict[str, Any]:
     saved = _Saved(where) if way == "saved" else None
     policy = None
     if way == "least recent":
-        Step.plans = lambda *_: []  # pyright: ignore[reportAttributeAccessIssue]
+        StepRecord.plans = lambda *_: []  # pyright: ignore[reportAttributeAccessIssue]
         Sentinel.victim = Policy.victim
     if way == "as there is room":
-        plans = Step.plans
-        Step.plans = lambda *args: plans(*args)[:1]
+        plans = StepRecord.plans
+        StepRecord.plans = lambda *args: plans(*args)[:1]
     if way not in ("plain", "saved"):
         policy = Sentinel(model, optimizer, fast="25%", slow=where)
     rows = []

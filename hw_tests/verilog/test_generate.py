@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import Fragment
 from amaranth.hdl._ir import build_netlist  # not exported
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
 import hw
 from hw.axdimm.channel import axdimm_channel
@@ -329,6 +331,26 @@ def test_ports_have_meanings(name: str) -> None:
         "clk", "rst",
     ]  # fmt: skip
     assert not [text for text in meanings.values() if re.search(r"[:`]{2}|:\w+:`", text)]
+
+
+def test_a_remark_after_names_does_not_end_the_section() -> None:
+    class Ported(wiring.Component):
+        """Has ports.
+
+        Members
+        -------
+        first, second (and third from 9 lanes on) : In(1)
+            The operands.
+        result (registered) : Out(1)
+            The result.
+        """
+
+        def __init__(self) -> None:
+            super().__init__({"first": In(1), "second": In(1), "result": Out(1)})
+
+    assert port_meanings(Ported()) == {
+        "first": "The operands.", "second": "The operands.", "result": "The result.",
+    }  # fmt: skip
 
 
 def test_headers_have_the_command_that_makes_them_again(tmp_path: Path) -> None:

@@ -45,6 +45,16 @@ class ChannelAllocator(Allocator):
     limit_bytes: size of the memory, a positive multiple of 64.
     stagger: True to rotate large allocations over the pairs of banks.
     settings: those of :class:`~sw_driver.device.memory.Allocator` for its messages.
+
+    Examples
+    --------
+    >>> memory = ChannelAllocator(limit_bytes=1 << 20)
+    >>> memory.allocate(100), memory.allocate(100)
+    (0, 128)
+    >>> [memory.allocate(1 << 16) for _ in range(3)]  # each begins in other banks
+    [131072, 32768, 196608]
+    >>> memory.statistics().allocations
+    5
     """
 
     def __init__(self, *, limit_bytes: int, stagger: bool = True, **settings: Any) -> None:

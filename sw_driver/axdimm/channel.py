@@ -20,7 +20,7 @@ from ..device.errors import (
     KernelError,
     WrongModeError,
 )
-from ..device.link import Link
+from ..device.link import ReservedLink
 from ..device.memory import AllocationTable, AxdimmPointer
 from ..device.streams import Handle
 from ..device.timeline import Timeline
@@ -95,7 +95,7 @@ class Channel:
         transport: Transport,
         number: int,
         *,
-        link: Link,
+        link: ReservedLink,
         allocations: AllocationTable[AxdimmPointer],
         stagger: bool,
         timeline: Timeline | None,

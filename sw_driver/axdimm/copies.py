@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..device.clock import Domain, Steps
 from ..device.errors import AxdimmError, RangeError
-from ..device.link import LINK_FABRIC_CYCLES_PER_LINE, Leg, Link, first_free_together
+from ..device.link import LINK_FABRIC_CYCLES_PER_LINE, Leg, ReservedLink, first_free_together
 from ..device.memory import Allocation, Memory, Pointer
 from ..device.streams import Handle
 from ..device.timeline import Timeline
@@ -209,8 +209,8 @@ def _move(
     destination: End, source: End, nbytes: int, timeline: Timeline | None, handle: Handle[Any]
 ) -> Steps:
     domain = handle.domain
-    link: Link | None = None
-    durations: dict[Link, int] = {}
+    link: ReservedLink | None = None
+    durations: dict[ReservedLink, int] = {}
     if domain.timed:
         link = next((end.channel.link for end in (destination, source) if end.channel), None)
         legs = [*source.legs(nbytes, writing=False), *destination.legs(nbytes, writing=True)]
@@ -245,7 +245,7 @@ def _move(
         handle.reach(offset + size)
 
 
-def _until_free(links: Mapping[Link, int], domain: Domain) -> Steps:
+def _until_free(links: Mapping[ReservedLink, int], domain: Domain) -> Steps:
     """Wait until all links are free together, each for its duration."""
     while (free := first_free_together(links, domain.now)) > domain.now:
         domain.now = free
@@ -263,10 +263,12 @@ def _move_piece(destination: End, source: End, offset: int, size: int, label: st
         yield from destination.write(offset, piece, label)
 
 
-def _durations(legs: Sequence[Leg], link: Link | None, cycle_ns: float) -> dict[Link, int]:
+def _durations(
+    legs: Sequence[Leg], link: ReservedLink | None, cycle_ns: float
+) -> dict[ReservedLink, int]:
     """Return the fabric cycles for which the transfer occupies each link."""
     longest_ns = max((leg.duration_ns for leg in legs), default=0.0)
-    durations: dict[Link, float] = {}
+    durations: dict[ReservedLink, float] = {}
     for leg in legs:
         if leg.link is link:
             # Both legs, if both ends are in the module.

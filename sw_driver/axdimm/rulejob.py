@@ -46,6 +46,15 @@ class RuleJob:
     where only the time matters. Tensors are in ``formats``, which the kernels must support. The
     channels are left in acceleration mode. Raises the driver's errors, ``OutOfMemoryError`` if a
     channel is too small.
+
+    Examples
+    --------
+    >>> from nearmem import Axdimm
+    >>> with Axdimm("cycles:tiny") as device:
+    ...     job = RuleJob(device, 1024)
+    ...     results = job.step(1)
+    ...     print(job.bit_exact(), round(job.mparams_per_s(results)))
+    True 479
     """
 
     def __init__(

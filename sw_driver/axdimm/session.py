@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..device.clock import Clock, Domain
 from ..device.errors import ClosedError, InvalidArgumentError
-from ..device.link import Link
+from ..device.link import ReservedLink
 from ..device.memory import AllocationTable, AxdimmPointer, checked_channel
 from ..device.streams import Stream
 from ..device.timeline import Timeline, timeline_file
@@ -82,7 +82,10 @@ class Session:
             self.allocations: AllocationTable[AxdimmPointer] = AllocationTable(
                 AxdimmPointer, device=self.number, source="MallocAxdimm"
             )
-            shared: dict[str, Any] = {"link": Link(LINK_TRACK), "allocations": self.allocations}
+            shared: dict[str, Any] = {
+                "link": ReservedLink(LINK_TRACK),
+                "allocations": self.allocations,
+            }
             shared |= {"timeline": self.timeline, "opened": self.opened}
             with self.clock:
                 self.domain.now = self.domain.program_now

@@ -27,6 +27,14 @@ class NvmeTiming(LinkTiming):
     """Timing of the paper's drive (Table 3: Seagate FireCuda 520, 2 TB) in the paper's host.
 
     The host's PCIe 3.0 is the limit. Source: :data:`sw_driver.machine.measured.FIRECUDA_520`.
+
+    Examples
+    --------
+    >>> drive = NvmeTiming()
+    >>> drive.read_gb_per_s, drive.latency_us
+    (3.45, 70.0)
+    >>> round(drive.duration_ns(1 << 20, writing=False))
+    373935
     """
 
     read_gb_per_s: float = FIRECUDA_520["read_gb_per_s"].value

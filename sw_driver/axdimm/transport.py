@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hw.logic.line import LINE_BYTES
 
 from ..device.clock import Clock, Domain, finished
-from ..device.link import LINK_FABRIC_CYCLES_PER_LINE, Link
+from ..device.link import LINK_FABRIC_CYCLES_PER_LINE, ReservedLink
 from ..device.streams import one_call, whole_call
 from ..device.transport import DeviceFault, DeviceTimeout
 
@@ -191,7 +191,7 @@ class TimedTransport(Transport):
 
     def __init__(self, channels: int) -> None:
         self.channels = channels
-        self.link = Link()
+        self.link = ReservedLink()
         """Reservations of all channels on the host link."""
         self._wakes: list[int | None] = [None] * channels
         self._records = False

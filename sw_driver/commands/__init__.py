@@ -36,6 +36,7 @@ __all__ = [
     "OutputOptions",
     "Refusal",
     "Settings",
+    "WorkloadOptions",
     "backend_options",
     "driving",
     "exclusive",
@@ -143,6 +144,19 @@ class OutputOptions:
     """print errors only"""
     json: Annotated[bool, Parameter(group=OUTPUT)] = False
     """print the results as one JSON object and nothing else"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadOptions(OutputOptions):
+    """Options for the training step of a workload, and for the output."""
+
+    rule: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """update rule for a decoder, a vision transformer or FILE.py:FUNCTION (default: adam)"""
+    batch: Annotated[int | None, integer(1)] = None
+    """samples of a batch (default: the network's); FUNCTION takes it as its argument batch"""
+    seq: Annotated[int | None, integer(1)] = None
+    """tokens of a sample of a decoder (default: the network's); FUNCTION takes it as its argument
+    seq"""
 
 
 @dataclass(frozen=True, kw_only=True)

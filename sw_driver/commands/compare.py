@@ -10,9 +10,9 @@ from cyclopts import Parameter
 from . import (
     FLAT,
     OutputFolder,
-    OutputOptions,
     Refusal,
     Settings,
+    WorkloadOptions,
     integer,
     output_folder,
     turning,
@@ -25,7 +25,7 @@ _MEMORY = "gpu.capacity_bytes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(OutputOptions):
+class Options(WorkloadOptions):
     """Options of the command."""
 
     machine: Annotated[str, Parameter(metavar="NAME")] = "v100"
@@ -36,8 +36,6 @@ class Options(OutputOptions):
     """change a setting of the machine, such as pcie.read_gb_per_s=25; may be given several times"""
     recompute: bool = False
     """recompute activations in the backward pass on every system"""
-    rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
     """folder for compare.md with all tables, and for compare/ with pictures of the first workload:
     time against memory, parts of the time, effects of memory, links and batch (default: none)"""
@@ -78,6 +76,8 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
             changes=changes,
             recompute=options.recompute,
             rule=options.rule,
+            batch=options.batch,
+            seq=options.seq,
             folder=options.out and output_folder(options.out, "compare"),
             watch=watch,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from . import FLAT, DepthOptions, MachineOptions, OutputFolder, integer, output_folder
+from . import FLAT, DepthOptions, MachineOptions, OutputFolder, Refusal, integer, output_folder
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
@@ -17,10 +17,10 @@ class Options(DepthOptions, MachineOptions):
 
     place: bool = False
     """also place and route the designs"""
-    seeds: Annotated[int, integer(1, 100)] = 3
-    """placements of each design, each from another random start"""
+    seeds: Annotated[int | None, integer(1, 100)] = None
+    """with --place: placements of each design, each from another random start (default: 3)"""
     mhz: Annotated[int | None, integer(1, 1000, metavar="F")] = None
-    """target clock of placing and routing, in MHz (default: 200)"""
+    """with --place: target clock of placing and routing, in MHz (default: 200)"""
     explore: bool = False
     """measure every depth of the operators add, mul, div and sqrt instead of designs"""
     out: OutputFolder = None
@@ -48,6 +48,7 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
     from hw.verilog.generate import Machines
     from sw_driver.fpga.cost import report
 
+    _refuse_ignored(options)
     machines = Machines(module=options.module(), pim=configure("paper"))
     if not options.explore:
         machines = machines._replace(depths=options.depths(names))
@@ -56,10 +57,29 @@ def run(*names: str, options: Annotated[Options, FLAT] = Options()) -> int:
         made = report(
             names,
             machines,
-            seeds=options.seeds if options.place else 0,
+            seeds=(options.seeds or 3) if options.place else 0,
             asked_mhz=options.mhz,
             explore=options.explore,
             folder=folder,
             watch=watch,
         )
     return show(made, options)
+
+
+def _refuse_ignored(options: Options) -> None:
+    """Raise :class:`Refusal` for an option that the chosen job does not use."""
+    if options.explore:
+        for name in ("depth", "config", "set"):
+            if value := getattr(options, name):
+                shown = value if name == "config" else value[0]
+                raise Refusal(
+                    f"--{name} is {shown!r}, but --explore measures every depth of operators by "
+                    f"themselves: leave --{name} or --explore out"
+                )
+    if not options.place:
+        for name in ("seeds", "mhz"):
+            if (value := getattr(options, name)) is not None:
+                raise Refusal(
+                    f"--{name} is {value}, but nothing is placed: add --place, or leave --{name} "
+                    "out"
+                )

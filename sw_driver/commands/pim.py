@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Group, Parameter, Token
@@ -228,15 +228,18 @@ def _train(options: Options) -> Report:
         transport = open_pim("rtl", config, announce=watch.log, dram_trace=options.dram_trace)
         with Pim(transport) as device:
             if options.runtime is None:
-                return training.report(device, steps, folder=folder, watch=watch)
-            return scheduled.report(
-                device,
-                steps,
-                principle=options.runtime,
-                launch_ns=options.launch_ns or 0,
-                folder=folder,
-                watch=watch,
-            )
+                made = training.report(device, steps, folder=folder, watch=watch)
+            else:
+                made = scheduled.report(
+                    device,
+                    steps,
+                    principle=options.runtime,
+                    launch_ns=options.launch_ns or 0,
+                    folder=folder,
+                    watch=watch,
+                )
+        traces = [options.dram_trace] if options.dram_trace else []
+        return replace(made, files=[*traces, *made.files])
 
 
 def _run_pairs(options: Options) -> Report:

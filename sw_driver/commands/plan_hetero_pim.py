@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, integer, output_folder, turning
+from . import FLAT, OutputFolder, Refusal, WorkloadOptions, integer, output_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(OutputOptions):
+class Options(WorkloadOptions):
     """Options of the command."""
 
     share: Annotated[str, Parameter(metavar="PERCENT")] = "90%"
@@ -28,8 +28,6 @@ class Options(OutputOptions):
     """multipliers plus adders in the stack, half of each, over 32 banks (default: 444)"""
     cores: Annotated[int | None, integer(1)] = None
     """programmable cores (default: 1)"""
-    rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
     """folder for the profile and a timeline of steps, as trace and pictures (default: none)"""
 
@@ -64,6 +62,8 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
             units=options.units,
             cores=options.cores,
             rule=options.rule,
+            batch=options.batch,
+            seq=options.seq,
             folder=options.out and output_folder(options.out, "plan"),
             watch=watch,
         )

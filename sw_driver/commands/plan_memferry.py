@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, integer, output_folder, turning
+from . import FLAT, OutputFolder, Refusal, WorkloadOptions, integer, output_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(OutputOptions):
+class Options(WorkloadOptions):
     """Options of the command."""
 
     planner: Annotated[str, Parameter(metavar="NAME")] = "ours"
@@ -26,8 +26,6 @@ class Options(OutputOptions):
     """share of all gradients that may stay in GPU memory, from 0 to 1"""
     device: Literal["v100", "a100"] | None = None
     """GPU of the cost model, which gives times where no profile does (default: v100)"""
-    rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
     """folder for the profile and the step's timeline, as trace and pictures (default: none)"""
 
@@ -61,6 +59,8 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
             reserve=options.reserve,
             device=options.device,
             rule=options.rule,
+            batch=options.batch,
+            seq=options.seq,
             folder=options.out and output_folder(options.out, "plan"),
             watch=watch,
         )

@@ -5,23 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import Parameter
-
-from . import FLAT, OutputFolder, OutputOptions, Refusal, output_folder, turning
+from . import FLAT, OutputFolder, Refusal, WorkloadOptions, output_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(OutputOptions):
+class Options(WorkloadOptions):
     """Options of the command."""
 
-    rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
     """folder for a picture of the allocated bytes over the step's operations, and for the trace of
-    FILE.py:FUNCTION (default: none)"""
+    a captured step (default: none)"""
 
 
 def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
@@ -29,21 +25,28 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
 
     Prints the operations of each pass, the bytes by kind of tensor and at the peak, the number of
     stages (forward or backward passes of a layer) that tensors live, and the ten most expensive
-    operations. PyTorch captures the step of FILE.py:FUNCTION; that takes no GPU and no memory for
-    the model.
+    operations. PyTorch captures a step from code; that takes no GPU and no memory for the model.
 
     Example: nearmem workload gpt3-xl
 
     Parameters
     ----------
     workload
-        a shipped network, such as gpt3-xl; a trace file; or FILE.py:FUNCTION: a function without
-        parameters that returns (model, batch, step), so that step(model, *batch) is the loss
+        a shipped network, such as gpt3-xl; a GPT-2, MPT, Falcon, Llama, Qwen or ViT, such as
+        llama3.1-8b, which PyTorch captures from its code; a trace file; or FILE.py:FUNCTION: a
+        function that returns (model, batch, step), so that step(model, *batch) is the loss
     """
     from sw_driver.system.workload import report
     from sw_driver.workload.trace import TraceError
 
     with turning(TraceError, into=Refusal), Screen(options) as watch:
         folder = options.out and output_folder(options.out, "workload")
-        made = report(workload, rule=options.rule, folder=folder, watch=watch)
+        made = report(
+            workload,
+            rule=options.rule,
+            batch=options.batch,
+            seq=options.seq,
+            folder=folder,
+            watch=watch,
+        )
     return show(made, options)

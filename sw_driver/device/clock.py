@@ -111,6 +111,13 @@ class Domain:
     mhz: frequency of its cycles.
     question_cycles: cycles of a query to the device, such as a register read; 0 if the device has
         no simulated time.
+
+    Examples
+    --------
+    >>> clock = Clock()
+    >>> device, link = Domain(clock, mhz=200), Domain(clock, mhz=1000)
+    >>> link.cycles(device.ticks(1)), device.cycles(link.ticks(10))  # 5 ns and 10 ns
+    (1, 10)
     """
 
     def __init__(
@@ -201,6 +208,17 @@ class Clock:
 
     Devices share their time if they get the same clock. Any thread may call a device. Only one call
     runs at a time, including its waits (``with clock``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nearmem import Axdimm
+    >>> clock, line = Clock(), np.ones(16, np.float32)
+    >>> with Axdimm("cycles", clock=clock) as one, Axdimm("cycles", clock=clock) as other:
+    ...     first = one.MemcpyHost2Axdimm(one.MallocAxdimm(64, 0), line, 64)
+    ...     second = other.MemcpyHost2Axdimm(other.MallocAxdimm(64, 0), line, 64)
+    ...     print(second.began >= first.ended)
+    True
     """
 
     def __init__(self) -> None:

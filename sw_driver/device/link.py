@@ -9,7 +9,13 @@ from math import isfinite
 
 from .clock import Awaited
 
-__all__ = ["LINK_FABRIC_CYCLES_PER_LINE", "Leg", "Link", "LinkTiming", "first_free_together"]
+__all__ = [
+    "LINK_FABRIC_CYCLES_PER_LINE",
+    "Leg",
+    "LinkTiming",
+    "ReservedLink",
+    "first_free_together",
+]
 
 LINK_FABRIC_CYCLES_PER_LINE = 2
 """Fabric cycles of a 64-byte line on the AXDIMM's host link.
@@ -21,7 +27,7 @@ REMEMBERED_USES = 256
 _NEVER = 1 << 62
 
 
-class Link:
+class ReservedLink:
     """Reservations of a link, such as the host link, a GPU's link or an NVMe device.
 
     Reservations never overlap. A caller may ask for a time before earlier reservations. Time before
@@ -30,6 +36,14 @@ class Link:
     Parameters
     ----------
     name: name of the link's track in a timeline.
+
+    Examples
+    --------
+    >>> link = ReservedLink()
+    >>> link.reserve(10, 100), link.reserve(0, 100), link.reserve(0, 10)
+    (10, 110, 0)
+    >>> link.first_free(0, 5)
+    210
     """
 
     def __init__(self, name: str = "host link") -> None:
@@ -83,7 +97,7 @@ class Link:
             del self._starts[0], self._ends[0]
 
 
-def first_free_together(durations: Mapping[Link, int], not_before: int) -> int:
+def first_free_together(durations: Mapping[ReservedLink, int], not_before: int) -> int:
     """Return the first time at which every link is free for its duration."""
     start = not_before
     while True:
@@ -100,7 +114,7 @@ def first_free_together(durations: Mapping[Link, int], not_before: int) -> int:
 class Leg:
     """A link that a transfer occupies, and for how long; all legs of a transfer begin together."""
 
-    link: Link
+    link: ReservedLink
     duration_ns: float
 
 
@@ -109,6 +123,16 @@ class LinkTiming:
     """Latency and rates of transfers: a transfer takes the latency plus its bytes over the rate.
 
     Raises ``ValueError`` unless rates are above 0, the latency is at least 0, and all are finite.
+
+    Examples
+    --------
+    >>> timing = LinkTiming(read_gb_per_s=4, write_gb_per_s=2, latency_us=10)
+    >>> [timing.duration_ns(1_000_000, writing=writing) for writing in (False, True)]
+    [260000.0, 510000.0]
+    >>> LinkTiming(read_gb_per_s=0, write_gb_per_s=2, latency_us=10)
+    Traceback (most recent call last):
+        ...
+    ValueError: read_gb_per_s is 0: expected a finite number above 0
     """
 
     read_gb_per_s: float

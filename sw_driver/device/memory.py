@@ -22,7 +22,7 @@ from sw_driver.device.errors import (
     RangeError,
     shown,
 )
-from sw_driver.device.link import Leg, Link
+from sw_driver.device.link import Leg, ReservedLink
 
 __all__ = [
     "Allocation",
@@ -317,6 +317,14 @@ class Allocator:
     granule_bytes: unit of addresses and sizes, for example a disk's sector.
     setting: name of the argument that limits the memory, for messages; None if there is none.
     least: function from a size in bytes to the smallest value of that argument that gives it.
+
+    Examples
+    --------
+    >>> memory = Allocator(limit_bytes=4096, granule_bytes=512)
+    >>> first, second = memory.allocate(100), memory.allocate(1000)
+    >>> memory.free(first)
+    >>> memory.allocate(512), second, memory.statistics().largest_free_bytes
+    (0, 512, 2560)
     """
 
     def __init__(
@@ -408,7 +416,7 @@ class Memory(Protocol):
     """Name of the memory, as in reports and messages."""
 
     @property
-    def links(self) -> Sequence[Link]:
+    def links(self) -> Sequence[ReservedLink]:
         """Links that transfers occupy; each is a track in a timeline."""
         ...
 

@@ -22,7 +22,7 @@ from sw_driver.device.errors import (
     OutOfMemoryError,
     StorageError,
 )
-from sw_driver.device.link import Leg, Link, LinkTiming
+from sw_driver.device.link import Leg, LinkTiming, ReservedLink
 from sw_driver.device.memory import (
     AllocationTable,
     Allocator,
@@ -117,7 +117,7 @@ class Storage:
         *,
         capacity_bytes: int | None,
         timing: LinkTiming,
-        link: Link,
+        link: ReservedLink,
     ) -> None:
         self.timing = timing
         self.link = link
@@ -330,7 +330,7 @@ class NvmeStorage:
         self._closed = False
 
     @property
-    def links(self) -> Sequence[Link]:
+    def links(self) -> Sequence[ReservedLink]:
         """One link for each storage, named ``nvme0`` and so on."""
         return [storage.link for storage in self._storages]
 
@@ -375,7 +375,7 @@ class NvmeStorage:
                 path,
                 capacity_bytes=capacity_bytes,
                 timing=timing or self._timing,
-                link=Link(f"nvme{number}"),
+                link=ReservedLink(f"nvme{number}"),
             )
         )
         return number

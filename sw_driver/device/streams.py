@@ -240,6 +240,16 @@ class Stream:
 
     Streams cannot deadlock: a stream only waits for operations queued earlier. Any thread may use
     it.
+
+    Examples
+    --------
+    >>> from nearmem import Axdimm
+    >>> with Axdimm("cycles") as device:
+    ...     stream, place = device.new_stream("copies"), device.MallocAxdimm(64, 0)
+    ...     copies = [device.MemcpyHost2Axdimm(place, bytes(64), 64, stream=stream) for _ in "ab"]
+    ...     stream.wait()
+    ...     print(stream.queued, copies[1].began >= copies[0].ended)
+    0 True
     """
 
     def __init__(self, name: str, domain: Domain) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sw_driver.device.errors import ClosedError, GpuError, InvalidArgumentError, OutOfMemoryError
-from sw_driver.device.link import Leg, Link, LinkTiming
+from sw_driver.device.link import Leg, LinkTiming, ReservedLink
 from sw_driver.device.memory import (
     AllocationTable,
     GpuPointer,
@@ -102,7 +102,7 @@ class PieceMemory(ABC, Generic[P]):
     allocations: the memory's table, empty.
     """
 
-    links: Sequence[Link] = ()
+    links: Sequence[ReservedLink] = ()
     channels = 1
     description = ""
     """Description in messages."""
@@ -274,7 +274,7 @@ class CudaMemory(PieceMemory[GpuPointer]):
         names = [torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())]
         self.description = ", ".join(names)
         self.channels = len(names)
-        self.links = [Link(f"GPU {gpu}") for gpu in range(len(names))]
+        self.links = [ReservedLink(f"GPU {gpu}") for gpu in range(len(names))]
         # Fail here if a GPU cannot really be used.
         torch.cuda.synchronize(0)
 
@@ -387,7 +387,7 @@ class GpuStandIn(MappedMemory[GpuPointer]):
         self.description = f"stand-in in host memory: {reason}"
         self.timing = timing
         self._torch = torch
-        self.links = [Link("GPU 0 stand-in")]
+        self.links = [ReservedLink("GPU 0 stand-in")]
 
     def tensor(self, pointer: GpuPointer, dtype: Any, count: int | None = None) -> Any:
         """Return a torch tensor in host memory; see :meth:`CudaMemory.tensor`.

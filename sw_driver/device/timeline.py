@@ -104,6 +104,16 @@ class Timeline:
     ----------
     backend: name of the simulated device in reports.
     fabric_mhz: clock frequency of the fabric cycles, in MHz.
+
+    Examples
+    --------
+    >>> timeline = Timeline(backend="cycles", fabric_mhz=200)
+    >>> timeline.track("channel 0", "its kernel")
+    >>> timeline.add("channel 0", "adam", 100, 350, "run", parameters=4000)
+    >>> timeline.add("channel 1", "adam", 100, 350, "run")
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no track 'channel 1', only channel 0: add it
     """
 
     def __init__(self, *, backend: str, fabric_mhz: float) -> None:

@@ -222,7 +222,7 @@ def draw_depths(rows: Sequence[Mapping[str, Any]]) -> Figure:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("LUT4 of an ECP5")
     axes.set_ylabel("clock (MHz), slowest of the seeds")
-    axes.set_title("Operators by their number of stages; filled: the default", fontsize=11)
+    axes.set_title("Operators by number of stages; filled marks: default", fontsize=11)
     axes.grid(alpha=0.3)
     axes.legend()
     return figure

@@ -22,7 +22,7 @@ from .synthesis import run_yosys
 if TYPE_CHECKING:
     from hw.verilog.writer import Port
 
-__all__ = ["DEVICE", "ECP5_RESOURCES", "Placement", "find_nextpnr", "pin_wrapper", "place"]
+__all__ = ["DEVICE", "ECP5_RESOURCES", "PlacedDesign", "find_nextpnr", "pin_wrapper", "place"]
 
 DEVICE = "LFE5U-85F, speed grade 8"
 """Part on which designs are placed, the largest and fastest of its family."""
@@ -47,7 +47,7 @@ _NO_GATE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class PlacedDesign:
     """A design on :data:`DEVICE`, placed and routed once."""
 
     seed: int
@@ -107,7 +107,7 @@ endmodule
 
 def place(
     text: str, ports: Sequence[Port], *, top: str, seed: int, asked_mhz: int = DEFAULT_MHZ
-) -> Placement:
+) -> PlacedDesign:
     """Place and route the module ``top`` of ``text`` with nextpnr's random ``seed``.
 
     An operator takes half a minute, a functional unit minutes; the result is cached. Raises
@@ -152,13 +152,13 @@ def place(
     return _placement(json.loads((folder / "report.json").read_text()), added, seed)
 
 
-def _placement(report: Mapping[str, Any], added: Mapping[str, int], seed: int) -> Placement:
+def _placement(report: Mapping[str, Any], added: Mapping[str, int], seed: int) -> PlacedDesign:
     utilization = {name: report["utilization"][cell] for cell, name in ECP5_RESOURCES.items()}
     clocks = report["fmax"].values()
     slowest = min((clock["achieved"] for clock in clocks), default=float("inf"))
     paths = [path["path"] for path in report["critical_paths"] if path["from"] == path["to"]]
     path = max(paths, key=lambda steps: sum(step["delay"] for step in steps), default=[])
-    return Placement(
+    return PlacedDesign(
         seed=seed,
         clock_mhz=slowest,
         used={name: count["used"] - added.get(name, 0) for name, count in utilization.items()},

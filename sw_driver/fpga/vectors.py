@@ -24,7 +24,7 @@ from hw.rules.update_rule import UpdateRule
 __all__ = [
     "VECTORS",
     "KernelRun",
-    "Step",
+    "RegisterAccess",
     "Vector",
     "kernel_run",
     "operator_vectors",
@@ -91,7 +91,7 @@ def unit_vectors(unit: RuleUnit) -> tuple[dict[str, int], list[Vector]]:
     return {name: _bits(value)[0] for name, value in constants.items()}, rows
 
 
-class Step(NamedTuple):
+class RegisterAccess(NamedTuple):
     """An access to a register; its kind is one of :class:`KernelRun`."""
 
     kind: int
@@ -106,7 +106,7 @@ class KernelRun:
     WRITE, READ, WAIT = range(3)
     """Kinds of steps. ``WAIT`` reads until bit 0, ``busy``, is clear."""
 
-    script: list[Step] = field(default_factory=list)
+    script: list[RegisterAccess] = field(default_factory=list)
     """Register accesses in order."""
     before: list[bytes] = field(default_factory=list)
     """Lines of the memory before the runs; their number is a power of two."""
@@ -137,7 +137,7 @@ def kernel_run(config: KernelConfig) -> KernelRun:
         readable = [part for part in register.fields if part.sw_readable]
         if any(not part.pulse for part in readable):
             reset = sum(part.reset << part.lsb for part in readable)
-            run.script.append(Step(run.READ, register.offset_bytes, reset))
+            run.script.append(RegisterAccess(run.READ, register.offset_bytes, reset))
     random = Random(",".join(config.rules))
     settings: dict[str, int] = {}
     for number, rule in enumerate(config.update_rules):
@@ -181,18 +181,18 @@ def kernel_run(config: KernelConfig) -> KernelRun:
             control, status = registers["control"], registers["status"]
             run.script += [
                 *(
-                    Step(run.WRITE, registers[name].offset_bytes, value)
+                    RegisterAccess(run.WRITE, registers[name].offset_bytes, value)
                     for name, value in settings.items()
                 ),
-                Step(run.WRITE, control.offset_bytes, control["start"].mask),
-                Step(run.WAIT, status.offset_bytes, status["done"].mask),
+                RegisterAccess(run.WRITE, control.offset_bytes, control["start"].mask),
+                RegisterAccess(run.WAIT, status.offset_bytes, status["done"].mask),
                 *(
-                    Step(run.READ, registers[name].offset_bytes, value)
+                    RegisterAccess(run.READ, registers[name].offset_bytes, value)
                     for name, value in counters.items()
                 ),
             ]
     for name, value in settings.items():
-        run.script.append(Step(run.READ, registers[name].offset_bytes, value))
+        run.script.append(RegisterAccess(run.READ, registers[name].offset_bytes, value))
     lines_needed = 1 << len(run.before).bit_length()
     if lines_needed * LINE_BYTES > config.memory_bytes:
         raise ValueError(

@@ -23,6 +23,16 @@ class Machine:
     """Memories, devices that compute on them, and links between memories and junctions.
 
     Raises :class:`MachineError` if names are not unique or refer to a missing part.
+
+    Examples
+    --------
+    >>> from sw_driver.machine.parts import Memory, assumed, link
+    >>> guess = assumed(4, "a round number")
+    >>> ends = tuple(Memory(name=name, capacity_bytes=guess) for name in ("near", "far"))
+    >>> bus = link("bus", "near", "far", guess, guess)
+    >>> machine = Machine(name="two", memories=ends, devices=(), links=(bus,))
+    >>> machine.override({"bus.read_gb_per_s": "8"}).link("bus").read_gb_per_s.value
+    8.0
     """
 
     name: str

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from math import ceil
 from typing import ClassVar
 
 from ..numbers import check_integer, check_number
 from ..workload.trace import Op
+from .products import is_attention, product_ns
 
 __all__ = [
     "ACCESSES",
@@ -44,7 +46,15 @@ class MachineError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A number with its source. The name of the field that holds it ends in the unit."""
+    """A number with its source. The name of the field that holds it ends in the unit.
+
+    Examples
+    --------
+    >>> Figure(value=900, source="data sheet", mark="given") == given(900, "data sheet")
+    True
+    >>> [figure(1, "why").mark for figure in (given, calibrated, predicted, assumed)]
+    ['given', 'calibrated', 'predicted', 'assumed']
+    """
 
     value: int | float
     source: str
@@ -110,7 +120,18 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Memory(_Part):
-    """A memory with a capacity in bytes. Links and devices refer to it by name."""
+    """A memory with a capacity in bytes. Links and devices refer to it by name.
+
+    Examples
+    --------
+    >>> memory = Memory(name="hbm", capacity_bytes=given(80 << 30, "data sheet"))
+    >>> memory.capacity_bytes.value >> 30, memory.capacity_bytes.mark
+    (80, 'given')
+    >>> Memory(name="hbm", capacity_bytes=80 << 30)
+    Traceback (most recent call last):
+        ...
+    sw_driver.machine.parts.MachineError: hbm.capacity_bytes is 85899345920: expected a ...
+    """
 
     capacity_bytes: Figure
     setting: str = ""
@@ -131,12 +152,30 @@ class Memory(_Part):
 
 @dataclass(frozen=True, kw_only=True)
 class Device(_Part):
-    """A processor as fast as the slower of its arithmetic and its memory."""
+    """A processor as fast as the slower of its arithmetic and its memory.
+
+    With ``multiprocessors`` it is a GPU as it is used today: a product costs by format and shape
+    (see :mod:`~sw_driver.machine.products`), and launches overlap with earlier operations, so that
+    an operation takes at least ``launch_ns``. Without them each operation runs at ``tflop_per_s``,
+    whatever its format, after ``launch_ns``.
+
+    Examples
+    --------
+    >>> from sw_driver.machine.gpus import GPUS
+    >>> from sw_driver.workload.trace import Geometry, Op
+    >>> shapes = Geometry(operands=((4096, 4096), (4096, 4096)), result=(4096, 4096))
+    >>> op = Op(id=0, kind="mm", layer=0, phase="forward", stage=0, reads=(0, 1), writes=(2,),
+    ...         read_bytes=(2**25, 2**25), write_bytes=(2**25,), flops=2 * 4096**3, dtype="bf16",
+    ...         geometry=shapes)
+    >>> round(op.flops / GPUS["a100"].device.cost(op) / 1000)  # TFLOP/s
+    259
+    """
 
     memory: str
     tflop_per_s: Figure
+    """Peak rate in FP32 without tensor cores, in 10^12 operations/s."""
     gb_per_s: Figure
-    """Rate between the device and its memory, in 10^9 bytes/s."""
+    """Peak rate between the device and its memory, in 10^9 bytes/s."""
     launch_ns: Figure
     """Overhead of each operation, in ns."""
     accesses: str = "in_turn"
@@ -146,30 +185,123 @@ class Device(_Part):
     """
     cache_bytes: Figure | None = None
     """Size of the last-level cache, for :func:`~sw_driver.workload.cache.past_cache`."""
+    multiprocessors: Figure | None = None
+    """Units that each compute a tile of a product."""
+    tf32_tflop_per_s: Figure | None = None
+    """Peak rate of dense products in TF32, in 10^12 operations/s; so for the other formats."""
+    fp16_tflop_per_s: Figure | None = None
+    bf16_tflop_per_s: Figure | None = None
+    fp8_tflop_per_s: Figure | None = None
+    product_share: Figure | None = None
+    """Share of a peak rate that the largest products reach; all of it if absent."""
+    fp8_share: Figure | None = None
+    """Share for FP8; ``product_share`` if absent."""
+    attention_share: Figure | None = None
+    """Rate of fused attention, as a share of that of products."""
+    sustained_share: Figure | None = None
+    """Share of its rates that the device keeps in training, where power and heat bound it.
+
+    It has no effect on costs before :meth:`sustained`.
+    """
+    memory_share: Figure | None = None
+    """Share of ``gb_per_s`` that operations reach; all of it if absent."""
     least: ClassVar[dict[str, int | float]] = {
         "tflop_per_s": 1e-6,
         "gb_per_s": 1e-3,
         "launch_ns": 0,
         "cache_bytes": 0,
+        "multiprocessors": 1,
+        **{f"{dtype}_tflop_per_s": 1e-6 for dtype in ("tf32", "fp16", "bf16", "fp8")},
+        "product_share": 1e-3,
+        "fp8_share": 1e-3,
+        "attention_share": 1e-3,
+        "sustained_share": 1e-3,
+        "memory_share": 1e-3,
     }
     choices: ClassVar[dict[str, tuple[str, ...]]] = {"accesses": ACCESSES}
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.least:
+            if name.endswith("share") and (share := _of(getattr(self, name), 0)) > 1:
+                raise MachineError(f"{self.name}.{name} is {share}: expected a share of at most 1")
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Formats that the device multiplies faster than FP32, in order of their bytes."""
+        known = ("tf32", "fp16", "bf16", "fp8")
+        return tuple(name for name in known if getattr(self, f"{name}_tflop_per_s") is not None)
+
+    @property
+    def bytes_per_s(self) -> int:
+        """Rate between operations and the device's memory, in whole bytes/s."""
+        return round(bytes_per_s(self.gb_per_s) * _of(self.memory_share, 1))
+
+    @property
+    def start_ns(self) -> int:
+        """Time before an operation in which the device does nothing else, in ns."""
+        return int(self.launch_ns.value) if self.multiprocessors is None else 0
+
+    def plain(self) -> Device:
+        """Return the device without the figures of today."""
+        absent = [field.name for field in fields(self) if field.default is None]
+        return replace(self, **dict.fromkeys(absent) | {"cache_bytes": self.cache_bytes})
+
+    def sustained(self) -> Device:
+        """Return the device with the rates that it keeps in training."""
+        if self.sustained_share is None:
+            return self
+        kept = self.sustained_share
+        less = {
+            name: replace(
+                share,
+                value=share.value * kept.value,
+                source=f"{share.source}; {kept.value:g} of it kept: {kept.source}",
+                mark=max(share.mark, kept.mark, key=MARKS.index),
+            )
+            for name in ("product_share", "fp8_share")
+            if (share := getattr(self, name)) is not None
+        }
+        return replace(self, **{"product_share": kept, **less}, sustained_share=None)
+
     def compute_ns(self, op: Op) -> int:
         """Return the time of the operation's arithmetic, in ns, rounded up."""
-        return -(-op.flops * _GIGA // round(self.tflop_per_s.value * 1000 * _GIGA))
+        if self.multiprocessors is None:
+            return -(-op.flops * _GIGA // round(self.tflop_per_s.value * 1000 * _GIGA))
+        return max(ceil(self._today_ns(op)), int(self.launch_ns.value))
+
+    def _today_ns(self, op: Op) -> float:
+        assert self.multiprocessors is not None
+        if op.geometry is None or not op.flops:
+            return op.flops / (self.tflop_per_s.value * 1000)
+        peak = getattr(self, f"{op.dtype}_tflop_per_s", None) or self.tflop_per_s
+        share = _of(self.fp8_share if op.dtype == "fp8" else None, _of(self.product_share, 1))
+        tflop_per_s = peak.value * share
+        if is_attention(op):
+            return op.flops / (tflop_per_s * _of(self.attention_share, 1) * 1000)
+        return product_ns(op, tflop_per_s, int(self.multiprocessors.value))
 
     def cost(self, op: Op) -> int:
         """Return the time of the operation, in ns, rounded up.
 
         All its tensors are in the device's memory, and nothing else uses that memory.
         """
-        memory_ns = -(-op.nbytes * _GIGA // bytes_per_s(self.gb_per_s))
-        return max(self.compute_ns(op), memory_ns) + int(self.launch_ns.value)
+        memory_ns = -(-op.nbytes * _GIGA // self.bytes_per_s)
+        return max(self.compute_ns(op), memory_ns) + self.start_ns
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link(_Part):
-    """A link between two memories or junctions. Writes go from ``a`` to ``b``, reads go back."""
+    """A link between two memories or junctions. Writes go from ``a`` to ``b``, reads go back.
+
+    Examples
+    --------
+    >>> rate, latency = given(3.5, "data sheet"), assumed(70_000, "typical")
+    >>> rates = {"read_gb_per_s": rate, "write_gb_per_s": rate}
+    >>> drive = Link(name="ssd", a="host", b="disk", **rates, latency_ns=latency, sharing="half")
+    >>> drive.rate(writing=True)
+    3500000000
+    """
 
     a: str
     """Near end, where the users of the link are, such as the root of a PCIe tree."""
@@ -216,6 +348,10 @@ def link(
         latency_ns=latency_ns,
         sharing=sharing,
     )
+
+
+def _of(figure: Figure | None, default: float) -> float:
+    return default if figure is None else figure.value
 
 
 def bytes_per_s(rate_gb_per_s: Figure) -> int:

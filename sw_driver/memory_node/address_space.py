@@ -78,6 +78,15 @@ class AddressSpace:
         Sizes of the device's memory, of its share of each memory-node, and of a page. All are
         multiples of 64, and the share is a multiple of the page. Raises
         :class:`~sw_driver.device.errors.InvalidArgumentError` otherwise.
+
+    Examples
+    --------
+    >>> space = AddressSpace(local_bytes=1 << 20, share_bytes=1 << 24, page_bytes=1 << 16)
+    >>> remote = space.allocate_remote(100_000, Placement.BW_AWARE)
+    >>> for stretch in space.stretches(remote, 100_000):
+    ...     print(stretch.side.name, stretch.nbytes)
+    LEFT 65536
+    RIGHT 34464
     """
 
     def __init__(self, *, local_bytes: int, share_bytes: int, page_bytes: int) -> None:

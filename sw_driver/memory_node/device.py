@@ -53,6 +53,16 @@ class DeviceNode:
         The network has no device of that number.
     DeviceInUseError
         The device already has a :class:`DeviceNode`, which allocates the same memory.
+
+    Examples
+    --------
+    >>> from sw_driver.memory_node.backends.golden import GoldenNetwork
+    >>> node = DeviceNode(GoldenNetwork(local_bytes=1 << 20, share_bytes=1 << 24))
+    >>> here, there = node.cuda_malloc(64), node.cuda_malloc_remote(64)
+    >>> copy = node.cuda_memcpy_async(there, here, 64, Direction.LOCAL_TO_REMOTE)
+    >>> node.synchronize()
+    >>> copy.done, hex(there), node.remote_memory.allocated_bytes
+    (True, '0x100000', 65536)
     """
 
     def __init__(

@@ -26,7 +26,16 @@ class Flit(NamedTuple):
 
 
 class Packet(NamedTuple):
-    """A packet; ``data`` holds its lines."""
+    """A packet; ``data`` holds its lines.
+
+    Examples
+    --------
+    >>> request = Packet(1, 0, operation=2, status=0, tag=7, lines=2, address=64, data=bytes(128))
+    >>> [(flit.head, flit.tail) for flit in request.flits()]
+    [(True, False), (False, False), (False, True)]
+    >>> Packet.of([flit.payload for flit in request.flits()]) == request
+    True
+    """
 
     destination: int
     source: int

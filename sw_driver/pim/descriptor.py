@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 
     from .buffers import Buffer
 
-__all__ = ["DESCRIPTOR_WORDS", "ELEMENT_BYTES", "Opcode", "Plan", "Tensor", "Work", "banks_of"]
+__all__ = [
+    "DESCRIPTOR_WORDS",
+    "ELEMENT_BYTES",
+    "Opcode",
+    "StridedTensor",
+    "TilingPlan",
+    "Work",
+    "banks_of",
+]
 
 ELEMENT_BYTES = 4
 """Bytes of an FP32 number."""
@@ -41,7 +49,7 @@ _INDICES = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tensor:
+class StridedTensor:
     """Place of an operand or a result in the stack."""
 
     address_bytes: int = 0
@@ -57,7 +65,7 @@ class Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TilingPlan:
     """Tiling of a work (``docs/pim-spec.md``, "The plan"); the result does not depend on it."""
 
     chunk: int = 0
@@ -81,6 +89,14 @@ class Work:
 
     Fields that the opcode does not use are zero. The pool refuses an invalid work; this class does
     not check it.
+
+    Examples
+    --------
+    >>> row = StridedTensor(address_bytes=0, strides=(8, 1))
+    >>> tiles = TilingPlan(chunk=4)
+    >>> work = Work(opcode=Opcode.ADD, a=row, b=row, result=row, rows=4, columns=8, plan=tiles)
+    >>> work.operations, work.span("result"), work.overlaps
+    ((0, 32), range(0, 128), False)
     """
 
     opcode: int
@@ -90,9 +106,9 @@ class Work:
     """Mask of the banks to work on; 0 lets the pool choose."""
     units: int = 0
     """Most units to work on, if the pool chooses the banks."""
-    a: Tensor = field(default_factory=Tensor)
-    b: Tensor = field(default_factory=Tensor)
-    result: Tensor = field(default_factory=Tensor)
+    a: StridedTensor = field(default_factory=StridedTensor)
+    b: StridedTensor = field(default_factory=StridedTensor)
+    result: StridedTensor = field(default_factory=StridedTensor)
     rows: int = 0
     columns: int = 0
     length: int = 0
@@ -107,7 +123,7 @@ class Work:
     dilation: int = 0
     pad_top: int = 0
     pad_left: int = 0
-    plan: Plan | None = None
+    plan: TilingPlan | None = None
     """Tiling of the work; by default the driver plans it when it offers the work."""
 
     @property
@@ -125,7 +141,7 @@ class Work:
 
     def span(self, name: str) -> range:
         """Return the byte range from the lowest to the highest element of the tensor ``name``."""
-        tensor: Tensor = getattr(self, name)
+        tensor: StridedTensor = getattr(self, name)
         reaches = [
             stride * (extent - 1)
             for stride, extent in zip(tensor.strides, self.extents(name), strict=False)
@@ -182,7 +198,7 @@ class Work:
             word = field_word("alpha" if name == "alpha_bits" else name)
             words[word] = check_integer(name, getattr(self, name), 0, (1 << 32) - 1)
         for name in TENSORS:
-            tensor: Tensor = getattr(self, name)
+            tensor: StridedTensor = getattr(self, name)
             word = address_word(name)
             address = check_integer(f"address of {name}", tensor.address_bytes, 0, (1 << 64) - 1)
             words[word], words[word + 1] = address & 0xFFFF_FFFF, address >> 32

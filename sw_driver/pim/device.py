@@ -30,7 +30,7 @@ from sw_driver.numbers import check_integer, listed
 
 from .bounds import check_bounds
 from .cores import Core, Kernel, KernelCounters, offset_in, window_of
-from .descriptor import ELEMENT_BYTES, Tensor, Work, banks_of
+from .descriptor import ELEMENT_BYTES, StridedTensor, Work, banks_of
 from .placing import PlacedTensor, integers
 from .planning import planned
 from .programs import WINDOW_BYTES, Command, Firmware, Window
@@ -129,6 +129,16 @@ class Pim:
     firmware: firmware of the cores, by default the package's.
     kernel_limit_cycles: cycles of its core after which a kernel is stopped. A core's first kernel
         includes the core's start: some 45,000 cycles, more with a faster core clock.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> from sw_driver.pim.backends.golden import GoldenPim
+    >>> with Pim(GoldenPim(PIM_PRESETS["tiny"])) as pim:
+    ...     pim.write_memory(4096, np.ones(4, np.float32))
+    ...     print(pim.read_memory(4096, 4), pim.describe())
+    [  0   0 128  63] banks idle 0x3f, last cause none; no work
     """
 
     def __init__(
@@ -194,7 +204,7 @@ class Pim:
         self,
         pim_ids: Sequence[int] | None,
         args: Work,
-        ret: Tensor,
+        ret: StridedTensor,
         num_pim: int,
     ) -> int:
         """Offer the work ``args`` with the result ``ret`` to banks; return its id at once.
@@ -210,7 +220,7 @@ class Pim:
         InvalidArgumentError: ``pim_ids`` are not ``num_pim`` different banks that a descriptor can
             name, or a value does not fit its field.
         """
-        if not isinstance(args, Work) or not isinstance(ret, Tensor):
+        if not isinstance(args, Work) or not isinstance(ret, StridedTensor):
             raise InvalidArgumentError(f"got {args!r} and {ret!r}: expected a Work and a Tensor")
         banks, units = 0, check_integer("num_pim", num_pim, None)
         if pim_ids is not None:

@@ -23,6 +23,15 @@ class Convolution:
     one integer for all sides, or four for top, bottom, left and right. With ``groups``, a group of
     filters reads only its own group of channels. Raises
     :class:`~sw_driver.device.errors.InvalidArgumentError` for sizes that do not fit together.
+
+    Examples
+    --------
+    >>> images = {"images": 32, "channels": 3, "height": 227, "width": 227}
+    >>> layer = Convolution(**images, filters=96, filter_height=11, filter_width=11, stride=4)
+    >>> layer.rows, layer.columns, layer.products
+    (55, 55, 3373286400)
+    >>> print(layer.describe())
+    32 x 3 x 227 x 227, 96 filters of 11 x 11, stride 4
     """
 
     images: int
@@ -148,6 +157,16 @@ class FullyConnected:
     """A fully connected layer from ``samples`` x ``inputs`` to ``samples`` x ``outputs``.
 
     Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for sizes out of range.
+
+    Examples
+    --------
+    >>> layer = FullyConnected(samples=32, inputs=9216, outputs=4096)
+    >>> layer.products
+    1207959552
+    >>> FullyConnected(samples=0, inputs=9216, outputs=4096)
+    Traceback (most recent call last):
+        ...
+    sw_driver.device.errors.InvalidArgumentError: samples is 0: expected an integer from 1 ...
     """
 
     samples: int

@@ -19,7 +19,7 @@ from hw.pim.work.descriptor import FORMS
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_integer
 
-from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
+from .descriptor import ELEMENT_BYTES, Opcode, StridedTensor, Work
 from .layers import MOST_SIZE, Convolution, FullyConnected, Layer
 from .placing import PlacedTensor, StackMemory, work_on
 from .reductions import split
@@ -158,7 +158,7 @@ def _part(work: Work, index: int, start: int, count: int) -> Work:
     changes: dict[str, Any] = {size: count}
     for name, sizes in tensors.items():
         if size in sizes:
-            tensor: Tensor = getattr(work, name)
+            tensor: StridedTensor = getattr(work, name)
             step_bytes = ELEMENT_BYTES * tensor.strides[sizes.index(size)]
             changes[name] = replace(tensor, address_bytes=tensor.address_bytes + start * step_bytes)
     return replace(work, **changes)

@@ -354,6 +354,17 @@ class Context:
 
     The host has the package's kernels, or those of ``library``, which ``compile_library`` made from
     the same C files as the cores' image. A kernel that is not there has no form for the CPU.
+
+    Examples
+    --------
+    >>> from hw.pim.config import configure
+    >>> from sw_driver.pim.backends.golden import GoldenPim
+    >>> from sw_driver.pim.device import Pim
+    >>> with Pim(GoldenPim(configure(preset="tiny", bank_bytes=1 << 17))) as pim:
+    ...     context = Context(Platform(pim))
+    ...     queue, x = CommandQueue(context, "cpu"), context.buffer("x", (2, 16))
+    ...     print(sorted(context.platform.devices), queue.enqueue_read(x).wait().sum())
+    ['cpu', 'pools'] 0.0
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from sw_driver.device.errors import InvalidArgumentError, OutOfMemoryError
 from sw_driver.numbers import check_integer, check_name
 
 from .buffers import Buffer
-from .descriptor import ELEMENT_BYTES, Tensor, Work
+from .descriptor import ELEMENT_BYTES, StridedTensor, Work
 from .ring import driver_place, least_bank_bytes
 
 if TYPE_CHECKING:
@@ -39,6 +39,15 @@ class PlacedTensor:
     """A tensor in the stack, or a slice or view of one.
 
     ``strides`` count elements of 4 bytes.
+
+    Examples
+    --------
+    >>> tensor = PlacedTensor(address_bytes=4096, shape=(4, 16), strides=(16, 1))
+    >>> row = tensor[2:3]
+    >>> row.shape, row.address_bytes
+    ((1, 16), 4224)
+    >>> tensor.flat.shape, tensor.span
+    ((1, 64), range(4096, 4352))
     """
 
     address_bytes: int
@@ -215,7 +224,7 @@ def work_on(opcode: Opcode, *, result: PlacedTensor, **settings: PlacedTensor | 
                 )
         values |= dict.fromkeys(sizes, 1) | extents
         strides = (*[0] * missing, *tensor.strides)
-        values[name] = Tensor(
+        values[name] = StridedTensor(
             address_bytes=tensor.address_bytes, strides=strides, buffer=tensor.buffer
         )
     return Work(opcode=opcode, **values)
@@ -239,6 +248,17 @@ class StackMemory:
     """First-fit allocator of the striped memory in a stack of ``config``.
 
     Tensors lie one after the other, unless some are released.
+
+    Examples
+    --------
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> memory = StackMemory(PIM_PRESETS["tiny"])
+    >>> [memory.place(name, (4, 16)).address_bytes for name in ("weights", "result")]
+    [131072, 131584]
+    >>> memory.place("huge", (1 << 20,))
+    Traceback (most recent call last):
+        ...
+    sw_driver.device.errors.OutOfMemoryError: no room for huge: of its 4194304 bytes 63488 ...
     """
 
     def __init__(self, config: PimConfig) -> None:

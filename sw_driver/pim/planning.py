@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hw.pim.work.descriptor import ELEMENTWISE_OPCODES
 
-from .descriptor import Opcode, Plan, Tensor, Work
+from .descriptor import Opcode, StridedTensor, TilingPlan, Work
 
 if TYPE_CHECKING:
     from hw.pim.config import PimConfig
@@ -78,7 +78,7 @@ def _turned(work: Work) -> Work:
     order = sorted(range(3), key=lambda index: (index == columns, extents[index]))
     changes: dict[str, Any] = {name: extents[i] for name, i in zip(names, order, strict=True)}
     for name in (*work.operands, "result"):
-        tensor: Tensor = getattr(work, name)
+        tensor: StridedTensor = getattr(work, name)
         strides = (*tensor.strides, *[0] * 3)
         turned = (*(strides[index] for index in order), *tensor.strides[3:])
         changes[name] = replace(tensor, strides=turned)
@@ -132,7 +132,7 @@ def _logarithm(value: int) -> int:
     return value.bit_length() - 1
 
 
-def _plan_of(work: Work, config: PimConfig) -> Plan:
+def _plan_of(work: Work, config: PimConfig) -> TilingPlan:
     """Return a plan for a valid work on a pool of ``config``; its indices keep their order."""
     workers = work.banks.bit_count() or config.banks
     if work.opcode in ELEMENTWISE_OPCODES:
@@ -142,7 +142,7 @@ def _plan_of(work: Work, config: PimConfig) -> Plan:
             work.rows * _ceiling(work.columns, 1 << chunk) < _LEAST_TILES * workers
         ):
             chunk -= 1
-        return Plan(chunk=chunk)
+        return TilingPlan(chunk=chunk)
     # Missing strides are zero.
     a, b = ((*tensor.strides, 0, 0, 0, 0) for tensor in (work.a, work.b))
     outer, channels, row, taps = 1, 1, work.length, work.length
@@ -208,7 +208,7 @@ def _cut(
     channels: int,
     taps: int,
     workers: int,
-) -> Plan:
+) -> TilingPlan:
     """Return the sizes of a reduction's chunks and tiles; ``lanes`` is the mean of the banks."""
     words = min(config.first_words, config.second_words) if private else config.first_words
     # A lane has eight turns: one for every pair of its 2 ** depth first vectors and a second
@@ -258,4 +258,4 @@ def _cut(
         else:
             break
     block = min(seconds, _logarithm(config.second_words) - chunk, _MOST_BLOCK)
-    return Plan(chunk=chunk, depth=depth, seconds=seconds, block=block, channels=together)
+    return TilingPlan(chunk=chunk, depth=depth, seconds=seconds, block=block, channels=together)

@@ -65,6 +65,14 @@ class Firmware:
     """Program of a core: its ``image``, and its ``kernels`` in the order of their numbers.
 
     ``kernels`` has the number of argument words of every kernel, by name.
+
+    Examples
+    --------
+    >>> firmware = Firmware.of()
+    >>> window = Window(address_bytes=1 << 20, size_bytes=8192)
+    >>> words = firmware.slot(Command("fill", (1 << 27, 1024, 0)), [window])
+    >>> firmware.kernels["fill"], words[:5]
+    (3, [2, 3, 134217728, 1024, 0])
     """
 
     def __init__(self, kernels: Mapping[str, int], image: bytes = b"") -> None:

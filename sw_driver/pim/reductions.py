@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hw.pim.config import BEAT_BYTES
 
-from .descriptor import ELEMENT_BYTES, Opcode, Tensor, Work
+from .descriptor import ELEMENT_BYTES, Opcode, StridedTensor, Work
 from .planning import LEAST_LINE, sum_lanes
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def in_pieces(
     strides = (sums.rows * pieces, pieces, 1)
     if sums.rows >= LEAST_LINE and (opcode == Opcode.MATVEC or not _in_beats(sums)):
         strides = (sums.rows, 1, count)
-    partial = Tensor(address_bytes=scratch(count * pieces), strides=strides)
+    partial = StridedTensor(address_bytes=scratch(count * pieces), strides=strides)
     works = []
     # The rest first. Its sums mostly lie between the other sums, so the pool runs the two works one
     # after the other.
@@ -104,9 +104,9 @@ def in_pieces(
             continue
         part = replace(sums, columns=columns, length=length)
         for name in sums.operands:
-            tensor: Tensor = getattr(sums, name)
+            tensor: StridedTensor = getattr(sums, name)
             n, i, _, k = tensor.strides
-            moved = Tensor(
+            moved = StridedTensor(
                 address_bytes=tensor.address_bytes + ELEMENT_BYTES * first * piece * k,
                 strides=(n, i, piece * k, k),
             )
@@ -116,7 +116,11 @@ def in_pieces(
         works.append(_matvec(part) if opcode == Opcode.MATVEC else part)
     n, i, j = strides
     last = replace(
-        sums, opcode=Opcode.SUM, length=pieces, b=Tensor(), a=replace(partial, strides=(n, i, 0, j))
+        sums,
+        opcode=Opcode.SUM,
+        length=pieces,
+        b=StridedTensor(),
+        a=replace(partial, strides=(n, i, 0, j)),
     )
     return [*works, *split(last, config, scratch)]
 
@@ -140,7 +144,7 @@ def _normal(work: Work) -> Work:
     order = images, rows, columns
     changes: dict[str, Any] = {name: extents[i] for name, i in zip(names, order, strict=True)}
     for name in (*work.operands, "result"):
-        tensor: Tensor = getattr(work, name)
+        tensor: StridedTensor = getattr(work, name)
         n, i, j, *k = _strides(tensor, 3 if name == "result" else 4)
         changes[name] = replace(tensor, strides=(*((n, i, j)[index] for index in order), *k))
     return replace(work, **changes)
@@ -148,7 +152,7 @@ def _normal(work: Work) -> Work:
 
 def _in_beats(work: Work) -> bool:
     """Return True if the rows are dense and all start at a memory beat."""
-    tensors: list[Tensor] = [getattr(work, name) for name in work.operands]
+    tensors: list[StridedTensor] = [getattr(work, name) for name in work.operands]
     return all(
         tensor.address_bytes % BEAT_BYTES == 0
         and tensor.strides[3] == 1
@@ -166,7 +170,7 @@ def _matvec(work: Work) -> Work:
     return replace(work, opcode=Opcode.MATVEC, images=0, **changes)
 
 
-def _strides(tensor: Tensor, count: int) -> tuple[int, ...]:
+def _strides(tensor: StridedTensor, count: int) -> tuple[int, ...]:
     return (*tensor.strides, *[0] * count)[:count]
 
 

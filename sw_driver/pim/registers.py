@@ -41,7 +41,16 @@ def slot_map() -> RegisterMap:
 
 
 class PoolRegisters:
-    """Registers behind ``transport``; rings, cores and slots are indexed by their number."""
+    """Registers behind ``transport``; rings, cores and slots are indexed by their number.
+
+    Examples
+    --------
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> from sw_driver.pim.backends.golden import GoldenPim
+    >>> registers = PoolRegisters(GoldenPim(PIM_PRESETS["tiny"]))
+    >>> registers.pool.read_fields("identity")
+    (1296650312, 5)
+    """
 
     def __init__(self, transport: PimTransport) -> None:
         config = transport.config

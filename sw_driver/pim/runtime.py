@@ -47,6 +47,17 @@ class Scheduler(CommandQueue):
 
     Raises :class:`~sw_driver.device.errors.InvalidArgumentError` if a candidate is not the name of
     a kernel of the context. Make the kernels before the scheduler.
+
+    Examples
+    --------
+    >>> from hw.pim.config import configure
+    >>> from sw_driver.pim.backends.golden import GoldenPim
+    >>> from sw_driver.pim.device import Pim
+    >>> from sw_driver.pim.opencl import Context, Platform
+    >>> with Pim(GoldenPim(configure(preset="tiny", bank_bytes=1 << 17))) as pim:
+    ...     context = Context(Platform(pim))
+    ...     print(Scheduler(context, []).enqueue_read(context.buffer("x", (1, 2))).wait())
+    [[0. 0.]]
     """
 
     def __init__(

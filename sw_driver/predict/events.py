@@ -6,12 +6,12 @@ import heapq
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Alarm", "Clock", "Condition", "Process", "Step"]
+__all__ = ["Alarm", "Condition", "CycleClock", "Process", "Routine"]
 
 _Result = TypeVar("_Result")
-Step = Generator["int | Condition", None, _Result]
+Routine = Generator["int | Condition", None, _Result]
 """Generator that is a part of a process, with its result."""
-Process = Step[None]
+Process = Routine[None]
 """Generator that yields the cycle to sleep until, or a condition to wait for."""
 
 _LATE = 1 << 60
@@ -20,7 +20,7 @@ _LATE = 1 << 60
 class Condition:
     """State that changes, and the processes that wait for a change."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: CycleClock) -> None:
         self._clock = clock
         self._waiting: list[Process] = []
 
@@ -39,7 +39,7 @@ class Condition:
 class Alarm:
     """Timer that calls a function in the earliest cycle set since the last call."""
 
-    def __init__(self, clock: Clock, function: Callable[[], None]) -> None:
+    def __init__(self, clock: CycleClock, function: Callable[[], None]) -> None:
         self._clock, self._function = clock, function
         self._cycle = -1
 
@@ -55,7 +55,7 @@ class Alarm:
             self._function()
 
 
-class Clock:
+class CycleClock:
     """Clock that calls functions in the order of their cycles, and of requests in one cycle."""
 
     def __init__(self) -> None:

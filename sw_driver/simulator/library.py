@@ -82,12 +82,12 @@ def cached_library(
     )
 
     def build_and_tidy(folder: Path) -> None:
-        work = folder / "work"
-        work.mkdir()
+        build_folder = folder / "work"
+        build_folder.mkdir()
         with build_progress(about, announce) as stage:
-            build(work, stage)
-        (work / f"lib{name}.so").rename(folder / f"lib{name}.so")
-        shutil.rmtree(work)
+            build(build_folder, stage)
+        (build_folder / f"lib{name}.so").rename(folder / f"lib{name}.so")
+        shutil.rmtree(build_folder)
 
     def load(folder: Path) -> None:
         ctypes.CDLL(str(folder / f"lib{name}.so"))

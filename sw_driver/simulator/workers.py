@@ -16,15 +16,15 @@ __all__ = ["processes"]
 
 
 @contextmanager
-def processes(jobs: int, work: Callable[[Any], Any]) -> Iterator[Callable[[Any], Future[Any]]]:
-    """Start ``jobs`` processes and yield a function that submits a call of ``work``.
+def processes(jobs: int, function: Callable[[Any], Any]) -> Iterator[Callable[[Any], Future[Any]]]:
+    """Start ``jobs`` processes and yield a function that submits a call of ``function``.
 
     An exception in the block abandons the calls in progress.
     """
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin) as pool:
         try:
-            yield partial(pool.submit, work)
+            yield partial(pool.submit, function)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in multiprocessing.active_children():

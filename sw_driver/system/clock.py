@@ -15,10 +15,10 @@ from typing import Any
 from ..numbers import check_integer
 from .errors import EngineError
 
-__all__ = ["Action", "Clock", "Entry", "Event", "Process", "Semaphore", "Steps"]
+__all__ = ["Action", "EngineClock", "EngineEvent", "Entry", "Process", "ProcessSteps", "Semaphore"]
 
 
-Steps = Generator["Event", Any, Any]
+ProcessSteps = Generator["EngineEvent", Any, Any]
 """Generator of a process: it yields the events it waits for, and receives their values."""
 
 Entry = list[Any]
@@ -28,7 +28,7 @@ _FIRST = 1 << 62
 """Subtracted from the sequence number of a process's start, so that it runs first."""
 
 
-class Event:
+class EngineEvent:
     """An event that happens once, and then calls each of ``callbacks`` with itself.
 
     ``text`` describes it in error messages.
@@ -36,7 +36,7 @@ class Event:
 
     __slots__ = ("callbacks", "clock", "happened", "text", "value")
 
-    def __init__(self, clock: Clock, text: str = "") -> None:
+    def __init__(self, clock: EngineClock, text: str = "") -> None:
         self.clock = clock
         self.callbacks: list[Callable[[Any], object]] = []
         self.happened = False
@@ -67,22 +67,22 @@ class Event:
         self.callbacks.clear()
 
 
-class Process(Event):
+class Process(EngineEvent):
     """A running generator; it happens when the generator returns, with the returned value."""
 
     __slots__ = ("_steps", "name", "waits_for")
 
-    def __init__(self, clock: Clock, steps: Steps, name: str) -> None:
+    def __init__(self, clock: EngineClock, steps: ProcessSteps, name: str) -> None:
         super().__init__(clock)
         self._steps = steps
         self.name = name or getattr(steps, "__name__", "process")
-        self.waits_for: Event = self
+        self.waits_for: EngineEvent = self
 
     @property
     def description(self) -> str:
         return f"process {self.name!r}"
 
-    def go_on(self, event: Event) -> None:
+    def go_on(self, event: EngineEvent) -> None:
         """Resume the generator after the event it waits for has happened."""
         send = self._steps.send
         try:
@@ -97,12 +97,12 @@ class Process(Event):
 class Semaphore:
     """A resource with ``free`` units, granted in the order of requests."""
 
-    def __init__(self, clock: Clock, free: int = 1) -> None:
+    def __init__(self, clock: EngineClock, free: int = 1) -> None:
         self._clock = clock
         self._free = check_integer("free", free, 0)
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[EngineEvent] = deque()
 
-    def acquire(self) -> Event:
+    def acquire(self) -> EngineEvent:
         """Request a unit; the event happens when it is granted."""
         event = self._clock.event()
         self._waiting.append(event)
@@ -120,8 +120,19 @@ class Semaphore:
             self._waiting.popleft().succeed()
 
 
-class Clock:
-    """Simulated time, from 0 on, and a heap of scheduled calls."""
+class EngineClock:
+    """Simulated time, from 0 on, and a heap of scheduled calls.
+
+    Examples
+    --------
+    >>> clock = EngineClock()
+    >>> def steps():
+    ...     yield clock.timeout(100)
+    ...     print("at", clock.now_ns, "ns")
+    >>> process = clock.process(steps())
+    >>> clock.run()
+    at 100 ns
+    """
 
     def __init__(self) -> None:
         self.now_ns = 0
@@ -129,23 +140,23 @@ class Clock:
         self._numbers = count()
         self._at_end: list[Callable[[], object]] = []
 
-    def event(self, text: str = "") -> Event:
+    def event(self, text: str = "") -> EngineEvent:
         """Return an event of this clock; ``text`` describes it in error messages."""
-        return Event(self, text)
+        return EngineEvent(self, text)
 
-    def timeout(self, duration_ns: int) -> Event:
+    def timeout(self, duration_ns: int) -> EngineEvent:
         """Return an event that happens ``duration_ns`` from now.
 
         Raises :class:`EngineError` if that is negative.
         """
         duration_ns = check_integer("a timeout in ns", duration_ns, 0, error=EngineError)
-        event = Event(self)
+        event = EngineEvent(self)
         self.at(self.now_ns + duration_ns, event.happen)
         return event
 
-    def process(self, steps: Steps, name: str = "") -> Process:
+    def process(self, steps: ProcessSteps, name: str = "") -> Process:
         """Start a generator now, before all other entries that are due now."""
-        process, begun = Process(self, steps, name), Event(self)
+        process, begun = Process(self, steps, name), EngineEvent(self)
         begun.callbacks.append(process.go_on)
         heappush(self._entries, [self.now_ns, next(self._numbers) - _FIRST, begun.happen])
         return process
@@ -185,7 +196,7 @@ class Clock:
                 function()
 
 
-class Action(Event):
+class Action(EngineEvent):
     """An event that happens when the action ends; it records when it began.
 
     ``queue`` is the name of its queue, if any. ``ended`` is called first when it ends.
@@ -196,15 +207,15 @@ class Action(Event):
     begin_ns: int
     end_ns: int
     """Both are set only once the action has begun or ended."""
-    awaited: Sequence[Event]
+    awaited: Sequence[EngineEvent]
     """Everything it had to wait for, if the run is recorded."""
 
     def __init__(
         self,
-        clock: Clock,
+        clock: EngineClock,
         queue: str,
         label: str,
-        after: Iterable[Event],
+        after: Iterable[EngineEvent],
         ended: Callable[[Any], object],
     ) -> None:
         self.clock = clock
@@ -221,7 +232,7 @@ class Action(Event):
     def description(self) -> str:
         return f"{self.label!r}" + f" in queue {self.queue!r}" * bool(self.queue)
 
-    def proceed(self, _: Event | None = None) -> None:
+    def proceed(self, _: EngineEvent | None = None) -> None:
         """Begin, unless an event of ``after`` has not happened yet."""
         after = self.after
         while after:

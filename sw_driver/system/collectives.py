@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sw_driver.numbers import check_fields, check_integer, check_name
 
-__all__ = ["KINDS", "Lane", "lane_ns", "sent_share"]
+__all__ = ["KINDS", "RingLane", "lane_ns", "sent_share"]
 
 KINDS = ("all-gather", "all-reduce", "broadcast")
 MESSAGE_BYTES = 4096
@@ -19,10 +19,19 @@ MESSAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lane:
+class RingLane:
     """A ring in one direction.
 
     ``gaps`` are the hops from each participant to the next, all the way round.
+
+    Examples
+    --------
+    >>> for participants in (2, 8, 32):
+    ...     lane = RingLane(gaps=(1,) * participants, gb_per_s=25, hop_ns=100)
+    ...     print(lane_ns(lane, "all-reduce", 1 << 20), "ns")
+    42084 ns
+    73572 ns
+    81444 ns
     """
 
     gaps: tuple[int, ...]
@@ -67,7 +76,7 @@ def sent_share(kind: str, participants: int) -> float:
     return _ROUNDS[kind] * (participants - 1) / participants if kind in _ROUNDS else 1.0
 
 
-def lane_ns(lane: Lane, kind: str, nbytes: int) -> int:
+def lane_ns(lane: RingLane, kind: str, nbytes: int) -> int:
     """Return the duration in ns of a collective of ``nbytes`` on one lane.
 
     A participant's part is rounded up to whole bytes. Raises as :func:`sent_share` does.
@@ -107,7 +116,7 @@ def _period(gaps: tuple[int, ...]) -> int:
     )
 
 
-def _through(lane: Lane, hops: int, messages: int, full: int, last: int) -> int:
+def _through(lane: RingLane, hops: int, messages: int, full: int, last: int) -> int:
     """Return the time in ns from the start of a part's first message to the arrival of its last.
 
     The part crosses ``hops`` links. A shorter last message waits behind the others.

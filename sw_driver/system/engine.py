@@ -1,7 +1,7 @@
 """Event-driven model of a machine: queues of operations, transfers, and memory.
 
-Everything that can be waited for is an :class:`~sw_driver.system.clock.Event`, and a policy may add
-processes of its own. Times are integer ns, sizes bytes. The same calls give the same result:
+Everything that can be waited for is an :class:`~sw_driver.system.clock.EngineEvent`. A policy may
+add processes of its own. Times are integer ns, sizes bytes. The same calls give the same result:
 simultaneous events happen in the order in which they were requested.
 """
 
@@ -15,12 +15,12 @@ from ..device.errors import DeadlockError
 from ..device.timeline import Timeline
 from ..machine.machine import Machine
 from ..numbers import check_integer
-from .clock import Action, Clock, Event, Process, Steps
+from .clock import Action, EngineClock, EngineEvent, Process, ProcessSteps
 from .errors import EngineError
 from .log import Log, Ran, Transferred, Worked, check_log
 from .memory import Account
 from .network import Network, Transfer
-from .work import Flow, Work
+from .work import DeviceWork, Flow
 
 __all__ = ["Engine", "Queue"]
 
@@ -34,23 +34,23 @@ class _Call(Action):
     __slots__ = ("category", "function", "process")
 
     category: str
-    function: Callable[[], Steps]
-    process: Callable[[Steps, str], Process]
+    function: Callable[[], ProcessSteps]
+    process: Callable[[ProcessSteps, str], Process]
 
     def begin(self, now_ns: int) -> None:
         self.process(self.function(), self.label).callbacks.append(self._returned)
 
-    def _returned(self, process: Event) -> None:
+    def _returned(self, process: EngineEvent) -> None:
         self.succeed(process.value)
 
 
 class _Do(Action):
     __slots__ = ("ask", "category", "engine", "moved", "parts", "work")
 
-    ask: Callable[[], Work | int]
+    ask: Callable[[], DeviceWork | int]
     category: str
     engine: Engine
-    work: Work
+    work: DeviceWork
     moved: list[Transfer]
     """Transfers of its flows that have begun."""
     parts: int
@@ -59,10 +59,10 @@ class _Do(Action):
     def begin(self, now_ns: int) -> None:
         cost = self.ask()
         if type(cost) is int and cost >= 0:
-            self.work = Work(cost)
+            self.work = DeviceWork(cost)
             self.clock.at(now_ns + cost, self.happen)
             return
-        self.work = work = cost if isinstance(cost, Work) else Work(cost)
+        self.work = work = cost if isinstance(cost, DeviceWork) else DeviceWork(cost)
         for time_ns in (work.duration_ns, work.launch_ns):
             if type(time_ns) is not int or time_ns < 0:
                 check_integer(f"what {self.label!r} takes, in ns,", time_ns, 0, error=EngineError)
@@ -112,7 +112,7 @@ class Queue:
         self,
         duration_ns: int,
         label: str,
-        after: Iterable[Event] = (),
+        after: Iterable[EngineEvent] = (),
         category: str = "execute",
     ) -> Action:
         """Enqueue an operation of ``duration_ns``, after earlier entries and ``after``."""
@@ -122,15 +122,15 @@ class Queue:
 
     def work(
         self,
-        ask: Callable[[], Work | int],
+        ask: Callable[[], DeviceWork | int],
         label: str,
-        after: Iterable[Event] = (),
+        after: Iterable[EngineEvent] = (),
         category: str = "work",
     ) -> Action:
         """Enqueue an operation with the cost that ``ask`` returns when it begins.
 
-        The cost is in ns, or a :class:`~sw_driver.system.work.Work`. If the work moves bytes, the
-        queue must have the name of its device.
+        The cost is in ns, or a :class:`~sw_driver.system.work.DeviceWork`. If the work moves
+        bytes, the queue must have the name of its device.
         """
         action = _Do(self.engine.clock, self.name, label, after, self._ended)
         action.ask, action.engine, action.moved = ask, self.engine, []
@@ -138,7 +138,7 @@ class Queue:
         return self._add(action)
 
     def transfer(
-        self, nbytes: int, source: str, target: str, label: str, after: Iterable[Event] = ()
+        self, nbytes: int, source: str, target: str, label: str, after: Iterable[EngineEvent] = ()
     ) -> Transfer:
         """Enqueue a transfer of bytes; see :meth:`Engine.transfer`."""
         network = self.engine.network
@@ -148,9 +148,9 @@ class Queue:
 
     def call(
         self,
-        function: Callable[[], Steps],
+        function: Callable[[], ProcessSteps],
         label: str,
-        after: Iterable[Event] = (),
+        after: Iterable[EngineEvent] = (),
         category: str = "call",
     ) -> Action:
         """Enqueue a call of a generator function.
@@ -194,6 +194,15 @@ class Engine:
         are nanoseconds. Each queue has a track, and each link one for every concurrent transfer. A
         counter for each memory shows the bytes held.
     record: whether to write everything into ``log``, for :meth:`check`.
+
+    Examples
+    --------
+    >>> from sw_driver.machine.tiny import TINY
+    >>> engine = Engine(TINY)
+    >>> copy = engine.transfer(2000, "host", "gpu", "weights")
+    >>> work = engine.queue("compute").execute(500, "forward", after=[copy])
+    >>> engine.run(), copy.end_ns
+    (1600, 1100)
     """
 
     def __init__(
@@ -206,7 +215,7 @@ class Engine:
         self.machine = machine
         self.timeline = timeline
         self.log = log = Log() if record else None
-        self.clock = clock = Clock()
+        self.clock = clock = EngineClock()
         self.network = Network(clock, machine, log)
         self.queues: dict[str, Queue] = {}
         self.memories = {
@@ -240,7 +249,7 @@ class Engine:
             self.queues[name] = Queue(self, name)
         return self.queues[name]
 
-    def process(self, steps: Steps, name: str = "") -> Process:
+    def process(self, steps: ProcessSteps, name: str = "") -> Process:
         """Start a generator that yields the events it waits for."""
         process = self.clock.process(steps, name)
         self._processes[process] = None
@@ -248,7 +257,7 @@ class Engine:
         return process
 
     def transfer(
-        self, nbytes: int, source: str, target: str, label: str, after: Iterable[Event] = ()
+        self, nbytes: int, source: str, target: str, label: str, after: Iterable[EngineEvent] = ()
     ) -> Transfer:
         """Move bytes from one memory to another, over the route with the fewest links.
 

@@ -192,7 +192,7 @@ def _way(
     if device:
         own = machine.device(device)
         if source == target:
-            uses.append((f"device {device}", bytes_per_s(own.gb_per_s), 1))
+            uses.append((f"device {device}", own.bytes_per_s, 1))
         else:
             memories.remove(own.memory)
     for memory in machine.memories:

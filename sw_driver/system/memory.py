@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 from ..device.timeline import Timeline
 from ..numbers import check_integer
-from .clock import Clock, Event
+from .clock import EngineClock, EngineEvent
 from .errors import EngineError, NoRoomError
 from .log import Held, Log
 
@@ -16,7 +16,7 @@ __all__ = ["Account"]
 _LARGEST = 5
 
 
-class _Room(Event):
+class _Room(EngineEvent):
     """An event that happens when a memory has ``nbytes`` of room."""
 
     __slots__ = ("account", "key", "nbytes")
@@ -37,7 +37,7 @@ class Account:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: EngineClock,
         name: str,
         capacity_bytes: int,
         log: Log | None,
@@ -101,7 +101,7 @@ class Account:
         self._serve()
         self.changed()
 
-    def room(self, nbytes: int, key: Hashable) -> Event:
+    def room(self, nbytes: int, key: Hashable) -> EngineEvent:
         """Return an event at which ``nbytes`` are taken; the oldest request is served first.
 
         Raises :class:`NoRoomError` if the memory is smaller than that.
@@ -111,7 +111,7 @@ class Account:
         self._serve()
         return room
 
-    def change(self, nbytes: int, key: Hashable) -> Event:
+    def change(self, nbytes: int, key: Hashable) -> EngineEvent:
         """Return an event at which more room may be free, for a holder that then takes it itself.
 
         Raises as :meth:`room`.

@@ -15,20 +15,20 @@ from math import lcm
 from typing import Any, NamedTuple
 
 from ..machine.machine import Hop, Machine
-from ..machine.parts import Figure, bytes_per_s
+from ..machine.parts import bytes_per_s
 from ..numbers import check_integer
-from .clock import Action, Clock, Entry, Event
+from .clock import Action, EngineClock, EngineEvent, Entry
 from .errors import EngineError
 from .log import Log, Segment
 
-__all__ = ["Channel", "Network", "Path", "Transfer"]
+__all__ = ["Network", "Path", "SharedRate", "Transfer"]
 
 _GIGA = 10**9
 _KNOWN = 1 << 14
 """Most combinations of transfers on paths that rates are kept for."""
 
 
-class Channel(NamedTuple):
+class SharedRate(NamedTuple):
     """A budget that transfers share, in units a second.
 
     It is a direction of a duplex link, a whole half-duplex link, the rate of a memory, or the rate
@@ -57,8 +57,8 @@ class Path:
         """Rate of each transfer on it, in bytes a second; 0 before it is settled."""
 
 
-Share = tuple[Channel, int]
-"""A channel, and the units of its budget that one byte a second takes."""
+Share = tuple[SharedRate, int]
+"""A shared rate, and the units of its budget that one byte a second takes."""
 
 
 class Transfer(Action):
@@ -93,7 +93,7 @@ class Transfer(Action):
         source: str,
         target: str,
         label: str,
-        after: Iterable[Event],
+        after: Iterable[EngineEvent],
         ended: Callable[[Any], object],
         device: str = "",
     ) -> None:
@@ -152,15 +152,15 @@ class Transfer(Action):
 class Network:
     """The links of a machine and its memories' rates, and the transfers that use them."""
 
-    def __init__(self, clock: Clock, machine: Machine, log: Log | None) -> None:
+    def __init__(self, clock: EngineClock, machine: Machine, log: Log | None) -> None:
         self.clock = clock
         self.log = log
         self.numbers = count()
         """Numbers of transfers."""
         self._machine = machine
         self._of_links: dict[tuple[str, bool], Share] = {}
-        self._others: dict[str, Channel] = {}
-        """Channels of memories and devices, by name."""
+        self._others: dict[str, SharedRate] = {}
+        """Shared rates of memories and devices, by name."""
         self._paths: dict[tuple[str, str, str], Path] = {}
         self._counts: list[int] = []
         """Number of transfers on each path, by the path's number."""
@@ -172,12 +172,12 @@ class Network:
             read, write = link.rate(writing=False), link.rate(writing=True)
             if link.sharing == "half":
                 budget = lcm(read, write)
-                channel = Channel(link.name, budget)
-                self._of_links[link.name, False] = channel, budget // read
-                self._of_links[link.name, True] = channel, budget // write
+                shared = SharedRate(link.name, budget)
+                self._of_links[link.name, False] = shared, budget // read
+                self._of_links[link.name, True] = shared, budget // write
             else:
-                self._of_links[link.name, False] = Channel(f"{link.name} read", read), 1
-                self._of_links[link.name, True] = Channel(f"{link.name} write", write), 1
+                self._of_links[link.name, False] = SharedRate(f"{link.name} read", read), 1
+                self._of_links[link.name, True] = SharedRate(f"{link.name} write", write), 1
 
     def path(self, source: str, target: str, device: str = "") -> Path:
         """Return the path of a transfer, or of the work of a device.
@@ -200,7 +200,7 @@ class Network:
                     )
                 ends.remove(unit.memory)
             if unit is not None and ends == [unit.memory]:
-                shares.append(self._other(f"device {device}", unit.gb_per_s))
+                shares.append(self._other(f"device {device}", unit.bytes_per_s))
             else:
                 hops = machine.route(source, target)
                 shares += [self._of_links[link.name, writing] for link, writing in hops]
@@ -208,14 +208,14 @@ class Network:
                 if memory.name in ends and memory.total_gb_per_s is not None:
                     suffix = " for work" * (unit is not None and memory.transfers == "apart")
                     name = f"memory {memory.name}{suffix}"
-                    shares.append(self._other(name, memory.total_gb_per_s))
+                    shares.append(self._other(name, bytes_per_s(memory.total_gb_per_s)))
             path = Path(len(self._paths), source, target, hops, shares)
             self._paths[source, target, device] = path
             self._counts.append(0)
         return path
 
-    def _other(self, name: str, gb_per_s: Figure) -> Share:
-        return self._others.setdefault(name, Channel(name, bytes_per_s(gb_per_s))), 1
+    def _other(self, name: str, rate: int) -> Share:
+        return self._others.setdefault(name, SharedRate(name, rate)), 1
 
     def add(self, transfer: Transfer) -> None:
         """Add a transfer, once its latency is over."""
@@ -257,21 +257,19 @@ class Network:
 def _fair_rates(paths: list[Path]) -> dict[Path, int]:
     """Return the max-min fair rate of a transfer on each path, in bytes a second."""
     rates: dict[Path, int] = {}
-    free: dict[Channel, int] = {}
-    weights: dict[Channel, int] = {}
+    free: dict[SharedRate, int] = {}
+    weights: dict[SharedRate, int] = {}
     for path in paths:
-        for channel, weight in path.shares:
-            free[channel] = channel.budget
-            weights[channel] = weights.get(channel, 0) + weight * len(path.flows)
+        for shared, weight in path.shares:
+            free[shared] = shared.budget
+            weights[shared] = weights.get(shared, 0) + weight * len(path.flows)
     while len(rates) < len(paths):
-        levels = {
-            channel: free[channel] // weights[channel] for channel in free if weights[channel]
-        }
+        levels = {shared: free[shared] // weights[shared] for shared in free if weights[shared]}
         full = min(levels, key=levels.__getitem__)
         for path in paths:
-            if path not in rates and any(channel is full for channel, _ in path.shares):
+            if path not in rates and any(shared is full for shared, _ in path.shares):
                 rates[path] = levels[full]
-                for channel, weight in path.shares:
-                    free[channel] -= weight * len(path.flows) * levels[full]
-                    weights[channel] -= weight * len(path.flows)
+                for shared, weight in path.shares:
+                    free[shared] -= weight * len(path.flows) * levels[full]
+                    weights[shared] -= weight * len(path.flows)
     return rates

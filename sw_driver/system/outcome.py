@@ -15,7 +15,14 @@ __all__ = ["Outcome", "outcome_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A training step, and what it takes of a machine."""
+    """A training step, and what it takes of a machine.
+
+    Examples
+    --------
+    >>> outcome = Outcome(step_ns=200, busy_ns={"gpu": 150, "cpu": 30}, peak_bytes={"gpu": 1 << 30})
+    >>> outcome.busy("gpu", "cpu"), outcome.step_ns
+    (180, 200)
+    """
 
     step_ns: int
     busy_ns: Mapping[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Placement of tensors in a fast and a slow memory: base policy, lanes, and runs of steps."""
+"""Placement of tensors in a fast and a slow memory: base policy, move queues, runs of steps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine
 from sw_driver.workload.trace import LASTING, Op, Tensor, Trace
 
-from .clock import Event
+from .clock import EngineEvent
 from .driving import Policy, drive
 from .engine import Engine
 from .outcome import Outcome
 from .residency import Residency
-from .work import Work, work_of
+from .work import DeviceWork, work_of
 
-__all__ = ["FAST", "SLOW", "Lane", "Placed", "Placing", "life", "run"]
+__all__ = ["FAST", "SLOW", "MoveQueue", "Placed", "Placing", "life", "run"]
 
 FAST, SLOW = "fast", "slow"
 """Names of the two memories of every machine here."""
@@ -61,8 +61,8 @@ class Placing(Policy):
         """Index of the running step."""
         self.busy_ns = 0
         """Busy time of the device before the running step, in ns."""
-        self.moving: dict[int, Event] = {}
-        """Tensors that lanes are moving, with the events of their arrival."""
+        self.moving: dict[int, EngineEvent] = {}
+        """Tensors that queues are moving, with the events of their arrival."""
         self._new = [tensor.id for tensor in step.tensors if tensor.kind not in LASTING]
         self._places = {tensor: place for place, tensor in enumerate(self._new)}
         self.base = (*range(len(step.tensors)), *self._new * trace.steps).__getitem__
@@ -114,13 +114,13 @@ class Placing(Policy):
         """Return the memory that holds a tensor; empty if none does."""
         return self.residency.where(tensor)
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         """Return the events that an operation waits for, before its new tensors are allocated."""
         return ()
 
     # Methods of Policy
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         self.number, first = divmod(op.id, len(self.step.ops))
         if not first:
             self.busy_ns = self._device.busy_ns
@@ -130,7 +130,7 @@ class Placing(Policy):
         for tensor in self._dies.get(op.id, ()):
             self.release(tensor)
 
-    def cost(self, op: Op, device: str) -> Work | int:
+    def cost(self, op: Op, device: str) -> DeviceWork | int:
         """Allocate an operation's new tensors and return its work where its tensors are."""
         for tensor in self.born.get(op.id, ()):
             if place := self.allocate(tensor):
@@ -138,7 +138,7 @@ class Placing(Policy):
         return work_of(self.engine.machine, op, device, self.where)
 
 
-class Lane:
+class MoveQueue:
     """Moves tensors to a memory in the order of requests, at most ``width`` at once.
 
     A tensor that does not fit now waits, and so do those behind it.
@@ -147,7 +147,7 @@ class Lane:
     def __init__(self, policy: Placing, target: str, width: int = 1) -> None:
         self.policy, self.target, self.width = policy, target, width
         self.waiting: deque[int] = deque()
-        self.moving: dict[int, Event] = {}
+        self.moving: dict[int, EngineEvent] = {}
         """Tensors on their way, with the events of their arrival."""
         self._watching = False
 
@@ -189,7 +189,7 @@ class Lane:
                 self.moving[tensor] = policy.moving[tensor] = coming
                 coming.callbacks.append(lambda _, tensor=tensor: self._came(tensor))
 
-    def _changed(self, _: Event) -> None:
+    def _changed(self, _: EngineEvent) -> None:
         self._watching = False
         self._go()
 

@@ -79,7 +79,7 @@ def draw_lines(
     axes.set_xscale("log", base=2)
     axes.set_xticks(places, [str(row[by]) for row in rows])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel(f"{by}, logarithmic")
+    axes.set_xlabel(f"{by} (logarithmic scale)")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     _legend(axes)

@@ -182,16 +182,16 @@ def write_claims(folder: Path, done: Mapping[str, Mapping[str, Experiment]]) -> 
 _INTRODUCTION = """\
 # All claims
 
-A claim is a number that a paper says of its system; it stands beside what comes out here. The
-papers are described in [papers](../papers.md). This page, and those of the papers, are written by
+A claim is a number that a paper states for its system; it stands beside our result.
+[Papers](../papers.md) describes the papers. This page, and those of the papers, are written by
 
 ```
 make reproduce ARGS="--out docs/papers"
 ```
 
-*Met* and *missed*: within the band or not. *c* is calibrated, that is fitted to the paper's figure,
-*g* given, all others are predicted. [Figures that are not judged](#not-judged) follow, with the
-reason."""
+A claim is *met* within the band, and *missed* outside of it. *c* marks calibrated figures, fitted
+to the paper's, and *g* given ones; all others are predicted. [Figures that are not
+judged](#not-judged) follow, with the reason."""
 
 COUNTS = ("claims", *VERDICTS, "met as calibrated")
 """Names of the counts of a paper's claims."""
@@ -233,7 +233,7 @@ def claims_page(
     parts = [_INTRODUCTION, Table(headings=["paper", *COUNTS], rows=table).markdown]
     parts += ["## Judged", Table(headings=HEADING, rows=claims).markdown]
     if figures:
-        heading = ["paper", "section", "the paper's figures", "why they are not judged"]
+        heading = ["paper", "section", "the paper's figures", "reason"]
         parts += ["## Not judged", Table(headings=heading, rows=figures).markdown]
     return "\n\n".join(parts) + "\n"
 

@@ -47,8 +47,8 @@ HEADING = ["claim", "section", "paper", "here", "deviation", "band", "verdict"]
 """Headings of a table with one claim a row."""
 
 LEGEND = """\
-In brackets is the paper's figure and how far ours is from it. *c* is calibrated, *g* given, all
-others are predicted.
+Brackets hold the paper's figure and our deviation from it. *c* is calibrated, *g* given, all others
+are predicted.
 """
 
 Changes: TypeAlias = Mapping[str, str]
@@ -252,7 +252,15 @@ Row: TypeAlias = Mapping[str, Claim | str]
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """A table or figure of a paper, made again."""
+    """A table or figure of a paper, made again.
+
+    Examples
+    --------
+    >>> speed = predicted(2.1, 2.0, section="5.1", unit="x", band=0.1)
+    >>> experiment = Experiment(title="Figure 7", rows=[{"network": "vgg-e", "speed": speed}])
+    >>> [(name, claim.verdict) for name, claim in experiment.claims.items()]
+    [('network vgg-e, speed', 'met')]
+    """
 
     title: str
     rows: Sequence[Row] = ()
@@ -345,7 +353,7 @@ def page(
     counted = f"**{len(claims)} claims:** {tally(claims)}."
     if data:
         counted += (
-            f" Not judged are {len(data)} figures, [each with the reason](claims.md#not-judged)."
+            f" {len(data)} figures are not judged, [each for a reason](claims.md#not-judged)."
         )
     parts = [introduction.strip(), LEGEND.strip(), counted]
     for name, made in experiments.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..machine import MachineError
 from ..numbers import check_name
-from .clock import Event, Steps
+from .clock import EngineEvent, ProcessSteps
 from .engine import Engine
 from .errors import EngineError
 from .memory import Account
@@ -33,12 +33,12 @@ not pinned, and not on its way to the target. A candidate that is at its target 
 class _Place:
     accounts: list[Account]
     leaves: Leaves | None = None
-    here: dict[Any, Event] = field(default_factory=dict)
+    here: dict[Any, EngineEvent] = field(default_factory=dict)
     """Tensors in place or expected, with the events of their arrival."""
-    left: dict[Any, Event] = field(default_factory=dict)
+    left: dict[Any, EngineEvent] = field(default_factory=dict)
     """Tensors that have left or are leaving, with the events of their arrival elsewhere."""
     pins: dict[Any, int] = field(default_factory=dict)
-    unpinned: dict[Any, Event] = field(default_factory=dict)
+    unpinned: dict[Any, EngineEvent] = field(default_factory=dict)
     """Events for moves that wait until a tensor is unpinned."""
 
     def parts(self, nbytes: int) -> list[tuple[Account, int]]:
@@ -80,6 +80,17 @@ class Residency:
         With them, a request evicts one tensor after the other until it has enough room. It does not
         wait for earlier requests, only while no tensor can leave.
     carry: process that moves the bytes of a tensor between places; plain transfers if not given.
+
+    Examples
+    --------
+    >>> from sw_driver.machine.tiny import TINY
+    >>> from sw_driver.system.engine import Engine
+    >>> engine = Engine(TINY)
+    >>> tensors = Residency(engine, lambda key, place: 1000)
+    >>> tensors.put("weights", "host")
+    >>> move = tensors.move("weights", "gpu")
+    >>> engine.run(), tensors.where("weights")
+    (600, 'gpu')
     """
 
     def __init__(
@@ -90,7 +101,7 @@ class Residency:
         name: Callable[[Any], str] = str,
         spread: Mapping[str, Sequence[str]] | None = None,
         leaves: Mapping[str, Leaves] | None = None,
-        carry: Callable[[Any, str, str], Steps] | None = None,
+        carry: Callable[[Any, str, str], ProcessSteps] | None = None,
     ) -> None:
         self.engine = engine
         self._size, self._name = size, name
@@ -164,7 +175,7 @@ class Residency:
         self._expect(key, place, self.engine.clock.event())
         at.here[key].happen()
 
-    def room(self, key: Any, place: str) -> Event:
+    def room(self, key: Any, place: str) -> EngineEvent:
         """Return an event at which a tensor has room, for a caller that will write it.
 
         Raises :class:`EngineError` if it has room or has requested it.
@@ -179,7 +190,9 @@ class Residency:
         self._expect(key, place, rooms[0])
         return rooms[0]
 
-    def copy(self, key: Any, target: str, queue: str = "", after: Iterable[Event] = ()) -> Event:
+    def copy(
+        self, key: Any, target: str, queue: str = "", after: Iterable[EngineEvent] = ()
+    ) -> EngineEvent:
         """Return the event of a tensor's arrival at another place, too; copy it if necessary.
 
         The copy asks for room at once, unless the target has eviction. It then waits for its turn
@@ -188,7 +201,9 @@ class Residency:
         """
         return self._bring(key, target, queue, after, stays=True)
 
-    def move(self, key: Any, target: str, queue: str = "", after: Iterable[Event] = ()) -> Event:
+    def move(
+        self, key: Any, target: str, queue: str = "", after: Iterable[EngineEvent] = ()
+    ) -> EngineEvent:
         """Move a tensor like :meth:`copy`, but free the source once it is not pinned."""
         return self._bring(key, target, queue, after, stays=False)
 
@@ -212,8 +227,8 @@ class Residency:
             self._places[name].give(key)
 
     def _bring(
-        self, key: Any, target: str, queue: str, after: Iterable[Event], *, stays: bool
-    ) -> Event:
+        self, key: Any, target: str, queue: str, after: Iterable[EngineEvent], *, stays: bool
+    ) -> EngineEvent:
         there = self._places[target]
         if key not in there.here:
             self._coming(key, target)
@@ -227,24 +242,24 @@ class Residency:
             self._expect(key, target, event)
         return there.here[key]
 
-    def _expect(self, key: Any, place: str, coming: Event) -> None:
+    def _expect(self, key: Any, place: str, coming: EngineEvent) -> None:
         self._places[place].here[key] = coming
         coming.callbacks.append(self._came)
 
-    def _came(self, _: Event) -> None:
+    def _came(self, _: EngineEvent) -> None:
         """Wake waiting requests; a tensor with one place more may leave any other."""
         for place in self._places.values():
             if place.leaves is not None:
                 place.changed()
 
-    def _ask(self, key: Any, place: str) -> list[Event]:
+    def _ask(self, key: Any, place: str) -> list[EngineEvent]:
         """Request room in a place without eviction, in the order of requests."""
         at = self._places[place]
         if at.leaves is not None or at.leaving(key):
             return []
         return [account.room(nbytes, key) for account, nbytes in at.parts(self._size(key, place))]
 
-    def _take(self, key: Any, place: str) -> Steps:
+    def _take(self, key: Any, place: str) -> ProcessSteps:
         """Take the room that was not requested before, evicting tensors if necessary."""
         at = self._places[place]
         if at.leaving(key):
@@ -269,7 +284,7 @@ class Residency:
             raise EngineError(f"{self._name(key)} is to leave {place!r} for itself: name another")
         return at.has(key) and key not in at.pins and (key not in there.here or there.has(key))
 
-    def _evict(self, place: str, key: Any, target: str) -> Steps:
+    def _evict(self, place: str, key: Any, target: str) -> ProcessSteps:
         there = self._places[target]
         if there.has(key):
             self.free(key, place)
@@ -280,7 +295,7 @@ class Residency:
             yield from self._leave(key, place, target)
             coming.succeed()
 
-    def _go(self, key: Any, target: str, stays: bool) -> Steps:
+    def _go(self, key: Any, target: str, stays: bool) -> ProcessSteps:
         # Take room first: the tensor itself may have to make room at its source.
         yield from self._take(key, target)
         while True:
@@ -301,7 +316,7 @@ class Residency:
         else:
             yield from self._leave(key, source, target)
 
-    def _leave(self, key: Any, source: str, target: str) -> Steps:
+    def _leave(self, key: Any, source: str, target: str) -> ProcessSteps:
         at, coming = self._places[source], self._places[target].here[key]
         del at.here[key]
         at.left[key] = coming
@@ -309,7 +324,7 @@ class Residency:
         yield from self._carry(key, source, target)
         at.give(key)
 
-    def _coming(self, key: Any, target: str) -> Event:
+    def _coming(self, key: Any, target: str) -> EngineEvent:
         """Return the past or future event of a tensor's arrival at a place but ``target``."""
         for name, place in self._places.items():
             if key in place.here and name != target:
@@ -323,19 +338,19 @@ class Residency:
         coming = [f"on its way to {name}" for name, place in places if key in place.here]
         return ", ".join(there or coming) or "nowhere: put it somewhere, or ask for room"
 
-    def _transfer(self, key: Any, source: str, target: str) -> Steps:
+    def _transfer(self, key: Any, source: str, target: str) -> ProcessSteps:
         at, there = self._places[source], self._places[target]
         nbytes = min(self._size(key, source), self._size(key, target))
         label = f"{self._name(key)} to {target}"
         wide = max(at, there, key=lambda place: len(place.accounts))
-        moved: list[Event] = []
+        moved: list[EngineEvent] = []
         for index, (_, part) in enumerate(wide.parts(nbytes)):
             a, b = (place.accounts[index % len(place.accounts)].name for place in (at, there))
             moved.append(self.engine.transfer(part, a, b, label))
         yield from moved
 
 
-def _behind(after: Iterable[Event], steps: Steps) -> Steps:
+def _behind(after: Iterable[EngineEvent], steps: ProcessSteps) -> ProcessSteps:
     for event in after:
         if not event.happened:
             yield event

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..machine.machine import Machine
 from ..workload.trace import Op
 
-__all__ = ["Flow", "Work", "work_of"]
+__all__ = ["DeviceWork", "Flow", "work_of"]
 
 
 class Flow(NamedTuple):
@@ -27,8 +27,19 @@ class Flow(NamedTuple):
     """Names of memories."""
 
 
-class Work(NamedTuple):
-    """Cost of an entry in a device's queue; the entry ends when the time and all flows are over."""
+class DeviceWork(NamedTuple):
+    """Cost of an entry in a device's queue; the entry ends when the time and all flows are over.
+
+    Examples
+    --------
+    >>> from sw_driver.machine.tiny import TINY
+    >>> from sw_driver.system.engine import Engine
+    >>> engine = Engine(TINY)
+    >>> reading = DeviceWork(500, [Flow(1000, "host", "gpu")])
+    >>> done = engine.queue("gpu").work(lambda: reading, "forward")
+    >>> engine.run()
+    600
+    """
 
     duration_ns: int
     flows: Sequence[Flow] = ()
@@ -37,7 +48,7 @@ class Work(NamedTuple):
     """Time in ns before both."""
 
 
-def work_of(machine: Machine, op: Op, device: str, where: Callable[[int], str]) -> Work | int:
+def work_of(machine: Machine, op: Op, device: str, where: Callable[[int], str]) -> DeviceWork | int:
     """Return the cost of an operation on a device.
 
     ``where`` names the memory of each tensor by its id; an empty text is the device's own memory.
@@ -57,4 +68,4 @@ def work_of(machine: Machine, op: Op, device: str, where: Callable[[int], str]) 
     if len(moved) == 1 and machine.memory(own).total_gb_per_s is None:
         return unit.cost(op)
     flows = [Flow(nbytes, *ends) for ends, nbytes in moved.items() if nbytes]
-    return Work(unit.compute_ns(op), flows, int(unit.launch_ns.value))
+    return DeviceWork(unit.compute_ns(op), flows, unit.start_ns)

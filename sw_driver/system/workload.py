@@ -9,30 +9,37 @@ from typing import Any
 
 from sw_driver.machine.presets import PRESETS
 from sw_driver.report import Report, Table, Watch, engineering
+from sw_driver.workload.loading import load_workload
+from sw_driver.workload.networks import CAPTURED
 from sw_driver.workload.summary import alive_bytes, described, summary
 from sw_driver.workload.trace import KINDS, SUFFIX, Trace
-from sw_driver.workload.what import load_workload
 
 __all__ = ["report"]
 
 
 def report(
-    workload: str, *, rule: str | None = None, folder: Path | None = None, watch: Watch = Watch()
+    workload: str,
+    *,
+    rule: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
+    folder: Path | None = None,
+    watch: Watch = Watch(),
 ) -> Report:
     """Return a training step's operations and tensors, with the operations longest on a V100.
 
-    ``folder`` is for a picture of the bytes that have memory in each operation and, for a function,
-    the trace. Raises as :func:`~sw_driver.workload.what.load_workload` does.
+    ``folder`` is for a picture of the bytes that have memory in each operation and, for a
+    captured network, the trace. Raises as :func:`~sw_driver.workload.loading.load_workload` does.
     """
     watch.say(f"capturing {workload}")
     gpu = PRESETS["axdimm_platform"].device("gpu")
-    trace = load_workload(workload, rule)
+    trace = load_workload(workload, rule, batch=batch, seq=seq)
     results, known = summary(trace, gpu.cost), described(trace)
     files: list[Path] = []
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         files.append(_draw(trace, folder / f"{trace.name}.svg"))
-        if ".py:" in workload:
+        if ".py:" in workload or workload in CAPTURED:
             files.append(folder / f"{trace.name}{SUFFIX}")
             trace.save(files[-1])
     rates = f"{gpu.tflop_per_s.value} TFLOP/s, {gpu.gb_per_s.value} GB/s"
@@ -44,15 +51,15 @@ def report(
     ]
     peak = results["peak"]
     return Report(
-        title=f"{trace.name}: {known['layers']} layers, {known['parameters']:,} parameters; at "
-        f"most {_shown('nbytes', peak['nbytes'])} at a time, in operation {peak['operation']}, "
+        title=f"{trace.name}: {known['layers']} layers, {known['parameters']:,} parameters; peak "
+        f"memory {_shown('nbytes', peak['nbytes'])} in operation {peak['operation']}, "
         f"{peak['kind']} of {peak['layer']} in the {peak['phase']} pass",
         results=results,
         parts=[
             _table("Operations", results["phases"]),
-            _table("Tensors, and the most bytes of each kind", results["kinds"]),
-            _table("In how many stages tensors live", results["lifetimes"]),
-            _table(f"The most expensive operations at {rates}", expensive),
+            _table("Tensors and peak bytes by kind", results["kinds"]),
+            _table("Tensors by the number of stages they live in", results["lifetimes"]),
+            _table(f"Most expensive operations at {rates}", expensive),
         ],
         machine={"name": "axdimm_platform", "device": "gpu"},
         workload=known,
@@ -95,6 +102,6 @@ def _draw(trace: Trace, path: Path) -> Path:
         axes.axvline(first, color="black", linewidth=0.5)
         if len(others) > len(trace.ops) / 10:
             axes.text(first, 1, f" {phase}", va="top", transform=axes.get_xaxis_transform())
-    axes.set(title=trace.name, xlabel="operation", ylabel="bytes that have memory")
+    axes.set(title=trace.name, xlabel="operation", ylabel="allocated bytes")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
     return write_picture(path, figure)

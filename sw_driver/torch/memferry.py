@@ -195,6 +195,16 @@ class MemFerry:
         For a plan of other layers, or with copies that need more than the budget; for an optimizer
         of other parameters; for parameters on several devices, or of the whole model. Nothing has
         changed then.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Embedding(1000, 64), torch.nn.Linear(64, 10))
+    >>> plan = {"modes": {"0": "DHA", "1": "GFGB"}, "gradients_on_gpu": ["1"]}
+    >>> ferry = MemFerry(model, torch.optim.SGD(model.parameters(), lr=0.1), plan=plan)
+    >>> model(torch.arange(8)).sum().backward()
+    >>> ferry.report()["host_bytes"], ferry.report()["gpu_bytes"]
+    (517632, 2816)
     """
 
     def __init__(

@@ -759,13 +759,13 @@ class ModuleOptimizer(torch.optim.Optimizer):
 
     def _queue(self, operations: Operations, updates: list[_Update]) -> None:
         """Queue all of a step: in each round, copies, then runs, then copies back."""
-        work = []
+        queued = []
         for shard, part in self._by_shard(updates):
             changes = [self._changed(shard, part, name) for name in "pg"]
             changes += self._state_here(shard, part)
             alike = [list(run) for _, run in groupby(part, key=lambda update: update.kind)]
-            work.append((shard, changes, alike, self._spans(part)))
-        for shard, changes, alike, spans in work:
+            queued.append((shard, changes, alike, self._spans(part)))
+        for shard, changes, alike, spans in queued:
             for spans_now in shard.rounds():
                 for name, values, changed in changes:
                     operations.copy(shard, name, values, common(changed, spans_now))

@@ -98,6 +98,17 @@ class MemoryOverlay(Policy):
         Size in bytes below which storages are not moved.
     compressed
         Omit zeros from transfers over the links.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearmem import DeviceNode
+    >>> from sw_driver.memory_node.backends.golden import GoldenNetwork
+    >>> node = DeviceNode(GoldenNetwork(local_bytes=1 << 20, share_bytes=1 << 24))
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 1))
+    >>> with MemoryOverlay(model, node) as overlay:
+    ...     print(model(torch.ones(128, 64)).sum().backward(), overlay.statistics.bytes_out)
+    None 163840
     """
 
     def __init__(

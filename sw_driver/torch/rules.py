@@ -50,7 +50,18 @@ class Precision(ComputeOptions, total=False):
 
 
 class Adam(ModuleOptimizer, torch.optim.Adam):
-    """``torch.optim.Adam``; with ``amsgrad=True`` it uses the rule ``amsgrad``."""
+    """``torch.optim.Adam``; with ``amsgrad=True`` it uses the rule ``amsgrad``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> weights = torch.nn.Parameter(torch.ones(4))
+    >>> weights.grad = torch.full((4,), 2.0)
+    >>> with Adam([weights], lr=0.25) as optimizer:
+    ...     optimizer.step()
+    >>> weights.data
+    tensor([0.7500, 0.7500, 0.7500, 0.7500])
+    """
 
     state_keys: ClassVar = {"m": "exp_avg", "v": "exp_avg_sq", "x": "max_exp_avg_sq"}
 
@@ -97,7 +108,18 @@ class Adam(ModuleOptimizer, torch.optim.Adam):
 
 
 class AdamW(Adam, torch.optim.AdamW):
-    """``torch.optim.AdamW``, without ``amsgrad``."""
+    """``torch.optim.AdamW``, without ``amsgrad``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = torch.nn.Linear(1000, 16)
+    >>> layer(torch.ones(8, 1000)).square().mean().backward()
+    >>> with AdamW(layer.parameters(), lr=1e-3, device="cycles") as optimizer:
+    ...     optimizer.step()
+    >>> optimizer.last_step.parameters, optimizer.last_step.bytes_to_module
+    (16016, 256256)
+    """
 
     def __init__(
         self,
@@ -124,19 +146,52 @@ class AdamW(Adam, torch.optim.AdamW):
 
 
 class Adam8bit(Adam):
-    """:class:`Adam` with eight-bit codes as states on the module."""
+    """:class:`Adam` with eight-bit codes as states on the module.
+
+    Examples
+    --------
+    >>> import torch
+    >>> weights = torch.nn.Parameter(torch.ones(4096))
+    >>> weights.grad = torch.ones(4096)
+    >>> with Adam8bit([weights]) as small, Adam([weights]) as usual:
+    ...     steps = small.step(), usual.step()
+    >>> small.last_step.bytes_to_module, usual.last_step.bytes_to_module
+    (41088, 65536)
+    """
 
     usual_states: ClassVar = "dynamic"
 
 
 class AdamW8bit(AdamW):
-    """:class:`AdamW` with eight-bit codes as states on the module."""
+    """:class:`AdamW` with eight-bit codes as states on the module.
+
+    Examples
+    --------
+    >>> import torch
+    >>> weights = torch.nn.Parameter(torch.ones(4096))
+    >>> weights.grad = torch.ones(4096)
+    >>> with AdamW8bit([weights], lr=0.5) as optimizer:
+    ...     optimizer.step()
+    >>> weights.data.unique()
+    tensor([0.4950])
+    """
 
     usual_states: ClassVar = "dynamic"
 
 
 class SGD(ModuleOptimizer, torch.optim.SGD):
-    """``torch.optim.SGD``: plain, with momentum, or with Nesterov momentum."""
+    """``torch.optim.SGD``: plain, with momentum, or with Nesterov momentum.
+
+    Examples
+    --------
+    >>> import torch
+    >>> weights = torch.nn.Parameter(torch.ones(4))
+    >>> weights.grad = torch.full((4,), 2.0)
+    >>> with SGD([weights], lr=0.25, momentum=0.9) as optimizer:
+    ...     optimizer.step()
+    >>> weights.data
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
 
     state_keys: ClassVar = {"m": "momentum_buffer"}
     counts_steps = False
@@ -170,7 +225,17 @@ class SGD(ModuleOptimizer, torch.optim.SGD):
 
 
 class Adagrad(ModuleOptimizer, torch.optim.Adagrad):
-    """``torch.optim.Adagrad``."""
+    """``torch.optim.Adagrad``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> weights = torch.nn.Parameter(torch.ones(4))
+    >>> weights.grad = torch.full((4,), 2.0)
+    >>> Adagrad([weights], lr=0.25).step()
+    >>> weights.data
+    tensor([0.7500, 0.7500, 0.7500, 0.7500])
+    """
 
     state_keys: ClassVar = {"s": "sum"}
 
@@ -200,7 +265,16 @@ class Adagrad(ModuleOptimizer, torch.optim.Adagrad):
 
 
 class RMSprop(ModuleOptimizer, torch.optim.RMSprop):
-    """``torch.optim.RMSprop``, not centered and without momentum."""
+    """``torch.optim.RMSprop``, not centered and without momentum.
+
+    Examples
+    --------
+    >>> import torch
+    >>> RMSprop([torch.nn.Parameter(torch.ones(4))], momentum=0.9)
+    Traceback (most recent call last):
+        ...
+    ValueError: momentum is 0.9, but no rule of RMSprop has it: leave it out
+    """
 
     state_keys: ClassVar = {"v": "square_avg"}
 
@@ -234,6 +308,15 @@ class Lion(ModuleOptimizer):
     """Lion (Chen et al., 2023), like its authors' ``Lion``; PyTorch has none.
 
     Raises ``ValueError`` for a negative ``lr`` or ``weight_decay``, and for betas outside [0, 1).
+
+    Examples
+    --------
+    >>> import torch
+    >>> weights = torch.nn.Parameter(torch.zeros(3))
+    >>> weights.grad = torch.tensor([5.0, -0.1, 0.0])
+    >>> Lion([weights], lr=0.25).step()
+    >>> weights.data
+    tensor([-0.2500,  0.2500,  0.0000])
     """
 
     state_keys: ClassVar = {"m": "exp_avg"}

@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError, shown
 from sw_driver.numbers import check_integer, check_name
-from sw_driver.system.sentinel.steps import Ask, Plan, Step
+from sw_driver.system.sentinel.steps import Ask, MigrationPlan, StepRecord
 
 from .copies import PlainCopies
 from .parameters import check_training
@@ -60,17 +60,17 @@ _FAKE = _C._TorchDispatchModeKey.FAKE
 class _Kind:
     """A kind of step: its operations, and the plans for steps like it."""
 
-    step: Step
+    step: StepRecord
     limit_bytes: int = 0
     """Budget that the plans are for."""
-    to_try: list[Plan] = field(default_factory=list)
+    to_try: list[MigrationPlan] = field(default_factory=list)
     begun: bool = False
     """True if one step has run by the plan on trial."""
-    best: Plan | None = None
+    best: MigrationPlan | None = None
     best_ns: float = inf
 
     @property
-    def plan(self) -> Plan | None:
+    def plan(self) -> MigrationPlan | None:
         return self.to_try[0] if self.to_try else self.best
 
     def plan_for(self, limit_bytes: int, step_ns: int, bytes_per_s: float) -> None:
@@ -98,7 +98,7 @@ class _Run:
     began_ns: int
     waited_ns: int
     """Total of waits for copies before the step, in ns."""
-    step: Step = field(default_factory=Step)
+    step: StepRecord = field(default_factory=StepRecord)
     seen: set[Held] = field(default_factory=set)
     sequence: list[int] = field(default_factory=list)
     """Sequence number of autograd's first node in each visit of a module."""
@@ -152,6 +152,17 @@ class Sentinel(Policy):
     InvalidArgumentError
         For an invalid argument. In training, ``torch.OutOfMemoryError`` is raised for an operation
         that needs more than the budget; nothing is lost then.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    >>> with Sentinel(model, optimizer, fast="50%") as sentinel:
+    ...     model(torch.ones(64, 256)).square().mean().backward()
+    ...     optimizer.step()
+    >>> sentinel.report()["budget_bytes"]
+    1081344
     """
 
     def __init__(
@@ -504,7 +515,7 @@ class Sentinel(Policy):
             run.visit = visit
             run.step.visits.append(len(run.step.functions))
 
-    def _come(self, step: Step, number: int) -> None:
+    def _come(self, step: StepRecord, number: int) -> None:
         residency, asks = self._residency, self._asks
         while asks:
             ask = asks[0]
@@ -531,7 +542,7 @@ class Sentinel(Policy):
             [*residency.movable(stay)] or comes, key=partial(self._next_use, step), default=None
         )
 
-    def _leaver(self, step: Step, stay: Collection[Held], after: float = -1) -> Held | None:
+    def _leaver(self, step: StepRecord, stay: Collection[Held], after: float = -1) -> Held | None:
         """Return the leaving storage with the latest next use, None if there is none.
 
         With ``after`` the use must come after that operation, and the storage must be able to leave
@@ -555,7 +566,7 @@ class Sentinel(Policy):
             heappush(self._leaving, entry)
         return leaver
 
-    def _next_use(self, step: Step, held: Held) -> tuple[float, int]:
+    def _next_use(self, step: StepRecord, held: Held) -> tuple[float, int]:
         known = 0 <= held.slot < len(step.nbytes)
         return step.next_use(held.slot, self._number) if known else inf, -held.used
 

@@ -52,6 +52,7 @@ __all__ = [
     "Recorder",
     "add_layer",
     "capture",
+    "capture_config",
     "capture_shipped",
     "main",
     "recording",
@@ -137,7 +138,11 @@ def capture(
 
 def capture_shipped(name: str) -> Trace:
     """Capture the shipped trace ``name`` again; raise KeyError for another name."""
-    config = NETWORKS[name]
+    return capture_config(name, NETWORKS[name])
+
+
+def capture_config(name: str, config: Any) -> Trace:
+    """Capture the network of a configuration of :mod:`~sw_driver.workload.networks`."""
     model, build, step = MODELS[type(config)]
     return capture(
         lambda: build(config),

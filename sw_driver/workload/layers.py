@@ -28,6 +28,14 @@ class Layer:
 
     It multiplies ``rows`` by ``depth`` values of each sample with ``depth`` by ``columns`` weights.
     All counts are in elements.
+
+    Examples
+    --------
+    >>> first, second, *_ = load_layers("alexnet")
+    >>> second.rows, second.columns, second.depth, second.weights
+    (729, 192, 1600, 2)
+    >>> second.outputs, second.needs
+    (139968, (0,))
     """
 
     name: str

@@ -1,15 +1,17 @@
-"""Networks with shipped traces of their training steps."""
+"""Networks by name: those with shipped traces of a training step, and those captured when used."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sw_driver.numbers import check_fields, check_name, check_number
 
 __all__ = [
-    "BENCHMARKS", "CELLS", "GPTS", "MEMFERRY", "NETWORKS", "PIM", "SENTINEL", "VISION",
-    "BertConfig", "GanConfig", "GptConfig", "LstmConfig", "RecurrentConfig", "TransformerXlConfig",
-    "VisionConfig", "Word2vecConfig",
+    "BENCHMARKS", "CAPTURED", "CELLS", "DECODERS", "GPTS", "MEMFERRY", "NETWORKS", "PIM",
+    "SENTINEL", "VISION", "VITS", "BertConfig", "DecoderConfig", "GanConfig", "GptConfig",
+    "LstmConfig", "RecurrentConfig", "TransformerXlConfig", "VisionConfig", "VitConfig",
+    "Word2vecConfig",
 ]  # fmt: skip
 
 
@@ -40,6 +42,15 @@ class GptConfig(_Transformer):
     """Megatron's GPT in FP32, and its training batch.
 
     Embedding and output share their weight. There are ``context`` positions, which are learned.
+
+    Examples
+    --------
+    >>> GptConfig(n_layers=2, d_model=64, n_heads=4, batch=2, context=32).vocabulary
+    50304
+    >>> GptConfig(n_layers=2, d_model=64, n_heads=5, batch=2, context=32)
+    Traceback (most recent call last):
+        ...
+    ValueError: d_model is 64, which 5 heads cannot share: choose a multiple of n_heads
     """
 
     vocabulary: int = 50304
@@ -209,3 +220,203 @@ MEMFERRY = {
 
 NETWORKS = {**GPTS, **BENCHMARKS, **SENTINEL, **PIM, **MEMFERRY}
 """All networks with shipped traces, by name."""
+
+
+NORMS = ("layer", "layer without bias", "rms")
+BIASES = ("all", "qkv", "none")
+POSITIONS = ("learned", "rotary", "alibi")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlocksConfig:
+    """Blocks of a transformer without dropout, and a training batch."""
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    group: int = 1
+    """Heads of queries that share keys and values."""
+    d_inner: int
+    """Width between the products of the MLP."""
+    gated: bool = False
+    """SwiGLU instead of GELU in the MLP."""
+    norm: str = "layer"
+    """Kind of the normalization, one of :data:`NORMS`."""
+    bias: str = "all"
+    """Products with a bias, one of :data:`BIASES`."""
+    fused: bool = True
+    """One product for queries, keys and values, if the network's code has one."""
+    parallel: bool = False
+    """One normalization and one sum for attention and MLP, side by side."""
+    scaled: bool = False
+    """Learned scales of the channels that attention and MLP return."""
+    batch: int = 1
+    rule: str = "adam"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        check_name("norm", self.norm, NORMS)
+        check_name("bias", self.bias, BIASES)
+        if self.d_model % (2 * self.n_heads):
+            raise ValueError(
+                f"d_model is {self.d_model}, of which {self.n_heads} heads cannot have an even "
+                "share: choose a multiple of 2 n_heads"
+            )
+        if self.n_heads % self.group:
+            raise ValueError(
+                f"group is {self.group}, which does not divide {self.n_heads} heads: choose a "
+                "divisor of n_heads"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderConfig(BlocksConfig):
+    """A language model of decoder blocks."""
+
+    context: int
+    """Tokens of a sample; learned positions are as many."""
+    vocabulary: int
+    positions: str = "learned"
+    """Kind of the positions, one of :data:`POSITIONS`."""
+    tied: bool = True
+    """One weight for embedding and output."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_name("positions", self.positions, POSITIONS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VitConfig(BlocksConfig):
+    """A vision transformer with a class token, as a classifier."""
+
+    image: int = 224
+    """Height and width of the images."""
+    patch: int
+    """Height and width of a patch."""
+    classes: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.image % self.patch:
+            raise ValueError(
+                f"patch is {self.patch}, which does not divide images of {self.image}: choose a "
+                "divisor of image"
+            )
+
+
+_LLAMA = {"norm": "rms", "gated": True, "positions": "rotary", "bias": "none", "fused": False}
+_FAMILIES: list[tuple[dict[str, Any], dict[str, tuple[int, ...]]]] = [
+    (
+        {"context": 1024, "vocabulary": 50304},
+        {
+            "gpt2-124m": (12, 768, 12),
+            "gpt2-355m": (24, 1024, 16),
+            "gpt2-774m": (36, 1280, 20),
+            "gpt2-xl": (48, 1600, 25),
+        },
+    ),
+    (
+        {"context": 2048, "vocabulary": 50368},
+        {
+            "mpt-125m": (12, 768, 12),
+            "mpt-350m": (24, 1024, 16),
+            "mpt-760m": (24, 1536, 12),
+            "mpt-1b": (24, 2048, 16),
+            "mpt-3b": (32, 2560, 20),
+            "mpt-7b": (32, 4096, 32),
+            "mpt-13b": (40, 5120, 40),
+            "mpt-30b": (48, 7168, 56),
+            "mpt-70b": (80, 8192, 64),
+        },
+    ),
+    (
+        {"context": 2048, "vocabulary": 50432, "positions": "alibi", "bias": "none"}
+        | {"norm": "layer without bias"},
+        {"mpt-7b-alibi": (32, 4096, 32)},
+    ),
+    (
+        {"context": 2048, "vocabulary": 65024, "positions": "rotary", "bias": "none"}
+        | {"parallel": True},
+        {"falcon-7b": (32, 4544, 71, 71, 4 * 4544)},
+    ),
+    (
+        _LLAMA | {"context": 4096, "vocabulary": 32000, "tied": False},
+        {"llama2-7b": (32, 4096, 32, 1, 11008)},
+    ),
+    (
+        _LLAMA | {"context": 8192, "vocabulary": 128256, "tied": False},
+        {
+            **dict.fromkeys(("llama3-8b", "llama3.1-8b"), (32, 4096, 32, 4, 14336)),
+            **dict.fromkeys(("llama3-70b", "llama3.1-70b"), (80, 8192, 64, 8, 28672)),
+        },
+    ),
+    (
+        _LLAMA | {"context": 8192, "vocabulary": 128256},
+        {"llama3.2-1b": (16, 2048, 32, 4, 8192), "llama3.2-3b": (28, 3072, 24, 3, 8192)},
+    ),
+    (
+        _LLAMA
+        | {"bias": "qkv", "fused": True, "tied": False}
+        | {"context": 2048, "vocabulary": 151936},
+        {"qwen-1.8b": (24, 2048, 16, 1, 5504), "qwen-7b": (32, 4096, 32, 1, 11008)},
+    ),
+    (
+        _LLAMA | {"bias": "qkv", "context": 4096, "vocabulary": 151936},
+        {
+            "qwen2.5-0.5b": (24, 896, 14, 7, 4864),
+            "qwen2.5-1.5b": (28, 1536, 12, 6, 8960),
+            "qwen2.5-3b": (36, 2048, 16, 8, 11008),
+        },
+    ),
+    (
+        _LLAMA | {"bias": "qkv", "context": 4096, "vocabulary": 152064, "tied": False},
+        {
+            "qwen2.5-7b": (28, 3584, 28, 7, 18944),
+            "qwen2.5-14b": (48, 5120, 40, 5, 13824),
+            "qwen2.5-32b": (64, 5120, 40, 5, 27648),
+            "qwen2.5-72b": (80, 8192, 64, 8, 29568),
+        },
+    ),
+]
+"""Fields that a family shares, and layers, width and heads of its networks.
+
+Group and inner width follow; by default they are 1 and four times the width.
+"""
+
+
+def _decoder(
+    fields: dict[str, Any], n_layers: int, d_model: int, n_heads: int, group: int = 1,
+    d_inner: int = 0,
+) -> DecoderConfig:  # fmt: skip
+    return DecoderConfig(
+        n_layers=n_layers,
+        d_model=d_model,
+        n_heads=n_heads,
+        group=group,
+        d_inner=d_inner or 4 * d_model,
+        **fields,
+    )
+
+
+DECODERS = {
+    name: _decoder(fields, *size) for fields, sizes in _FAMILIES for name, size in sizes.items()
+}
+"""Language models by name.
+
+GPT-2 has the vocabulary of nanoGPT, padded to 50304. MPTs are those of llm-foundry's training
+benchmarks, with learned positions and biases; mpt-7b-alibi is the released one. Contexts are those
+of pretraining.
+"""
+
+VITS = {
+    "vit-l": VitConfig(n_layers=24, d_model=1024, n_heads=16, d_inner=4096, patch=16),
+    "vit-g": VitConfig(
+        n_layers=40, d_model=1536, n_heads=24, d_inner=4096, gated=True, scaled=True, image=518,
+        patch=14,
+    ),
+}  # fmt: skip
+"""ViT-L/16 of Dosovitskiy et al., and ViT-g/14 of DINOv2 (Oquab et al.)."""
+
+CAPTURED = {**DECODERS, **VITS}
+"""Networks captured from their code when used, by name."""

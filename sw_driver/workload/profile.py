@@ -15,6 +15,15 @@ class Profile:
     ``costs`` maps the name of a device to a function that returns an operation's time there, in ns,
     as an integer. The time may depend on the operation's kind, phase, flops and nbytes only. The
     function is called once for each combination of these, since layers of a network are alike.
+
+    Examples
+    --------
+    >>> from sw_driver.workload import load_trace
+    >>> costs = {"cpu": lambda op: op.flops // 100 + 50, "gpu": lambda op: op.flops // 10_000 + 500}
+    >>> profile = Profile(costs)
+    >>> products = [op for op in load_trace("gpt-tiny").ops if op.kind == "addmm"]
+    >>> {device: profile.ns(products[0], device) for device in profile.devices}
+    {'cpu': 2016, 'gpu': 519}
     """
 
     def __init__(self, costs: Mapping[str, Callable[[Op], int]]) -> None:

@@ -90,7 +90,14 @@ class Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Geometry:
-    """Shapes of a product, and the steps of a convolution."""
+    """Shapes of a product, and the steps of a convolution.
+
+    Examples
+    --------
+    >>> product = Geometry(operands=((32, 64), (64, 10)), result=(32, 10))
+    >>> product.groups, product.transposed
+    (1, False)
+    """
 
     operands: tuple[tuple[int, ...], ...]
     """Shapes of the input tensors, in their order."""
@@ -179,6 +186,16 @@ class Trace:
 
     Raises :class:`TraceError` if ids, kinds, phases, layers or stages do not fit, and for a tensor
     that is used while it is not allocated.
+
+    Examples
+    --------
+    >>> w = Tensor(id=0, nbytes=64, kind="parameter", name="w")
+    >>> y = Tensor(id=1, nbytes=16, kind="activation", name="y", freed=1)
+    >>> moved = {"reads": (0,), "writes": (1,), "read_bytes": (64,), "write_bytes": (16,)}
+    >>> op = Op(id=0, kind="mm", layer=0, phase="forward", stage=0, flops=128, **moved)
+    >>> parts = {"layers": ("line",), "stages": (Stage(name="line", phase="forward"),)}
+    >>> Trace(name="mine", tensors=(w, y), ops=(op,), **parts, origin={}).accesses
+    ((0,), (0,))
     """
 
     name: str

@@ -20,6 +20,15 @@ class LinkConfig:
     With the defaults a direction carries a flit a fabric cycle, over up to 53 cycles from port to
     port (132 ns at 400 MHz). A flit is then acknowledged, and its credit is back, before
     ``replay_flits`` and ``buffer_flits`` other flits have been sent.
+
+    Examples
+    --------
+    >>> [LinkConfig(phit_bytes=size).phits for size in (72, 36, 9)]
+    [1, 2, 8]
+    >>> LinkConfig(replay_flits=100)
+    Traceback (most recent call last):
+        ...
+    ValueError: replay_flits must be a power of two from 4 to 128, got 100
     """
 
     phit_bytes: int = 72

@@ -54,6 +54,13 @@ class LinkPort(wiring.Component):
         Filled flits taken from the wire into a buffer.
     discarded : Out(48)
         Flits of the wire that were wrong or incomplete, or filled and not taken.
+
+    Examples
+    --------
+    >>> from hw.memory_node.link.config import LinkConfig
+    >>> port = LinkPort(LinkConfig(phit_bytes=36))
+    >>> len(port.transmit), port.wire_out.data.shape()
+    (4, unsigned(288))
     """
 
     def __init__(self, config: LinkConfig) -> None:

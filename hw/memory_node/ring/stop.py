@@ -43,6 +43,12 @@ class RingStop(wiring.Component):
         Answers of this node.
     passed : Out(CHANNELS), one for each side
         Pulse for each virtual channel: a packet that came in on this side has passed.
+
+    Examples
+    --------
+    >>> stop = RingStop()
+    >>> len(stop.receive), len(stop.answers), stop.dead.shape()
+    (2, 2, unsigned(2))
     """
 
     def __init__(self, sides: int = 2) -> None:

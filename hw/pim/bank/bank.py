@@ -40,6 +40,13 @@ class PimBank(wiring.Component):
     work : In(:attr:`Jobs.work <hw.pim.work.layouts.Jobs.work>`)
         With ``start``: the work that the bank executes.
     all others: those of :class:`~hw.pim.bank.interface.BankSignature`, flipped
+
+    Examples
+    --------
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> bank = PimBank(PIM_PRESETS["tiny"], multipliers=3, adders=2)
+    >>> [name for name in bank.signature.members if bank.signature.members[name].flow.name == "Out"]
+    ['request', 'done', 'multiplications', 'additions', 'beats_read', 'beats_written']
     """
 
     def __init__(self, config: PimConfig, *, multipliers: int, adders: int) -> None:

@@ -87,6 +87,14 @@ class VaultController(wiring.Component):
     dram : Out(:class:`VaultSignature`)
     idle : Out(1)
         All accepted requests have been answered.
+
+    Examples
+    --------
+    >>> from hw.pim.vault.timing import vault_part
+    >>> part = vault_part("hmc2")
+    >>> vault = VaultController(geometry=part.geometry, timing=part.timing, tag_bits=4)
+    >>> vault.i.payload.shape()
+    StructLayout({'data': 256, 'strobe': 32, 'address': 28, 'tag': 4, 'write': 1})
     """
 
     def __init__(self, *, geometry: VaultGeometry, timing: VaultTiming, tag_bits: int = 8) -> None:

@@ -27,6 +27,14 @@ class VaultGeometry:
     A column command moves :data:`~hw.pim.config.BEAT_BYTES`.
     ``rows`` may be smaller than in the real part, which only shortens the simulated storage.
     Raises ``ValueError`` for values that the address map cannot serve.
+
+    Examples
+    --------
+    >>> vault = VaultGeometry()
+    >>> vault.banks, vault.capacity_bytes >> 20
+    (16, 256)
+    >>> vault.with_capacity(1 << 20).rows
+    256
     """
 
     layers: int = 8

@@ -18,7 +18,7 @@ from sw_driver.axdimm.channel import RUN_POLL_FABRIC_CYCLES
 from sw_driver.axdimm.registers import arbiter_registers
 from sw_driver.axdimm.runs import RunResult
 from sw_driver.axdimm.transport import Transport, arbiter_window
-from sw_driver.device.link import Link
+from sw_driver.device.link import ReservedLink
 from sw_driver.device.transport import DeviceTimeout
 
 CONFIG = configure("tiny")
@@ -174,7 +174,7 @@ def test_time_without_arithmetic_needs_no_memory() -> None:
 
 def test_the_link_is_never_used_twice() -> None:
     rng = random.Random(5)
-    link = Link()
+    link = ReservedLink()
     used: list[tuple[int, int]] = []
     for _ in range(200):
         wanted, length = rng.randrange(2000), rng.randint(1, 20)
@@ -186,7 +186,7 @@ def test_the_link_is_never_used_twice() -> None:
 
 
 def test_the_link_gives_the_first_gap_that_is_long_enough() -> None:
-    link = Link()
+    link = ReservedLink()
     assert link.reserve(10, 10) == 10
     assert link.reserve(30, 10) == 30
     assert link.reserve(0, 10) == 0

@@ -152,7 +152,9 @@ def test_a_copy_of_no_bytes_is_nothing(
     )
     now = watched.domain.program_now
     handle = copy(dst.pointer, src.pointer, 0)
-    assert handle.began == handle.ended == watched.domain.program_now == now
+    assert watched.domain.program_now == now
+    # Handles of a backend without a time have 0, although held runs of other tests advanced it.
+    assert handle.began == handle.ended == (now if watched.timed else 0)
     queued.wait()
     runtime.SetArbiterNormal(1)
 

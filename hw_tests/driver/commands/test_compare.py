@@ -101,11 +101,11 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
         "word2vec on v100 with 47.7 MiB step GPU memory elsewhere largest energy assumes",
         "gpt-tiny on v100 with 47.7 MiB step",
         "all on the GPU cannot 98.1 MiB",
-        "all on the GPU: takes at least 98.1 MiB of gpu, which has 47.7 MiB",
-        f"Of what is assumed, 1 to {len(ALWAYS)} hold for all. Assumed: 1. One GPU trains",
-        "word2vec on v100 with 47.7 MiB: - The fastest: ",
-        "gpt-tiny on v100 with 47.7 MiB: - The fastest: ",
-        "- If all were in the GPU's memory: 436.1 µs, with gpu 98.1 MiB",
+        "all on the GPU: needs at least 98.1 MiB of gpu, which has 47.7 MiB",
+        f"Assumptions 1 to {len(ALWAYS)} hold for all systems. Assumed: 1. One GPU trains",
+        "word2vec on v100 with 47.7 MiB: - Fastest: ",
+        "gpt-tiny on v100 with 47.7 MiB: - Fastest: ",
+        "- With everything in the GPU's memory: 436.1 µs, with gpu 98.1 MiB",
     ):
         assert said in shown
     pictures = ["pareto.svg", "parts.svg", "sensitivity.svg"]

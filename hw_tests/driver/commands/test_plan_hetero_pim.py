@@ -75,7 +75,7 @@ def test_what_is_written_can_be_ranked(tmp_path: Path, capsys: pytest.CaptureFix
     for words in (
         *names,
         *CONFIGURATIONS,
-        "Where Hetero PIM runs operations",
+        "Devices that run the operations in Hetero PIM",
         "gpt-tiny, profiled by the rates",
     ):
         assert words in shown

@@ -68,7 +68,7 @@ def test_a_person_sees_modes_other_ways_and_what_to_change(
         "host, by DHA",
         "all on the GPU, too large",
         "native ZeRO-Offload, too large",
-        "with twice as much of one: link ",
+        "would shorten a step by: link ",
     ):
         assert words in shown
     assert "all by DHA, too large" not in shown

@@ -67,11 +67,11 @@ def test_a_person_sees_the_loss_what_moves_and_other_sizes(
     assert main(["plan", "sentinel", chain, "--fast", "60%", "--out", str(out)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for words in (
-        "on sentinel, of whose fast memory it has 122.4 MB",
+        "on sentinel with 122.4 MB of fast memory",
         "fast memory alone 35.001 ms +0.0%",
         "slow memory alone 50.001 ms +42.9%",
         "first touch ",
-        "The least fast memory is 68.0 MB.",
+        "The least possible fast memory is 68.0 MB.",
         "p1 parameter 34.0 MB 68.0 MB",
         "20.0% 40.8 MB too small 40.0% 81.6 MB",
         " 60.0% 122.4 MB ",

@@ -26,11 +26,11 @@ def test_a_shipped_network_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["workload", "gpt-tiny"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
-    assert "parameters; at most" in output.out
+    assert "parameters; peak memory" in output.out
     for title in (
         "Operations",
         "Tensors",
-        "In how many stages",
+        "Tensors by the number of stages",
         "at 14 TFLOP/s, 900 GB/s and 5,000 ns",
     ):
         assert title in output.out

@@ -20,7 +20,7 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.axdimm.backends.golden import GoldenTransport
 from sw_driver.device import clock, errors
 from sw_driver.device.clock import OTHERS_FIRST, Clock, Domain, Exclusive, Steps
-from sw_driver.device.link import REMEMBERED_USES, Link, first_free_together
+from sw_driver.device.link import REMEMBERED_USES, ReservedLink, first_free_together
 from sw_driver.device.streams import Handle, Stream
 
 SECONDS = 60
@@ -702,15 +702,15 @@ def test_closing_a_device_ends_its_operations_at_their_time_and_no_others() -> N
 
 
 @pytest.fixture
-def link() -> Link:
+def link() -> ReservedLink:
     """Of which 10 to 20 and 30 to 40 are used."""
-    link = Link()
+    link = ReservedLink()
     assert link.reserve(10, 10) == 10
     assert link.reserve(30, 10) == 30
     return link
 
 
-def used_cycles(link: Link) -> set[int]:
+def used_cycles(link: ReservedLink) -> set[int]:
     return {cycle for cycle in range(60) if link.first_free(cycle, 1) > cycle}
 
 
@@ -719,7 +719,7 @@ def used_cycles(link: Link) -> set[int]:
     [(0, 10, 0), (0, 11, 40), (5, 5, 5), (6, 5, 20), (15, 10, 20), (20, 11, 40), (35, 1, 40)],
 )
 def test_a_link_is_reserved_where_it_is_free(
-    link: Link, not_before: int, duration: int, start: int
+    link: ReservedLink, not_before: int, duration: int, start: int
 ) -> None:
     assert link.first_free(not_before, duration) == start
     before = used_cycles(link)
@@ -727,7 +727,7 @@ def test_a_link_is_reserved_where_it_is_free(
     assert used_cycles(link) == before | set(range(start, start + duration))
 
 
-def test_a_link_is_granted_as_far_as_it_is_free(link: Link) -> None:
+def test_a_link_is_granted_as_far_as_it_is_free(link: ReservedLink) -> None:
     assert link.grant(15, 4, 5) == (20, 2)
     assert link.grant(20, 4, 5) == (40, 5)
     assert link.grant(0, 4, 1) == (0, 1)
@@ -737,7 +737,7 @@ def test_a_link_is_granted_as_far_as_it_is_free(link: Link) -> None:
 
 
 def test_what_lies_far_back_is_taken_to_have_been_in_use() -> None:
-    link = Link()
+    link = ReservedLink()
     for use in range(REMEMBERED_USES):
         link.reserve(10 * use + 5, 1)
     assert link.first_free(0, 5) == 0
@@ -745,8 +745,8 @@ def test_what_lies_far_back_is_taken_to_have_been_in_use() -> None:
     assert link.first_free(0, 5) == 6
 
 
-def test_links_are_free_together(link: Link) -> None:
-    other = Link("other")
+def test_links_are_free_together(link: ReservedLink) -> None:
+    other = ReservedLink("other")
     other.reserve(20, 5)
     assert first_free_together({link: 8, other: 12}, 0) == 0
     assert first_free_together({link: 8, other: 12}, 3) == 40

@@ -39,8 +39,8 @@ def test_numpy_computes_the_golden_step() -> None:
         expected = adam_step(expected[0], g, *expected[1:], adam_constants(**hyperparameters))
         with np.errstate(all="ignore"):
             step(t)
-        for found, wanted in zip((p, m, v), expected, strict=True):
-            np.testing.assert_array_equal(found, wanted)
+        for result, wanted in zip((p, m, v), expected, strict=True):
+            np.testing.assert_array_equal(result, wanted)
 
 
 def test_torch_computes_nearly_the_golden_step() -> None:
@@ -91,7 +91,7 @@ def test_the_table_names_each_library(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrases"),
     [
         (["--parameters", "0"], ["'0'", "from 1"]),
         (["--parameters", str(1 << 36)], [str(1 << 36), "--parameters"]),
@@ -101,6 +101,6 @@ def test_the_table_names_each_library(
     ids=" ".join,
 )
 def test_refusals_take_one_line(
-    capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
+    capsys: pytest.CaptureFixture[str], options: list[str], phrases: list[str]
 ) -> None:
-    assert_refused(capsys, ["baseline", "--quiet", *options], said)
+    assert_refused(capsys, ["baseline", "--quiet", *options], phrases)

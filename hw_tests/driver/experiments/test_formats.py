@@ -40,7 +40,7 @@ class Run:
 
 def runs_on(backend: str, **options: Any) -> list[Run]:
     """Runs of all formats and counts, one after the other, on tensors of their own."""
-    found = []
+    simulated = []
     with Axdimm(
         backend, options=BackendOptions(preset="axdimm_narrow", settings=SETTINGS, **options)
     ) as device:
@@ -49,8 +49,10 @@ def runs_on(backend: str, **options: Any) -> list[Run]:
             (result,) = job.step(1)
             (pointers,) = job.tensors
             addresses = {name: pointer.address for name, pointer in pointers.items()}
-            found.append(Run(job=job, result=result, addresses=addresses, exact=job.bit_exact()))
-    return found
+            simulated.append(
+                Run(job=job, result=result, addresses=addresses, exact=job.bit_exact())
+            )
+    return simulated
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,7 @@ def test_cycles_are_predicted(runs: list[Run]) -> None:
         where = f"{rtl.job.formats}, {rtl.job.parameters} parameters"
         assert model.addresses == rtl.addresses
         activities = [rtl.result.activity, model.result.activity]
-        times = [each.times_tck for each in activities if each is not None]
+        times = [activity.times_tck for activity in activities if activity is not None]
         assert times[0] == times[1], where
         for name in ("fabric_cycles", "idle_fabric_cycles", "beats_read", "beats_written"):
             assert getattr(model.result, name) == getattr(rtl.result, name), where
@@ -82,17 +84,17 @@ def test_cycles_are_predicted(runs: list[Run]) -> None:
 def test_cycles_of_skipped_runs_are_predicted(gradients: str) -> None:
     formats = Formats(gradients=gradients, states="dynamic", skip_not_finite=True)
     infinity = np.full(2, 0x7F80, np.uint16)
-    found: dict[str, list[RunResult]] = {"rtl": [], "cycles": []}
-    for backend in found:
+    results_by_backend: dict[str, list[RunResult]] = {"rtl": [], "cycles": []}
+    for backend in results_by_backend:
         options = BackendOptions(preset="axdimm_narrow", settings=SETTINGS)
         with Axdimm(backend, options=options) as device:
             for count in COUNTS:
                 job = RuleJob(device, count, formats=formats)
                 (pointers,) = job.tensors
                 device.MemcpyHost2Axdimm(pointers["g"], infinity, infinity.nbytes, backdoor=True)
-                found[backend] += job.step(1)
-    assert all(result.skipped for result in found["rtl"])
-    assert found["rtl"] == found["cycles"]
+                results_by_backend[backend] += job.step(1)
+    assert all(result.skipped for result in results_by_backend["rtl"])
+    assert results_by_backend["rtl"] == results_by_backend["cycles"]
 
 
 def test_dram_commands_keep_the_standard_and_move_each_tensor_once(

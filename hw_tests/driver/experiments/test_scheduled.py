@@ -29,7 +29,7 @@ def batches(count: int) -> list[Batch]:
 
 
 def scheduled(run: ScheduledRun) -> list[Ran]:
-    return [each for each in run.ran if each.step]
+    return [ran_op for ran_op in run.ran if ran_op.step]
 
 
 @pytest.mark.parametrize("recursive", [True, False])
@@ -39,18 +39,18 @@ def test_without_a_clock(recursive: bool) -> None:
         run = train(pim, batches(3), principle="literal", recursive=recursive)
     assert not run.wrong_tensors
     assert run.losses == pytest.approx(LOSSES, abs=1e-4)
-    names = [each.operation for each in run.ranking]
+    names = [ranked.operation for ranked in run.ranking]
     assert len(names) == 18 + (not recursive)
-    by_name = {each.operation: each for each in run.ranking}
+    by_name = {ranked.operation: ranked for ranked in run.ranking}
     # 256 elements, read and written, at 59 GB/s.
     assert (by_name["Relu"].time, by_name["Relu"].accesses) == (35, 32)
-    times = [by_name[each].time for each in run.candidates]
-    whole = sum(each.time for each in run.ranking)
+    times = [by_name[candidate].time for candidate in run.candidates]
+    whole = sum(ranked.time for ranked in run.ranking)
     assert sum(times[:-1]) < 0.9 * whole <= sum(times)
     assert run.candidates == names[: len(times)]
-    assert {each.place for each in run.ran if each.step == 0} == {"cpu"}
+    assert {action.place for action in run.ran if action.step == 0} == {"cpu"}
     can = {"Conv2D", "BiasAdd", "MatMul", "MatMul_1", "MatMul_2", "ApplyGradientDescent_2"}
-    on_pools = {each.operation for each in scheduled(run) if each.place == "pools"}
+    on_pools = {ran_op.operation for ran_op in scheduled(run) if ran_op.place == "pools"}
     assert (
         {"Conv2D", "MatMul"}
         <= on_pools
@@ -70,12 +70,12 @@ def test_cpu_cores_and_pools_at_once_in_rtl() -> None:
     assert not run.wrong_tensors
     assert run.losses == pytest.approx(LOSSES, abs=1e-4)
     rows = scheduled(run)
-    gradients = [each for each in rows if each.operation == "Conv2DBackpropFilter"]
-    assert all(each.place.startswith("core ") for each in gradients)
+    gradients = [row for row in rows if row.operation == "Conv2DBackpropFilter"]
+    assert all(gradient.place.startswith("core ") for gradient in gradients)
     kinds = "core", "cpu", "pools"
-    assert tuple(sorted({each.place.split()[0] for each in rows})) == kinds
+    assert tuple(sorted({row.place.split()[0] for row in rows})) == kinds
     for pair in combinations(kinds, 2):
-        one, other = ([each for each in rows if each.place.startswith(kind)] for kind in pair)
+        one, other = ([row for row in rows if row.place.startswith(kind)] for kind in pair)
         assert any(
             a.begin_cycle < b.end_cycle and b.begin_cycle < a.end_cycle for a in one for b in other
         )
@@ -88,14 +88,14 @@ def test_pipeline_and_principles_in_rtl() -> None:
     alone = run_rtl("literal", launch_ns=5000, pipeline=False)
     earliest = run_rtl("earliest", launch_ns=5000)
     for run, overlap in ((literal, True), (alone, False)):
-        begin = min(each.begin_cycle for each in scheduled(run) if each.step == 2)
+        begin = min(ran_op.begin_cycle for ran_op in scheduled(run) if ran_op.step == 2)
         assert (begin < run.bounds[2]) == overlap
-    took = [each.bounds[-1] - each.bounds[1] for each in (alone, literal, earliest)]
+    took = [trained.bounds[-1] - trained.bounds[1] for trained in (alone, literal, earliest)]
     assert took[0] > 1.1 * took[1]
     assert took[1] > 5 * took[2]
-    places = [each.place for each in scheduled(earliest)]
+    places = [ran_op.place for ran_op in scheduled(earliest)]
     assert places.count("pools") > len(places) / 4
-    assert not any(each.wrong_tensors for each in (literal, alone, earliest))
+    assert not any(trained.wrong_tensors for trained in (literal, alone, earliest))
 
 
 def test_the_command(
@@ -107,14 +107,14 @@ def test_the_command(
     document = json.loads(capsys.readouterr().out)
     assert document["workload"] == {"steps": 1, "principle": "literal", "launch_ns": 0}
     report = document["results"]
-    assert [each["loss"] for each in report["steps"]] == pytest.approx(LOSSES[:2], abs=1e-4)
-    assert sum(each["chosen"] for each in report["ranking"]) == 12
+    assert [step["loss"] for step in report["steps"]] == pytest.approx(LOSSES[:2], abs=1e-4)
+    assert sum(ranked["chosen"] for ranked in report["ranking"]) == 12
     conv = report["operations"][18]
     assert (conv["operation"], conv["place"], conv["step"]) == ("Conv2D", "pools", 1)
     drawn = [
-        each
-        for each in json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
-        if each["ph"] == "X"
+        event
+        for event in json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+        if event["ph"] == "X"
     ]
     assert len(drawn) == 18
     monkeypatch.setattr("sw_driver.experiments.pim.scheduled.cnn.golden_step", lambda *_: None)

@@ -109,7 +109,7 @@ def test_channels_do_not_disturb_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrases"),
     [
         (["fcfs", "--config", "nonsense"], ["'nonsense'", "axdimm"]),
         (["nonsense"], ["nonsense", "fcfs", "parallel"]),
@@ -119,8 +119,10 @@ def test_channels_do_not_disturb_each_other() -> None:
         (["parallel", "--config", "tiny", "--parameters", "9000000"], ["--parameters"]),
     ],
 )
-def test_refuses(capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]) -> None:
-    assert_refused(capsys, ["study", *options, "--quiet"], said)
+def test_refuses(
+    capsys: pytest.CaptureFixture[str], options: list[str], phrases: list[str]
+) -> None:
+    assert_refused(capsys, ["study", *options, "--quiet"], phrases)
 
 
 def test_prints_a_table_and_json(

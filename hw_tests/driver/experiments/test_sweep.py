@@ -76,13 +76,13 @@ def golden_point(count: int, **settings: Any) -> Point:
     ],
 )
 def test_values_are_read_by_the_kind_of_their_key(name: str, text: str, value: object) -> None:
-    found = parse_value(name, text)
-    assert found == value
-    assert type(found) is type(value)
+    parsed = parse_value(name, text)
+    assert parsed == value
+    assert type(parsed) is type(value)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrases"),
     [
         (["--count", "100", "--axis", "lane=1,2"], ["'lane'", "lanes", "queue_depth"]),
         (["--count", "100", "--set", "frobnicate=1"], ["'frobnicate'", "lanes", "t_rfc"]),
@@ -108,9 +108,9 @@ def test_values_are_read_by_the_kind_of_their_key(name: str, text: str, value: o
     ids=" ".join,
 )
 def test_refusals_take_one_line_and_nothing_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], phrases: list[str]
 ) -> None:
-    assert_refused(capsys, sweep_arguments(tmp_path, *options), said)
+    assert_refused(capsys, sweep_arguments(tmp_path, *options), phrases)
     assert not list(tmp_path.iterdir())
 
 
@@ -136,8 +136,8 @@ def test_the_grid_has_every_combination_the_last_axis_fastest() -> None:
         axes=["stagger=true,false", "count=100,200"],
     )
     points = grid.points()
-    found = [(point.stagger, point.count, point.settings["lanes"]) for point in points]
-    assert found == [(True, 100, 4), (True, 200, 4), (False, 100, 4), (False, 200, 4)]
+    measured = [(point.stagger, point.count, point.settings["lanes"]) for point in points]
+    assert measured == [(True, 100, 4), (True, 200, 4), (False, 100, 4), (False, 200, 4)]
     assert all(point.config().lanes == 4 for point in points)
 
 
@@ -214,7 +214,7 @@ def test_a_key_changes_with_the_sources_of_its_backend_alone(
         with (tmp_path / name).open("a") as file:
             file.write("\n")
         after = keys()
-        assert {each for each in every if after[each] != before[each]} == expected, name
+        assert {key for key in every if after[key] != before[key]} == expected, name
         before = after
 
 
@@ -370,7 +370,7 @@ def test_a_sweep_of_the_rtl(
     # All is there, so nothing runs; a table is printed for people.
     here = request.getfixturevalue("here")
     assert sweep(tmp_path, *options) == 0
-    assert here.asked == []
+    assert here.points == []
     assert (tmp_path / "results.sqlite").read_bytes() == stored
     output = capsys.readouterr()
     assert "4 of 4 points" in output.err
@@ -381,7 +381,7 @@ def test_a_sweep_of_the_rtl(
 
     # One more value, and a key named that was not: only what is new is measured.
     assert sweep(tmp_path, "--count", "500,600", "--set", "lanes=2", "--json") == 0
-    assert [point.count for point in here.asked] == [600]
+    assert [point.count for point in here.points] == [600]
     more = json.loads(capsys.readouterr().out)["results"]
     assert [(row["lanes"], row["count"]) for row in more] == [(2, 500), (2, 600)]
     assert more[0].items() >= {(name, rows[0][name]) for name in FIGURES}
@@ -409,11 +409,11 @@ class Here:
     """Measures in this process, as the test says, instead of in others."""
 
     def __init__(self) -> None:
-        self.asked: list[Point] = []
+        self.points: list[Point] = []
         self.jobs: list[int] = []
         self.outcome: Callable[[Point], dict[str, Any]] = good
 
-    def processes(self, jobs: int, work: object) -> Any:
+    def processes(self, jobs: int, function: object) -> Any:
         self.jobs.append(jobs)
         return nullcontext()
 
@@ -421,7 +421,7 @@ class Here:
         self, submit: None, points: Mapping[str, Point]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         for key, point in points.items():
-            self.asked.append(point)
+            self.points.append(point)
             yield key, self.outcome(point)
 
 
@@ -444,7 +444,7 @@ def test_two_descriptions_of_a_machine_are_measured_once(
     presets = ["axdimm", "axdimm_four_lanes"]
     folder = ["--out", str(tmp_path)]
     assert main(["sweep", *folder, "--axis", f"preset={','.join(presets)}", *options]) == 0
-    assert len(here.asked) == 1
+    assert len(here.points) == 1
     rows = json.loads(capsys.readouterr().out)["results"]
     assert [row["preset"] for row in rows] == presets
 
@@ -472,7 +472,7 @@ def test_a_failed_point_stops_no_other_and_is_tried_again(
     here.outcome = outcome
     assert sweep(tmp_path, "--count", "10,20,30") == 1
     output = capsys.readouterr()
-    assert [point.count for point in here.asked] == [10, 20, 30]
+    assert [point.count for point in here.points] == [10, 20, 30]
     (line,) = [line for line in output.err.splitlines() if "nearmem: " in line]
     assert "count=20" in line
     assert line.endswith("failed: DeviceFault: no luck")
@@ -480,10 +480,10 @@ def test_a_failed_point_stops_no_other_and_is_tried_again(
     errors = [line["error"] for line in table_of(tmp_path)]
     assert errors == ["", "DeviceFault: no luck", ""]
 
-    here.asked.clear()
+    here.points.clear()
     here.outcome = good
     assert sweep(tmp_path, "--count", "10,20,30") == 0
-    assert [point.count for point in here.asked] == [20]
+    assert [point.count for point in here.points] == [20]
     assert [line["error"] for line in table_of(tmp_path)] == [""] * 3
 
 
@@ -510,10 +510,10 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
     assert sweep(tmp_path, "--count", "10,20,30,40") == 130
     assert "interrupted" in capsys.readouterr().err
     assert [line["count"] for line in table_of(tmp_path)] == ["10", "20"]
-    here.asked.clear()
+    here.points.clear()
     here.outcome = good
     assert sweep(tmp_path, "--count", "10,20,30,40") == 0
-    assert [point.count for point in here.asked] == [30, 40]
+    assert [point.count for point in here.points] == [30, 40]
     assert [line["count"] for line in table_of(tmp_path)] == ["10", "20", "30", "40"]
 
 
@@ -560,11 +560,11 @@ class DeadlyPoint(Point):
 def test_when_a_process_dies_what_was_measured_is_not_lost() -> None:
     points = {str(count): golden_point(count) for count in (10, 20, 30)}
     points["deadly"] = DeadlyPoint(backend="golden", settings=golden_point(1).settings)
-    found: dict[str, dict[str, Any]] = {}
+    rows_by_name: dict[str, dict[str, Any]] = {}
     with pytest.raises(BrokenProcessPool), processes(1, measure.measure_point) as submit:
-        found.update(outcomes(submit, points))
-    assert found.keys() == {"10", "20", "30"}
-    assert all(figures["error"] is None for figures in found.values())
+        rows_by_name.update(outcomes(submit, points))
+    assert rows_by_name.keys() == {"10", "20", "30"}
+    assert all(figures["error"] is None for figures in rows_by_name.values())
 
 
 def test_a_process_that_dies_fails_the_sweep_which_then_goes_on(
@@ -583,7 +583,7 @@ def test_a_process_that_dies_fails_the_sweep_which_then_goes_on(
     assert [line["count"] for line in table_of(tmp_path)] == ["10"]
     here.outcome = good
     assert sweep(tmp_path, "--count", "10,20", "--quiet") == 0
-    assert [point.count for point in here.asked] == [10, 20, 20]
+    assert [point.count for point in here.points] == [10, 20, 20]
 
 
 def test_a_point_that_raises_has_its_error() -> None:
@@ -655,7 +655,7 @@ def test_a_killed_sweep_goes_on_where_it_was(
         assert done < {count for _, count in begun}
     counts = ",".join(str(count) for count in range(100, 120))
     assert sweep(folder, "--backend", "cycles", "--count", counts, "--quiet") == 0
-    assert 20 - len(begun) < len(here.asked) <= 17
+    assert 20 - len(begun) < len(here.points) <= 17
     assert [line["count"] for line in table_of(folder)] == counts.split(",")
 
 

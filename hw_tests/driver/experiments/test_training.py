@@ -105,11 +105,11 @@ def test_a_small_network_trains_on_every_backend(backend) -> None:
         result = Trainer(device, load_split_digits(), settings).train()
     assert result.bit_exact
     assert sum(channel.params for channel in result.channels) == result.params
-    found = figures(result, backend=backend.name)
+    made = figures(result, backend=backend.name)
     if backend.timed:
-        assert 0 < found["efficiency"] < 1
-        assert found["fabric_cycles"] >= max(entry["fabric_cycles"] for entry in found["channels"])
-        assert found["host"]["fabric_cycles_per_second"] > 0
+        assert 0 < made["efficiency"] < 1
+        assert made["fabric_cycles"] >= max(entry["fabric_cycles"] for entry in made["channels"])
+        assert made["host"]["fabric_cycles_per_second"] > 0
 
 
 @pytest.mark.parametrize("kind", ["cycles", "rtl"])
@@ -182,8 +182,8 @@ def test_other_rules_train_as_well(rule: str) -> None:
     assert result.rule == rule
     assert result.bit_exact
     assert result.losses[-1] < result.losses[0]
-    found = figures(result, backend="golden")
-    assert found["rule"] == rule
+    made = figures(result, backend="golden")
+    assert made["rule"] == rule
 
 
 def test_ceilings_are_those_of_the_paper() -> None:
@@ -231,13 +231,13 @@ def timed_result() -> TrainingResult:
 
 
 def test_figures_follow_their_definitions() -> None:
-    found = figures(timed_result(), backend="rtl")
+    made = figures(timed_result(), backend="rtl")
     # 10^6 updates in 250,000 cycles of 5 ns.
-    assert found["mparams_per_s"] == pytest.approx(800)
-    assert found["efficiency"] == pytest.approx(0.875)
-    assert found["host"]["fabric_cycles_per_second"] == pytest.approx(320_000)
-    assert (found["loss_first"], found["loss_last"]) == (2.0, 1.0)
-    first, second = found["channels"]
+    assert made["mparams_per_s"] == pytest.approx(800)
+    assert made["efficiency"] == pytest.approx(0.875)
+    assert made["host"]["fabric_cycles_per_second"] == pytest.approx(320_000)
+    assert (made["loss_first"], made["loss_last"]) == (2.0, 1.0)
+    first, second = made["channels"]
     assert first["mparams_per_s"] == pytest.approx(500_000 / 0.0012 / 1e6)
     assert first["efficiency"] == pytest.approx(first["mparams_per_s"] * 7 / 3200)
     assert second["fabric_cycles"] == 245_000

@@ -60,7 +60,7 @@ def test_an_error_of_a_per_cent_is_a_failure(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrases"),
     [
         (["--configurations", "0"], ["'0'", "at least 1"]),
         (["--seed", "x"], ["'x'", "integer"]),
@@ -68,9 +68,9 @@ def test_an_error_of_a_per_cent_is_a_failure(
     ids=" ".join,
 )
 def test_refusals_take_one_line(
-    capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
+    capsys: pytest.CaptureFixture[str], options: list[str], phrases: list[str]
 ) -> None:
-    assert_refused(capsys, ["validate", *options], said)
+    assert_refused(capsys, ["validate", *options], phrases)
 
 
 def test_a_seed_gives_the_same_configurations() -> None:

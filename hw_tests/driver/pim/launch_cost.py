@@ -13,7 +13,7 @@ import sys
 from hw.pim.config import PIM_PRESETS
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.rtl import RtlPim
-from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, Work
 from sw_driver.pim.device import Pim
 
 PAUSES = 64
@@ -23,7 +23,7 @@ STEP_CYCLES = 100
 
 def main(presets: list[str]) -> None:
     """Measures and prints."""
-    a, b, result = (Tensor(address_bytes=at, strides=(0, 1)) for at in (0, 64, 128))
+    a, b, result = (StridedTensor(address_bytes=at, strides=(0, 1)) for at in (0, 64, 128))
     work = Work(opcode=Opcode.ADD, a=a, b=b, result=result, rows=1, columns=8)
     for preset in presets:
         for backend in (RtlPim, CyclesPim):
@@ -37,10 +37,10 @@ def main(presets: list[str]) -> None:
                     device.wait(number)
                     measured["seen"].append(device.transport.cycles() - begun)
                     measured["the work itself"].append(device.counters(number).cycles or 0)
-            for name, each in measured.items():
-                middle = statistics.median(each)
+            for name, took in measured.items():
+                middle = statistics.median(took)
                 print(
-                    f"{preset} {backend.name}: {name} {middle:g}, {min(each)} to {max(each)} cycles"
+                    f"{preset} {backend.name}: {name} {middle:g}, {min(took)} to {max(took)} cycles"
                 )
 
 

@@ -55,7 +55,7 @@ def main(rtl: bool) -> None:
             print(f"{name}, {len(works)} works: {_compared(config, whole, works, end)}", flush=True)
             continue
         one, cycles = (
-            _run(CyclesPim(config, computes=False), each)[0] for each in ([whole], works)
+            _run(CyclesPim(config, computes=False), works_run)[0] for works_run in ([whole], works)
         )
         read = rows * length * (2 if opcode == Opcode.DOT else 1)
         moved_bytes = ELEMENT_BYTES * (read + rows + (length if opcode == Opcode.MATVEC else 0))
@@ -95,8 +95,8 @@ def _run(transport: GoldenPim | RtlPim, works: list[Work], end: int = 0) -> tupl
             if len(ids) >= config.works:
                 device.wait(ids[-config.works])
             ids.append(device.pim_fix(None, one, one.result, one.units or config.units))
-        for each in ids:
-            device.wait(each)
+        for work_id in ids:
+            device.wait(work_id)
         cycles = transport.cycles() - begun
         if len(works) == 1:
             cycles = device.counters(ids[0]).cycles or 0

@@ -78,7 +78,7 @@ def made(context: Context, kernel: str) -> list[Any]:
         low = high = 0
         for index in text.split(","):
             extent, _, stride = index.partition("@")
-            reach = SIZES.get(stride, 1) * (prod(SIZES[each] for each in extent.split("*")) - 1)
+            reach = SIZES.get(stride, 1) * (prod(SIZES[factor] for factor in extent.split("*")) - 1)
             low, high = low + min(reach, 0), high + max(reach, 0)
         buffer = context.buffer(f"{kernel} {name}", (high - low + 1,))
         context.pim.write_tensor(buffer, np.ones(buffer.shape, np.float32))
@@ -96,12 +96,12 @@ def made(context: Context, kernel: str) -> list[Any]:
 
 def shortened(tensor: PlacedTensor) -> list[PlacedTensor]:
     """The tensor without its last, and without its first element in memory."""
-    found = []
+    result = []
     for index, extent in enumerate(tensor.shape):
         if extent > 1:
             shape = (*tensor.shape[:index], extent - 1, *tensor.shape[index + 1 :])
-            found.append(replace(tensor, shape=shape))
-    return found
+            result.append(replace(tensor, shape=shape))
+    return result
 
 
 def test_the_table_has_every_kernel() -> None:
@@ -135,7 +135,7 @@ def test_the_kernel_uses_what_the_table_says(
 ) -> None:
     """On the host, which sees every access: all of each tensor, and nothing else."""
     arguments = made(context, kernel)
-    uses = "b" * sum(isinstance(each, PlacedTensor) for each in arguments)
+    uses = "b" * sum(isinstance(argument, PlacedTensor) for argument in arguments)
     CommandQueue(context, "cpu").enqueue_kernel(
         context.kernel("whole", kernel, arguments, uses)
     ).wait()
@@ -162,14 +162,14 @@ BAD_SIZES = [
 
 @pytest.mark.parametrize(("count", "error", "message"), BAD_SIZES)
 def test_sizes(context: Context, count: Any, error: type[Exception], message: str) -> None:
-    x, y = (context.buffer(each, (16, 16)) for each in "xy")
+    x, y = (context.buffer(label, (16, 16)) for label in "xy")
     with pytest.raises(error, match=message):
         context.kernel("mine", "relu", (x, y, count), "rw")
 
 
 def test_products_do_not_wrap(context: Context) -> None:
     """Sizes whose product is small modulo 2^32, and a tensor that is none, or at no element."""
-    x, y = (context.buffer(each, (4, 4)) for each in "xy")
+    x, y = (context.buffer(label, (4, 4)) for label in "xy")
     with pytest.raises(RangeError, match="outer 65536, channels 65536, inner 1"):
         context.kernel("mine", "bias", (x, y, x, 1 << 16, 1 << 16, 1), "rwb")
     with pytest.raises(InvalidArgumentError, match="mine's y is 134217728: expected a buffer"):
@@ -181,7 +181,7 @@ def test_products_do_not_wrap(context: Context) -> None:
 
 def test_parts_of_a_recursive_kernel(context: Context) -> None:
     """Each is checked; those that are left out are not."""
-    x, y = (context.buffer(each, (4, 4)) for each in "xy")
+    x, y = (context.buffer(label, (4, 4)) for label in "xy")
     left_out, copy = [0] * 14, [x, y, 1, 1, 1, 16, 0, 0, 0, 1, 0, 0, 0, 1]
     check_bounds("conv2d_backprop_filter", [*left_out, *left_out, *copy], called="mine")
     copy[5] = 17

@@ -30,7 +30,7 @@ SMALL = ["--most-products", "100000"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "phrases"),
     [
         (["--network", "lenet"], ["no network 'lenet'", "one of alexnet, vgg-19"]),
         (["--layer", "conv9"], ["alexnet has no layer 'conv9'", "conv1, conv2", "fc8"]),
@@ -38,8 +38,8 @@ SMALL = ["--most-products", "100000"]
         (["--images", "0"], ["'0'", "from 1"]),
         (["--most-products", "-1"], ["'-1'", "at least 0"]),
         *(
-            ([*of, "--backend", "rtk"], ["--backend is 'rtk': did you mean rtl?", "golden, rtl"])
-            for of in ([], ["--train"], ["--pairs"], ["--validate", "2"])
+            ([*job, "--backend", "rtk"], ["--backend is 'rtk': did you mean rtl?", "golden, rtl"])
+            for job in ([], ["--train"], ["--pairs"], ["--validate", "2"])
         ),
         (["--config", "huge"], ["'huge'", "paper"]),
         (["--backend", "cycles", "--dram-trace", "x.csv"], ["'x.csv'", "cycles", "'rtl'"]),
@@ -98,9 +98,9 @@ SMALL = ["--most-products", "100000"]
     ids=" ".join,
 )
 def test_refusals_take_one_line(
-    capsys: pytest.CaptureFixture[str], options: list[str], said: list[str]
+    capsys: pytest.CaptureFixture[str], options: list[str], phrases: list[str]
 ) -> None:
-    assert_refused(capsys, ["pim", *options], said)
+    assert_refused(capsys, ["pim", *options], phrases)
 
 
 def test_passes_are_those_of_the_driver() -> None:
@@ -203,7 +203,7 @@ def test_more_works_than_slots(capsys: pytest.CaptureFixture[str]) -> None:
     figures = figures_of(capsys, *OWN, "--pass", "backward-input", "--stride", "3")
     (layer,) = figures["layers"]
     assert layer["works"] == len(layer["records"]) == 27
-    assert layer["multiplications"] == sum(each["multiplications"] for each in layer["records"])
+    assert layer["multiplications"] == sum(record["multiplications"] for record in layer["records"])
     assert figures["cycles"] == 27_000
 
 
@@ -260,7 +260,7 @@ def test_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     def on_few_units(layer: Layer, pass_name: str, config: PimConfig, **options: Any) -> Program:
         program = lower(layer, pass_name, config, **options)
         units = 241 if pass_name == "forward" and isinstance(layer, Convolution) else config.units
-        return replace(program, works=tuple(replace(each, units=units) for each in program.works))
+        return replace(program, works=tuple(replace(work, units=units) for work in program.works))
 
     # Not always all banks, so that what is held is not the share of the banks.
     monkeypatch.setattr(measure, "lower", on_few_units)
@@ -268,8 +268,8 @@ def test_pairs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     assert main([*run, "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)["results"]
     for figures, (network, *names, pass_name) in zip(measured, pairs, strict=True):
-        said = [(layer["layer"], layer["pass"]) for layer in figures["layers"]]
-        assert said == [(f"{network} {name}", pass_name) for name in names]
+        layers_run = [(layer["layer"], layer["pass"]) for layer in figures["layers"]]
+        assert layers_run == [(f"{network} {name}", pass_name) for name in names]
         # The first takes 1000 cycles, then the second does.
         first, second = (layer["records"][0]["banks"] for layer in figures["layers"])
         units = figures["bank_units"]
@@ -309,8 +309,8 @@ def test_layers_side_by_side_lie_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     placed = [job.program.tensors.values() for job in seen]
     ends = [
         (
-            min(each.address_bytes for each in job),
-            max(each.at(*(extent - 1 for extent in each.shape)) + 4 for each in job),
+            min(tensor.address_bytes for tensor in job),
+            max(tensor.at(*(extent - 1 for extent in tensor.shape)) + 4 for tensor in job),
         )
         for job in placed
     ]
@@ -368,7 +368,7 @@ def test_a_device_that_hangs_fails(
 def test_the_seed_changes_every_start_of_a_validation() -> None:
     begun = [set(starts(seed)) for seed in range(301)]
     assert begun[1] == set(range(0, 2400, 300))
-    assert all(len(each) == 8 and not each & begun[1] for each in (begun[0], *begun[2:]))
+    assert all(len(banks) == 8 and not banks & begun[1] for banks in (begun[0], *begun[2:]))
 
 
 def test_the_seed_changes_a_validation(
@@ -381,7 +381,7 @@ def test_the_seed_changes_a_validation(
         options = ["--config", "tiny", "--most-products", "20000", "--seed", str(seed), "--json"]
         assert main(["pim", "--validate", "1", *options, *more]) == 0
         report = json.loads(capsys.readouterr().out)["results"]
-        return [each["rtl"]["cycles"] for each in report["compared"]]
+        return [run["rtl"]["cycles"] for run in report["compared"]]
 
     assert cycles(1) == cycles(1) != cycles(2)
     assert cycles(1, "--sequences") == cycles(1, "--sequences") != cycles(2, "--sequences")
@@ -417,9 +417,9 @@ def test_the_cycle_model_against_rtl(
     report = json.loads(capsys.readouterr().out)["results"]
     assert status == (0 if limit is None else 1)
     assert len(report["compared"]) == 2
-    for each in report["compared"]:
-        assert each["error"] == each["model"]["cycles"] / each["rtl"]["cycles"] - 1
+    for run in report["compared"]:
+        assert run["error"] == run["model"]["cycles"] / run["rtl"]["cycles"] - 1
         for name in ("multiplications", "additions"):
-            assert each["model"][name] == each["rtl"][name]
-        assert each["rtl"]["multiplications"] + each["rtl"]["additions"] > 0
-    assert report["largest_error"] == max(abs(each["error"]) for each in report["compared"])
+            assert run["model"][name] == run["rtl"][name]
+        assert run["rtl"]["multiplications"] + run["rtl"]["additions"] > 0
+    assert report["largest_error"] == max(abs(run["error"]) for run in report["compared"])

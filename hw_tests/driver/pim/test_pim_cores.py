@@ -93,7 +93,7 @@ def test_a_recursive_kernel_counts_what_the_pools_do(pim: Pim, memory: StackMemo
     pim.write_tensor(x, values())
     work = work_on(Opcode.ADD, a=x, b=x, result=y, units=CONFIG.units)
     words_at(pim, slots, work_slots([planned(work, CONFIG)]))
-    shown = [window_of(each) for each in (slots, x, y)]
+    shown = [window_of(tensor) for tensor in (slots, x, y)]
     kernel = pim.pim_prog(FIRST, "works", (slots, 1), (y,), windows=shown)
     pim.wait(kernel)
     assert np.array_equal(pim.read_tensor(y), 2 * values())
@@ -111,8 +111,8 @@ def test_what_is_left_is_counted_before_a_kernel_begins(pim: Pim, memory: StackM
     pim.write_tensor(x, values())
     multiply = work_on(Opcode.SCALEADD, a=x, b=x, result=y, units=CONFIG.units)
     words_at(pim, slots, work_slots([planned(multiply, CONFIG)]))
-    shown = [window_of(each) for each in (slots, zeros, program)]
-    at_slots, at_zeros = (offset_in(each, shown) for each in (slots, zeros))
+    shown = [window_of(tensor) for tensor in (slots, zeros, program)]
+    at_slots, at_zeros = (offset_in(tensor, shown) for tensor in (slots, zeros))
     no_copy = [0] * 14
     kernel = Command("conv2d_backprop_input", (at_slots, 1, *no_copy, at_zeros, 1000, 0, *no_copy))
     for commands in ([kernel], [kernel] * 2):
@@ -138,7 +138,7 @@ def test_a_lock_of_two_cores_and_the_host(pim: Pim, memory: StackMemory) -> None
     pim.write_tensor(one, np.ones((1, COUNT), np.float32))
     # In windows of their own they would push each other out of the cache.
     shown = [Window(place.address_bytes, 0x2000)]
-    at_place, at_count, at_one = (offset_in(each, shown) for each in (place, count, one))
+    at_place, at_count, at_one = (offset_in(tensor, shown) for tensor in (place, count, one))
     commands = [
         Command("lock", (at_place, parties)),
         Command("bias", (at_count, at_one, at_count, 1, 1, 1)),
@@ -161,10 +161,10 @@ def test_a_lock_of_two_cores_and_the_host(pim: Pim, memory: StackMemory) -> None
     counted = []
     for _ in range(turns):
         mine(0, 1)
-        ticket = 1 + max(each for each, _ in tickets())
+        ticket = 1 + max(number for number, _ in tickets())
         pim.transport.advance(1000)  # others take the same one, and wait for this choice
         mine(ticket, 0)
-        while any(chooses or 0 < each < ticket for each, chooses in tickets()[1:]):
+        while any(chooses or 0 < number < ticket for number, chooses in tickets()[1:]):
             pass
         counted.append(float(pim.read_tensor(count)[0, 0]))
         pim.transport.advance(1000)
@@ -190,8 +190,8 @@ def test_a_core_begins_again_when_the_works_that_it_offered_are_done(
         work_on(Opcode.ADD, a=x, b=x, result=y, units=CONFIG.units),
     )
     words_at(pim, slots, work_slots(planned(work, CONFIG) for work in works))
-    shown = [window_of(each) for each in (slots, y, z, program)]
-    at_slots, at_y, at_z = (offset_in(each, shown) for each in (slots, y, z))
+    shown = [window_of(tensor) for tensor in (slots, y, z, program)]
+    at_slots, at_y, at_z = (offset_in(tensor, shown) for tensor in (slots, y, z))
     commands = [Command("works", (at_slots + 256, 1)), Command("relu", (at_y, at_z, COUNT))]
     words_at(pim, program, Firmware.of().program(commands))
     pim.wait(pim.pim_prog(FIRST, "relu", (x, y, COUNT)))
@@ -211,7 +211,7 @@ def endless(pim: Pim, memory: StackMemory) -> int:
 
 def past_a_tensor(pim: Pim, memory: StackMemory) -> int:
     """By offsets, of which the driver does not know the tensors."""
-    shown = [window_of(each) for each in tensors(memory, "x", "y")]
+    shown = [window_of(tensor) for tensor in tensors(memory, "x", "y")]
     offsets = (WINDOW_BYTES, 2 * WINDOW_BYTES)
     return pim.pim_prog(FIRST, "relu", (*offsets, COUNT + 1), windows=shown)
 
@@ -244,7 +244,7 @@ def endless_and_idle(pim: Pim, memory: StackMemory) -> int:
     """Says that the core is idle, which ended the limit."""
     program, place = tensors(memory, "program", "barrier")
     words_at(pim, place, [0] * COUNT)
-    shown = [window_of(each) for each in (program, place)]
+    shown = [window_of(tensor) for tensor in (program, place)]
     wait = Command("barrier", (offset_in(place, shown), 2))
     words_at(pim, program, Firmware.of().program([Command("fill", poke(IDLE, 1)), wait]))
     return pim.pim_prog(FIRST, "program", (program, 2), windows=shown)
@@ -272,16 +272,16 @@ STOPS: dict[Offence, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("offend", STOPS, ids=lambda each: "".join(STOPS[each]))
+@pytest.mark.parametrize("offend", STOPS, ids=lambda offence: "".join(STOPS[offence]))
 def test_a_core_that_is_stopped(pim: Pim, memory: StackMemory, offend: Offence) -> None:
     """The host is told why; pool and other cores go on, and the core does with its next kernel."""
-    cause, said = STOPS[offend]
+    cause, message = STOPS[offend]
     x, y, z = tensors(memory, "a", "b", "c")
     pim.write_tensor(x, values())
     bad = offend(pim, memory)
     behind = pim.pim_prog(FIRST, "relu", (x, z, COUNT))
     other = pim.pim_prog(FIRST + 3, "relu", (x, y, COUNT))
-    with pytest.raises(KernelError, match=said) as stop:
+    with pytest.raises(KernelError, match=message) as stop:
         pim.wait(bad)
     assert stop.value.cause == cause
     with pytest.raises(KernelError, match=f"was not begun: stopped core 0: {cause}"):
@@ -294,7 +294,7 @@ def test_a_core_that_is_stopped(pim: Pim, memory: StackMemory, offend: Offence) 
     assert np.array_equal(pim.read_tensor(z), 2 * values())
     pim.wait(pim.pim_prog(FIRST, "relu", (x, z, COUNT)))
     assert np.array_equal(pim.read_tensor(z), np.maximum(values(), 0))
-    with pytest.raises(KernelError, match=said):
+    with pytest.raises(KernelError, match=message):
         pim.work_query(bad)
     # Nothing of it is left, in the ring neither: works of the next kernel are its own.
     slots = memory.place("slots", (1, 64))

@@ -14,7 +14,7 @@ import golden.pim as golden
 from golden.pim.descriptor import FORMS
 from hw.pim.work.descriptor import PLAN_BITS
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, TilingPlan, Work
 
 SEED = int(os.environ.get("NEARMEM_TEST_SEED", "1"))
 TENSORS = ("a", "b", "result")
@@ -23,16 +23,16 @@ TENSORS = ("a", "b", "result")
 def as_golden(work: Work) -> golden.Descriptor:
     """The same work as the golden model has it."""
     tensors = {
-        name: golden.Tensor(
+        name: golden.StridedTensor(
             address_bytes=getattr(work, name).address_bytes, strides=getattr(work, name).strides
         )
         for name in TENSORS
     }
     rest = {item.name: getattr(work, item.name) for item in fields(work)}
-    plan = work.plan or Plan()
+    plan = work.plan or TilingPlan()
     flags = plan.exchanged | plan.first_across << 1 | plan.second_across << 2
     sizes = plan.chunk, plan.depth, plan.seconds, plan.block, plan.channels
-    return golden.Descriptor(**rest | tensors | {"plan": golden.Plan(*sizes, flags)})
+    return golden.Descriptor(**rest | tensors | {"plan": golden.TilingPlan(*sizes, flags)})
 
 
 def random_work(rng: np.random.Generator) -> Work:
@@ -43,7 +43,7 @@ def random_work(rng: np.random.Generator) -> Work:
     values |= {size: int(rng.integers(0, 3)) for size in form.pads}
     for name, indices in form.tensors.items():
         strides = tuple(int(stride) for stride in rng.integers(-40, 400, len(indices)))
-        values[name] = Tensor(address_bytes=int(rng.integers(1 << 20)), strides=strides)
+        values[name] = StridedTensor(address_bytes=int(rng.integers(1 << 20)), strides=strides)
     return Work(opcode=opcode, units=7, **values)
 
 
@@ -53,20 +53,22 @@ def test_words_are_the_golden_models() -> None:
     for _ in range(100):
         values = {name: int(rng.integers(0, 1 << 32)) for name in names}
         places = {
-            name: Tensor(
+            name: StridedTensor(
                 address_bytes=int(rng.integers(0, 1 << 63)),
                 strides=tuple(map(int, rng.integers(-(1 << 31), 1 << 31, rng.integers(0, 5)))),
             )
             for name in TENSORS
         }
-        plan = Plan(**{name: int(rng.integers(0, 1 << bits)) for name, bits in PLAN_BITS.items()})
+        plan = TilingPlan(
+            **{name: int(rng.integers(0, 1 << bits)) for name, bits in PLAN_BITS.items()}
+        )
         work = Work(**values, **places, plan=plan)
         assert struct.pack("<48I", *work.encode()) == as_golden(work).encode()
 
 
 def test_opcodes_are_the_golden_models() -> None:
-    assert {each.name: int(each) for each in Opcode} == {
-        each.name: int(each) for each in golden.Opcode
+    assert {opcode.name: int(opcode) for opcode in Opcode} == {
+        opcode.name: int(opcode) for opcode in golden.Opcode
     }
 
 
@@ -94,7 +96,7 @@ def test_overlaps_are_the_golden_models() -> None:
         for name in (*work.operands, "result"):
             strides = rng.choice([1, 2, 8, 60, 400], len(getattr(work, name).strides))
             address = (1 << 18) + 4 * int(rng.integers(6000))
-            places[name] = Tensor(address_bytes=address, strides=tuple(map(int, strides)))
+            places[name] = StridedTensor(address_bytes=address, strides=tuple(map(int, strides)))
         if rng.random() < 0.3:
             places["a"] = places["result"]
         work = replace(work, **places)
@@ -103,23 +105,26 @@ def test_overlaps_are_the_golden_models() -> None:
         assert work.overlaps == (cause == golden.Cause.OVERLAP)
         seen[work.overlaps] += 1
     assert min(seen.values()) > 500
-    row, behind = (Tensor(address_bytes=at, strides=(8, 1)) for at in (0, 32))
+    row, behind = (StridedTensor(address_bytes=at, strides=(8, 1)) for at in (0, 32))
     assert not Work(opcode=Opcode.ADD, rows=1, columns=8, a=row, b=row, result=behind).overlaps
 
 
 @pytest.mark.parametrize(
-    ("work", "said"),
+    ("work", "message"),
     [
         (Work(opcode=-1), "opcode is -1: expected an integer from 0 to 4294967295"),
         (Work(opcode=1, rows=1 << 32), "rows is 4294967296"),
-        (Work(opcode=1, a=Tensor(address_bytes=-4)), "address of a is -4"),
-        (Work(opcode=1, b=Tensor(address_bytes=1 << 64)), "address of b is"),
-        (Work(opcode=1, b=Tensor(strides=(0, 1 << 31))), "stride 1 of b is 2147483648"),
-        (Work(opcode=1, result=Tensor(strides=(-(1 << 31) - 1,))), "stride 0 of result is -2147"),
-        (Work(opcode=1, a=Tensor(strides=(1,) * 5)), "a has 5 strides"),
+        (Work(opcode=1, a=StridedTensor(address_bytes=-4)), "address of a is -4"),
+        (Work(opcode=1, b=StridedTensor(address_bytes=1 << 64)), "address of b is"),
+        (Work(opcode=1, b=StridedTensor(strides=(0, 1 << 31))), "stride 1 of b is 2147483648"),
+        (
+            Work(opcode=1, result=StridedTensor(strides=(-(1 << 31) - 1,))),
+            "stride 0 of result is -2147",
+        ),
+        (Work(opcode=1, a=StridedTensor(strides=(1,) * 5)), "a has 5 strides"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_refuses_what_a_field_cannot_hold(work: Work, said: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=said):
+def test_refuses_what_a_field_cannot_hold(work: Work, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
         work.encode()

@@ -26,7 +26,7 @@ from sw_driver.device.transport import DeviceFault
 from sw_driver.pim.backends import PIM_BACKENDS, open_pim
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
-from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, TilingPlan, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.placing import PlacedTensor
 from sw_driver.pim.planning import planned
@@ -50,8 +50,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[Pim]:
         yield opened
 
 
-def at(address_bytes: int, *strides: int) -> Tensor:
-    return Tensor(address_bytes=address_bytes, strides=strides)
+def at(address_bytes: int, *strides: int) -> StridedTensor:
+    return StridedTensor(address_bytes=address_bytes, strides=strides)
 
 
 def add(a: int, b: int, result: int, count: int = 8) -> Work:
@@ -226,7 +226,7 @@ REFUSED = [
     ("banks", add(0, 64, 128), [6], 1),
     ("units", add(0, 64, 128), None, UNITS + 1),
     ("units", add(0, 64, 128), None, 0),
-    ("plan", replace(add(0, 64, 128), plan=Plan(chunk=10)), None, 1),
+    ("plan", replace(add(0, 64, 128), plan=TilingPlan(chunk=10)), None, 1),
 ]
 
 
@@ -258,8 +258,8 @@ def test_reserved_words_are_refused(device: Pim) -> None:
 
 def test_a_full_pool(device: Pim) -> None:
     works = [offer(device, product(0, BANK, 2 * BANK)) for _ in range(CONFIG.works)]
-    said = "is full: 4 works have not completed, and it holds 4"
-    with pytest.raises(RefusedWorkError, match=said) as refusal:
+    message = "is full: 4 works have not completed, and it holds 4"
+    with pytest.raises(RefusedWorkError, match=message) as refusal:
         offer(device, add(0, 64, 128))
     assert refusal.value.cause == "full"
     assert device.cause == "none"
@@ -307,7 +307,7 @@ def test_refuses_unknown_pims(device: Pim, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("banks", "number", "said"),
+    ("banks", "number", "message"),
     [
         ([1, 1], 2, "different banks"),
         ([1, 2], 3, "num_pim = 3"),
@@ -316,8 +316,8 @@ def test_refuses_unknown_pims(device: Pim, number: int) -> None:
         ([32], 1, "no bank 32"),
     ],
 )
-def test_refuses_lists_of_banks(device: Pim, banks: list[int], number: int, said: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=said):
+def test_refuses_lists_of_banks(device: Pim, banks: list[int], number: int, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
         device.pim_fix(banks, add(0, 64, 128), at(128, 0, 1), number)
 
 
@@ -334,7 +334,7 @@ def test_memory_and_tensors(device: Pim) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "nbytes", "error", "said"),
+    ("address", "nbytes", "error", "message"),
     [
         (2, 4, InvalidArgumentError, "4 bytes at 0x2"),
         (0, 6, InvalidArgumentError, "6 bytes at 0x0"),
@@ -345,11 +345,11 @@ def test_memory_and_tensors(device: Pim) -> None:
     ],
 )
 def test_refuses_places_that_are_none(
-    device: Pim, address: int, nbytes: int, error: type[Exception], said: str
+    device: Pim, address: int, nbytes: int, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         device.read_memory(address, nbytes)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         device.write_memory(address, np.zeros(nbytes, np.uint8))
 
 
@@ -504,9 +504,9 @@ def test_rings_side_by_side(device: Pim) -> None:
     ended: list[dict[int, Completion]] = [{}, {}]
     while sum(map(len, ended)) < 80:
         for number, ring in enumerate(rings):
-            for each in ring.completions():
-                assert each.descriptor not in ended[number]
-                ended[number][each.descriptor] = each
+            for completion in ring.completions():
+                assert completion.descriptor not in ended[number]
+                ended[number][completion.descriptor] = completion
             if ring.is_full or sum(map(len, works)) == 80:
                 continue
             kind = rng.choice(("shared", "doubled", "raised", "refused"))
@@ -523,9 +523,13 @@ def test_rings_side_by_side(device: Pim) -> None:
     for number in (0, 1):
         assert sorted(ended[number]) == list(range(len(works[number])))
         for descriptor, work in enumerate(works[number]):
-            each = ended[number][descriptor]
-            assert (each.cause, each.id == 0) == ((8, True) if work.banks else (0, False))
-    ids = [each.id for each in (*ended[0].values(), *ended[1].values()) if each.id]
+            completion = ended[number][descriptor]
+            assert (completion.cause, completion.id == 0) == (
+                (8, True) if work.banks else (0, False)
+            )
+    ids = [
+        completion.id for completion in (*ended[0].values(), *ended[1].values()) if completion.id
+    ]
     assert len(set(ids)) == len(ids) > 40
     if transport.computes:
         assert (floats(device, 0, 1024)[: 2056 // 4] == memory[: 2056 // 4]).all()
@@ -561,13 +565,13 @@ def test_a_check_that_never_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("register", "value", "said"),
+    ("register", "value", "message"),
     [
         ("identity", 0x4E445841, "identifies itself"),
         ("geometry", 0, "was made with .*'rows': 0"),
         ("bank_memory", 1 << 13, "'bank_bytes': 8192"),
     ],
 )
-def test_refuses_other_devices(register: str, value: int, said: str) -> None:
-    with pytest.raises(IncompatibleDeviceError, match=said):
+def test_refuses_other_devices(register: str, value: int, message: str) -> None:
+    with pytest.raises(IncompatibleDeviceError, match=message):
         Pim(misstating(register, value))

@@ -93,11 +93,11 @@ class Kernels:
         works = [planned(work, CONFIG) for work in program.works]
         tensors = {
             name: as_strided(
-                self.memory.view(np.float32)[each.address_bytes // 4 :],
-                each.shape,
-                [4 * stride for stride in each.strides],
+                self.memory.view(np.float32)[tensor.address_bytes // 4 :],
+                tensor.shape,
+                [4 * stride for stride in tensor.strides],
             )
-            for name, each in program.tensors.items()
+            for name, tensor in program.tensors.items()
         }
         return tensors, self.place(np.array(work_slots(works), np.uint32)), len(works)
 
@@ -215,9 +215,9 @@ def values(rng: np.random.Generator, *shape: int) -> Values:
     return np.where(special, rng.choice(rng.choice([SPECIALS, ZEROS]), shape), result)
 
 
-def same(found: Values, expected: Values) -> None:
-    assert found.shape == expected.shape
-    np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
+def same(result: Values, expected: Values) -> None:
+    assert result.shape == expected.shape
+    np.testing.assert_array_equal(result.view(np.uint32), expected.view(np.uint32))
 
 
 def test_elementwise(kernels: Kernels, rng: np.random.Generator) -> None:
@@ -246,8 +246,8 @@ def test_exp_and_log_over_all_exponents(library: ctypes.CDLL) -> None:
     for name, expected in (("exponential", golden.exp(x)), ("logarithm", golden.log(x))):
         function = library[name]
         function.argtypes, function.restype = [ctypes.c_float], ctypes.c_float
-        found = np.array([function(each) for each in x.tolist()], np.float32)
-        same(np.where(np.isnan(found), F(np.nan), found), expected)
+        result = np.array([function(number) for number in x.tolist()], np.float32)
+        same(np.where(np.isnan(result), F(np.nan), result), expected)
 
 
 def test_copies(kernels: Kernels, rng: np.random.Generator) -> None:
@@ -270,7 +270,7 @@ def test_channels(kernels: Kernels, rng: np.random.Generator) -> None:
     channels = shape[1]
     x, dy, gamma, beta = (
         values(rng, *shape),
-        *(values(rng, *each) for each in (shape, [channels], [channels])),
+        *(values(rng, *sizes) for sizes in (shape, [channels], [channels])),
     )
     eps = F(rng.choice([1e-5, 0]))
     at_x, at_dy, at_gamma, at_beta = map(kernels.place, (x, dy, gamma, beta))
@@ -285,16 +285,16 @@ def test_channels(kernels: Kernels, rng: np.random.Generator) -> None:
     same(dbeta, golden.bias_gradient(dy))
 
     assert kernels.run("moments", at_x, at_mean, at_inverse, eps, *shape) == 0
-    for found, expected in zip((mean, inverse), golden.moments(x, eps), strict=True):
-        same(found, expected)
+    for result, expected in zip((mean, inverse), golden.moments(x, eps), strict=True):
+        same(result, expected)
     known = at_mean, at_inverse, at_gamma
     assert kernels.run("normalise", at_x, *known, at_beta, at_y, *shape) == 0
     same(y, golden.normalise(x, mean, inverse, gamma, beta))
     results = at_y, at_dgamma, at_dbeta
     assert kernels.run("normalise_gradient", at_x, at_dy, *known, *results, *shape) == 0
     gradients = golden.normalise_gradient(x, dy, mean, inverse, gamma)
-    for found, expected in zip((y, dgamma, dbeta), gradients, strict=True):
-        same(found, expected)
+    for result, expected in zip((y, dgamma, dbeta), gradients, strict=True):
+        same(result, expected)
 
 
 def test_pooling(kernels: Kernels, rng: np.random.Generator) -> None:
@@ -345,7 +345,7 @@ def test_softmax_cross_entropy(kernels: Kernels, rng: np.random.Generator, acros
 def test_optimizers(kernels: Kernels, rng: np.random.Generator, name: str) -> None:
     rule = reference(name)
     count = int(rng.integers(1, 100))
-    tensors = {each: values(rng, count) for each in rule.inputs}
+    tensors = {operand: values(rng, count) for operand in rule.inputs}
     settings: dict[str, Any] = {"lr": 0.01, "weight_decay": float(rng.choice([0, 0.1]))}
     if name == "adam":
         settings |= {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "t": int(rng.integers(1, 9))}
@@ -355,10 +355,10 @@ def test_optimizers(kernels: Kernels, rng: np.random.Generator, name: str) -> No
         moments = "beta1", "one_minus_beta1", "beta2", "one_minus_beta2", "inv_bc1", "inv_bc2"
         names = ("lam", *moments, "eps", "lr")
     places = [kernels.place(tensor) for tensor in tensors.values()]
-    assert kernels.run(name, *places, count, *(constants[each] for each in names)) == 0
+    assert kernels.run(name, *places, count, *(constants[constant] for constant in names)) == 0
     expected = rule.step(tensors, constants)
-    for each, start in zip(tensors, places, strict=True):
-        same(kernels.at(start, count), expected.get(each, tensors[each]))
+    for input_name, start in zip(tensors, places, strict=True):
+        same(kernels.at(start, count), expected.get(input_name, tensors[input_name]))
 
 
 def test_what_is_refused(host: Host) -> None:
@@ -381,7 +381,7 @@ def place_of(kernels: Kernels, tensor: Values) -> int:
 
 def copy_of(kernels: Kernels, source: Values, target: Values) -> list[int]:
     """Arguments of a copy of views of the memory."""
-    strides = (stride // 4 for each in (source, target) for stride in each.strides)
+    strides = (stride // 4 for tensor in (source, target) for stride in tensor.strides)
     return [place_of(kernels, source), place_of(kernels, target), *source.shape, *strides]
 
 

@@ -85,7 +85,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> object:
     folder = tmp_path_factory.mktemp("own")
     (folder / "own.c").write_text(OWN)
     made = compile_library(folder / "own.so", [folder / "own.c"])
-    assert sorted(each.name for each in folder.iterdir()) == ["own.c", "own.so"]
+    assert sorted(path.name for path in folder.iterdir()) == ["own.c", "own.so"]
     return made
 
 
@@ -170,7 +170,7 @@ def test_a_library_is_looked_at_while_it_runs(own: Own, library: object) -> None
         assert "slow" in HostLibrary(library).kernels  # type: ignore[arg-type]
         looks += 1
     assert looks > 10
-    assert results[0] == [29_999_984 + each for each in range(16)]
+    assert results[0] == [29_999_984 + offset for offset in range(16)]
 
 
 def test_a_library_at_the_path_of_another(tmp_path: Path) -> None:
@@ -179,4 +179,4 @@ def test_a_library_at_the_path_of_another(tmp_path: Path) -> None:
     for name in ("one", "other"):
         source.write_text(f'#include "pim.h"\nKERNEL({name}, 1) {{ WORDS(a[0])[0] = 1; }}\n')
         kernels.append(HostLibrary(compile_library(tmp_path / "own.so", [source])).kernels)
-    assert [name in each for name in ("one", "other") for each in kernels] == [1, 0, 0, 1]
+    assert [name in compiled for name in ("one", "other") for compiled in kernels] == [1, 0, 0, 1]

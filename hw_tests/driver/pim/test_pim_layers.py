@@ -277,11 +277,11 @@ def execute(device: Pim, layer: Layer, name: str) -> tuple[Tensors, Floats]:
     fill = np.float32(0 if program.zeroed else np.nan)
     device.write_tensor(result, np.full(result.shape, fill))
     given = {
-        each: rng.standard_normal(program.tensors[each].shape).astype(np.float32)
-        for each in program.inputs
+        name: rng.standard_normal(program.tensors[name].shape).astype(np.float32)
+        for name in program.inputs
     }
-    for each, values in given.items():
-        device.write_tensor(program.tensors[each], values)
+    for tensor_name, values in given.items():
+        device.write_tensor(program.tensors[tensor_name], values)
     offered: list[int] = []
     for work in program.works:
         while True:
@@ -291,9 +291,9 @@ def execute(device: Pim, layer: Layer, name: str) -> tuple[Tensors, Floats]:
             except RefusedWorkError as refusal:
                 if refusal.cause != "full":
                     raise
-                device.wait_any([each for each in offered if not device.work_query(each)])
-    for each in offered:
-        device.wait(each)
+                device.wait_any([pending for pending in offered if not device.work_query(pending)])
+    for pending in offered:
+        device.wait(pending)
     return given, device.read_tensor(result)
 
 
@@ -325,10 +325,10 @@ def test_parts_do_not_wait_for_each_other() -> None:
                 if first is second:
                     continue
                 written = first.span("result")
-                for each in (*second.operands, "result"):
-                    if getattr(second, each) == second.result and each != "result":
+                for operand in (*second.operands, "result"):
+                    if getattr(second, operand) == second.result and operand != "result":
                         continue
-                    other = second.span(each)
+                    other = second.span(operand)
                     assert written.stop <= other.start or other.stop <= written.start
                     seen += 1
     assert seen > 1000
@@ -356,7 +356,7 @@ def test_counts_and_units(name: str) -> None:
     shares = {"backward-input": 148}
     assert {work.units for work in program.works} == {shares.get(name, 444)}
     least_read, least_written = program.least_bytes
-    sizes = {each: 4 * tensor.elements for each, tensor in program.tensors.items()}
+    sizes = {tensor_name: 4 * tensor.elements for tensor_name, tensor in program.tensors.items()}
     if name == "forward":
         assert (least_read, least_written) == (sizes["x"] + sizes["weights"], sizes["y"])
     if name == "backward-bias":
@@ -421,7 +421,7 @@ def test_scales_down_as_far_as_padding_lets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"images": 0}, "images is 0: expected an integer from 1 to 65535"),
         ({"filters": 65536}, "filters is 65536"),
@@ -437,9 +437,9 @@ def test_scales_down_as_far_as_padding_lets() -> None:
         ({"filter_height": 12}, "a filter of 12 x 3 does not fit into an image of 9 x 9"),
     ],
 )
-def test_refuses_convolutions(changes: dict[str, int], said: str) -> None:
+def test_refuses_convolutions(changes: dict[str, int], message: str) -> None:
     good = vars(convolution(1, 3, 9, 9, 4, 3, 3, 1, 1))
-    with pytest.raises(InvalidArgumentError, match=re.escape(said)):
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
         Convolution(**good | changes)
 
 

@@ -22,7 +22,7 @@ from sw_driver.device.errors import (
 )
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
-from sw_driver.pim.descriptor import Opcode, Tensor
+from sw_driver.pim.descriptor import Opcode, StridedTensor
 from sw_driver.pim.device import Pim
 from sw_driver.pim.firmware.build import compile_library
 from sw_driver.pim.opencl import CommandQueue, Context, Kernel, Platform, host_ns
@@ -69,7 +69,7 @@ def test_devices_are_the_papers() -> None:
     config = configure(preset="paper", bank_bytes=1 << 17)
     with Pim(GoldenPim(config)) as pim:
         devices = Platform(pim).devices
-        assert {name: each[1:] for name, each in devices.items()} == {
+        assert {name: figures[1:] for name, figures in devices.items()} == {
             "pools": (32, 444),
             "cpu": (8, 8),
         }
@@ -109,8 +109,8 @@ def test_times_by_hand(timed: Made) -> None:
     second = CommandQueue(context, "cpu").enqueue_kernel(timed.relu)
     beside = queues["pools"].enqueue_kernel(timed.double)
     behind = queues["pools"].enqueue_kernel(timed.double, [first])
-    for each in queues.values():
-        each.finish()
+    for queue in queues.values():
+        queue.finish()
     second.wait()
     assert [first.running, first.ended] == [start, start + 10_000]
     assert [second.running, second.ended] == [start + 10_000, start + 20_000]
@@ -265,7 +265,7 @@ def refusals(made: Any, other: Made) -> list[tuple[Callable[[], Any], str]]:
         (lambda: work_on(Opcode.ADD, a=made.x, result=made.y), "ADD's b is None: expected a buf"),
         (lambda: work_on(Opcode.ADD, d=made.x, result=made.y), "what ADD is given is 'd'"),
         (lambda: added(made.x, made.x[:2], made.y), "ADD's b has 2 rows, another operand of it 4"),
-        (lambda: context.pim.pim_fix(5, made.double.works[0], Tensor(), 1), "pim_ids is 5"),
+        (lambda: context.pim.pim_fix(5, made.double.works[0], StridedTensor(), 1), "pim_ids is 5"),
         (lambda: context.pim.write_tensor(None, VALUES), "got None: expected a tensor in the"),
         (lambda: context.pim.write_tensor(made.x, [1.0]), "got a list of values: expected a numpy"),
         (lambda: context.pim.read_tensor(5), "got 5: expected a tensor in the stack"),
@@ -293,8 +293,8 @@ def test_what_is_no_time_of_the_host(value: Any) -> None:
     with Pim(CyclesPim(CONFIG)) as pim:
         made = Made(Context(Platform(pim), cpu_ns=lambda _: value))
         ran = made.queues["cpu"].enqueue_kernel(made.relu)
-        asked = Scheduler(made.context, ["relu"]).enqueue_kernel(made.relu)
-        for event in (ran, asked):
+        scheduled = Scheduler(made.context, ["relu"]).enqueue_kernel(made.relu)
+        for event in (ran, scheduled):
             with pytest.raises(InvalidArgumentError, match=r"cpu_ns returns for relu is .*: exp"):
                 event.wait()
 
@@ -304,10 +304,10 @@ def test_integers_of_numpy(made: Made) -> None:
     queue = made.queues["cpu"]
     for shape in (np.array([4, 16]), (np.int8(100), np.uint8(100)), [np.int64(3)]):
         buffer = made.context.buffer("a", shape)  # type: ignore[arg-type]
-        values = np.ones([int(each) for each in shape], np.float32)
+        values = np.ones([int(extent) for extent in shape], np.float32)
         queue.enqueue_write(buffer, values)
         assert queue.enqueue_read(buffer).wait().sum() == values.size
-        assert {type(each) for each in (*buffer.shape, *buffer.strides)} == {int}
+        assert {type(number) for number in (*buffer.shape, *buffer.strides)} == {int}
     part = made.x[np.int64(1) : np.int64(3)]
     assert replace(part, address_bytes=np.int64(part.address_bytes)) == part
     assert type(replace(part, address_bytes=np.int64(4)).address_bytes) is int
@@ -322,15 +322,17 @@ def test_lists_are_the_programs(made: Made) -> None:
     works, arguments, shape = [added(x, x, y)], [y, z, 64], [4, 16]
     strides = [16, 1]
     part = PlacedTensor(address_bytes=y.address_bytes, shape=[4, 16], strides=strides)  # type: ignore[arg-type]
-    work = replace(added(x, x, y), result=Tensor(address_bytes=y.address_bytes, strides=strides))  # type: ignore[arg-type]
+    work = replace(
+        added(x, x, y), result=StridedTensor(address_bytes=y.address_bytes, strides=strides)
+    )  # type: ignore[arg-type]
     kernels = [
         context.kernel("double", works=works),
-        context.kernel("double", works=(each for each in works)),  # type: ignore[arg-type]
+        context.kernel("double", works=(one_work for one_work in works)),  # type: ignore[arg-type]
         context.kernel("double", works=[work]),
     ]
     relus = [
         context.kernel("relu", "relu", arguments, "rw"),
-        context.kernel("relu", "relu", (each for each in arguments), "rw"),  # type: ignore[arg-type]
+        context.kernel("relu", "relu", (argument for argument in arguments), "rw"),  # type: ignore[arg-type]
         context.kernel("relu", "relu", [part, z, 64], "rw"),
     ]
     other = context.buffer("other", shape)  # type: ignore[arg-type]
@@ -348,7 +350,7 @@ def test_lists_are_the_programs(made: Made) -> None:
         doubled = pools.enqueue_kernel(double, before)
         before.clear()
         before.append(doubled)
-        ran = cpu.enqueue_kernel(relu, (each for each in before))  # type: ignore[arg-type]
+        ran = cpu.enqueue_kernel(relu, (event for event in before))  # type: ignore[arg-type]
         before.append(ran)  # which would wait for itself
         np.testing.assert_array_equal(cpu.enqueue_read(z).wait(), np.maximum(2 * VALUES, 0))
 
@@ -444,7 +446,7 @@ def test_a_program_on_the_host_has_the_numbers_of_the_cores(made: Made) -> None:
     context, firmware = made.context, made.context.pim.firmware
     y, z = made.y, made.z
     (start,) = {context.kernel("p", "relu", (y, z, 64), "rw").window.address_bytes}
-    at_y, at_z = (WINDOW_BYTES + each.address_bytes - start for each in (y, z))
+    at_y, at_z = (WINDOW_BYTES + tensor.address_bytes - start for tensor in (y, z))
     program = context.buffer("program", (1, 9))
     words = firmware.program(
         [Command("fill", (at_z, 64, 0x40000000)), Command("relu", (at_y, at_z, 4))]

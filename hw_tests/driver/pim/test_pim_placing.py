@@ -103,8 +103,8 @@ def test_refuses_what_does_not_fit() -> None:
     memory.place("x", (whole // 4 - 128,))
     memory.place("y", (8,))
     least = 2 * CONFIG.bank_bytes
-    said = f"bank_bytes of at least {least} would do"
-    with pytest.raises(OutOfMemoryError, match=said):
+    message = f"bank_bytes of at least {least} would do"
+    with pytest.raises(OutOfMemoryError, match=message):
         memory.place("z", (1,))
 
 

@@ -13,7 +13,7 @@ from hw.pim.config import PimConfig, configure
 from hw_tests.pim.front.front_works import front_configurations
 from hw_tests.pim.plans import room_of
 from sw_driver.experiments.pim.networks import NETWORKS, named_layer
-from sw_driver.pim.descriptor import Opcode, Plan, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, TilingPlan, Work
 from sw_driver.pim.lowering import PASSES, lower
 from sw_driver.pim.planning import planned
 
@@ -51,9 +51,9 @@ def test_plans_of_any_sizes_are_accepted(name: str) -> None:
         made = planned(
             Work(
                 opcode=Opcode.MATMUL,
-                a=Tensor(strides=(0, 1)),
-                b=Tensor(strides=(0, 0)),
-                result=Tensor(strides=(columns, 1)),
+                a=StridedTensor(strides=(0, 1)),
+                b=StridedTensor(strides=(0, 0)),
+                result=StridedTensor(strides=(columns, 1)),
                 rows=rows,
                 columns=columns,
                 length=length,
@@ -69,11 +69,11 @@ def test_plans_by_hand() -> None:
     """Convolutions of 11 x 11 and 3 x 3 at full size, on all banks."""
     eleven = planned(convolution("alexnet", "conv1"), PAPER).plan
     # A chunk is a channel of 121 taps; a tile has four first vectors a lane, and all second ones.
-    assert eleven == Plan(
+    assert eleven == TilingPlan(
         chunk=7, depth=2, seconds=7, block=4, channels=1, first_across=0, second_across=0
     )
     short = planned(Work(opcode=Opcode.ADD, rows=1, columns=8, units=1), PAPER).plan
-    assert short == Plan(chunk=6)
+    assert short == TilingPlan(chunk=6)
 
 
 def test_strides_that_are_not_given_are_zero() -> None:
@@ -81,12 +81,14 @@ def test_strides_that_are_not_given_are_zero() -> None:
         sizes = dict.fromkeys(("rows", "columns", "length", "filter_height", "filter_width"), 3)
         sizes |= dict.fromkeys(("images", "filters", "channels", "height", "width"), 2)
         work = Work(opcode=opcode, units=1, stride=1, dilation=1, **sizes)
-        strided = replace(work, a=Tensor(strides=(0,) * 4), b=Tensor(strides=(0,) * 4))
+        strided = replace(
+            work, a=StridedTensor(strides=(0,) * 4), b=StridedTensor(strides=(0,) * 4)
+        )
         assert planned(work, PAPER).plan == planned(strided, PAPER).plan
 
 
 def test_a_plan_that_there_is_stays() -> None:
-    plan = Plan(chunk=3, exchanged=1)
+    plan = TilingPlan(chunk=3, exchanged=1)
     assert planned(convolution("alexnet", "conv1", plan=plan), PAPER).plan == plan
 
 

@@ -32,7 +32,7 @@ from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
-from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.planning import planned
 from sw_driver.pim.registers import PoolRegisters
@@ -62,7 +62,7 @@ def rtl(pim: Pim) -> RtlPim:
 def product(result: int, size: int, first: int = 0) -> Work:
     """A product of square matrices, the first of which is at ``first``, the second in bank 1."""
     a, b, ret = (
-        Tensor(address_bytes=address, strides=(size, 1)) for address in (first, BANK, result)
+        StridedTensor(address_bytes=address, strides=(size, 1)) for address in (first, BANK, result)
     )
     return Work(opcode=Opcode.MATMUL, a=a, b=b, result=ret, rows=size, columns=size, length=size)
 
@@ -80,17 +80,17 @@ def test_threads_past_the_driver_are_one_at_a_time(pim: Pim) -> None:
         return {transport.read_memory(BANK, values.size).tobytes() for _ in range(40)}
 
     def asks() -> set[int]:
-        found = set()
+        result = set()
         for _ in range(200):
-            found.add(transport.read_register(0))
+            result.add(transport.read_register(0))
             transport.advance(10)
-        return found
+        return result
 
     with ThreadPoolExecutor(4) as threads:
         waiting = threads.submit(pim.wait, work_id)
         reading = [threads.submit(reads), threads.submit(reads), threads.submit(asks)]
         waiting.result(60)
-        assert [each.result(60) for each in reading] == [{values.tobytes()}] * 2 + [{identity}]
+        assert [reader.result(60) for reader in reading] == [{values.tobytes()}] * 2 + [{identity}]
 
 
 def test_the_trace_has_every_command(tmp_path: Path) -> None:
@@ -202,7 +202,11 @@ def test_a_read_gives_all_or_nothing(pim: Pim, monkeypatch: pytest.MonkeyPatch) 
     transfers: list[object] = []
     transfer = rtl(pim)._transfer
     monkeypatch.setattr(
-        rtl(pim), "_transfer", lambda *of, **how: transfers.append(of) or transfer(*of, **how)
+        rtl(pim),
+        "_transfer",
+        lambda *arguments, **options: (
+            transfers.append(arguments) or transfer(*arguments, **options)
+        ),
     )
     old = memory[2 * BANK // 4 :][: size * size]
     results: list[bool] = []
@@ -371,14 +375,14 @@ def test_counters_are_of_one_moment(pim: Pim) -> None:
     def differs(read: Callable[[str], int]) -> list[str]:
         """Of what done and left do not sum up, read in any order, with pauses."""
         names = [f"{kind}_{part}" for kind in amount for part in ("done", "left")]
-        found = {}
+        result = {}
         for name in rng.sample(names, len(names)):
             pim.transport.advance(rng.choice((0, 1, 30)))
-            found[name] = read(name)
+            result[name] = read(name)
         return [
             kind
             for kind, total in amount.items()
-            if found[f"{kind}_done"] + found[f"{kind}_left"] != total
+            if result[f"{kind}_done"] + result[f"{kind}_left"] != total
         ]
 
     while not all(pim.work_query(work) for work in works):
@@ -418,8 +422,8 @@ def test_every_address_is_answered(columns: int) -> None:
         held = [(0, config.local_bytes), (config.striped_start_bytes, everything)]
         for begin, end in held:
             values = rng.integers(0, 256, end - begin).astype(np.uint8)
-            for each in (device, golden):
-                each.transport.write_memory(begin, values)
+            for machine in (device, golden):
+                machine.transport.write_memory(begin, values)
         space = 1 << (everything - 1).bit_length()
         borders = (held[0][1], held[1][0], everything, space)
         for border in borders:
@@ -436,7 +440,7 @@ def test_every_address_is_answered(columns: int) -> None:
         assert PoolRegisters(device.transport).pool.read_field("host_errors") > 20
         for begin, end in held:
             seen, expected = (
-                each.transport.read_memory(begin, end - begin) for each in (device, golden)
+                machine.transport.read_memory(begin, end - begin) for machine in (device, golden)
             )
             assert (seen == expected).all()
         random_floats(device, SEED)
@@ -536,7 +540,7 @@ def test_a_second_thread_changes_nothing() -> None:
             while device.transport.cycles() < begin + 60_000:
                 device.transport.advance(min(step, begin + 60_000 - device.transport.cycles()))
             counters = [device.counters(work) for work in works]
-            assert all(each.multiplications_left == 0 for each in counters)
+            assert all(counter.multiplications_left == 0 for counter in counters)
             seen.append((counters, words_at(device, 0, CONFIG.local_bytes // 4).tobytes()))
     assert seen[0] == seen[1]
 

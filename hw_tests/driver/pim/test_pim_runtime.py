@@ -26,7 +26,7 @@ CONFIG = configure(preset="tiny", bank_bytes=1 << 17)
 
 
 def places(events: Sequence[Event]) -> list[str]:
-    return [each.place for each in events]
+    return [event.place for event in events]
 
 
 @pytest.mark.parametrize("principle", ["literal", "earliest"])
@@ -39,7 +39,7 @@ def test_random_programs_are_as_one_after_the_other(
     for _ in range(2):
         rng = np.random.default_rng(3)
         with Pim(CyclesPim(CONFIG)) as pim:
-            context = Context(Platform(pim), cpu_ns=lambda each: 500 * (1 + len(each.name)))
+            context = Context(Platform(pim), cpu_ns=lambda enqueued: 500 * (1 + len(enqueued.name)))
             buffers = [context.buffer(str(number), (2, 16)) for number in range(5)]
             values = [rng.standard_normal((2, 16)).astype(np.float32) for _ in buffers]
             for name in "01234":
@@ -50,7 +50,7 @@ def test_random_programs_are_as_one_after_the_other(
                 scheduler.enqueue_write(buffer, value)
             events = []
             for _ in range(40):
-                a, b = (int(each) for each in rng.integers(0, 5, 2))
+                a, b = (int(size) for size in rng.integers(0, 5, 2))
                 result = int(rng.choice(list({*range(5)} - {a, b})))
                 work = work_on(Opcode.ADD, a=buffers[a], b=buffers[b], result=buffers[result])
                 kernel = context.kernel(str(result), works=[work])
@@ -59,11 +59,13 @@ def test_random_programs_are_as_one_after_the_other(
             scheduler.finish()
             for buffer, value in zip(buffers, values, strict=True):
                 np.testing.assert_array_equal(pim.read_tensor(buffer), value)
-            assert {each.place for each in events if each.label in "34"} == {"cpu"}
+            assert {event.place for event in events if event.label in "34"} == {"cpu"}
             assert set(places(events)) == {"pools", "cpu"}
-            on_cpu = sorted((each.running, each.ended) for each in events if each.place == "cpu")
+            on_cpu = sorted(
+                (event.running, event.ended) for event in events if event.place == "cpu"
+            )
             assert all(a[1] <= b[0] for a, b in pairwise(on_cpu))
-            times.append([(each.place, each.running, each.ended) for each in events])
+            times.append([(event.place, event.running, event.ended) for event in events])
     assert times[0] == times[1]
 
 
@@ -86,9 +88,9 @@ def test_principles_by_hand(cpu_ns: int, literal: list[str], earliest: list[str]
             x = context.buffer("x", (64, 64))
             ys = [context.buffer("y", (64, 64)) for _ in range(3)]
             works = [[work_on(Opcode.MATMUL, a=x, b=x, result=y)] for y in ys]
-            kernels = [context.kernel("product", works=each) for each in works]
+            kernels = [context.kernel("product", works=part) for part in works]
             scheduler = Scheduler(context, ["product"], principle=principle)  # type: ignore[arg-type]
-            events = [scheduler.enqueue_kernel(each) for each in kernels]
+            events = [scheduler.enqueue_kernel(kernel) for kernel in kernels]
             scheduler.finish()
             assert places(events) == expected
             # Where it is no candidate it is the CPU's.
@@ -157,7 +159,7 @@ def test_a_failure_is_forgotten() -> None:
         wrong = context.kernel("wrong", works=[work_on(Opcode.ADD, a=x, b=x, result=x[:, ::-1])])
         right = context.kernel("right", works=[work_on(Opcode.ADD, a=x, b=x, result=y)])
         scheduler = Scheduler(context, ["wrong", "right"])
-        failed, behind = (scheduler.enqueue_kernel(each) for each in (wrong, right))
+        failed, behind = (scheduler.enqueue_kernel(kernel) for kernel in (wrong, right))
         with pytest.raises(ValueError, match="overlap"):
             behind.wait()
         assert scheduler.recover() is failed.error

@@ -61,7 +61,7 @@ def whole(job: Job) -> Run:
 def test_costs_are_those_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(*SUMS[kind])
     expected = whole(job)
-    form = max(map(form_of_work, job.program.works), key=lambda each: each.tile_cycles)
+    form = max(map(form_of_work, job.program.works), key=lambda shape: shape.tile_cycles)
     monkeypatch.setattr(shortening, "TILE_CYCLES", form.tile_cycles // 6)
     done = []
     run = shortening.run_shortened(CONFIG, job, completed=lambda: done.append(1))
@@ -75,9 +75,9 @@ def test_costs_are_those_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch
     assert run.ends == pytest.approx(expected.ends, rel=off)
     assert len(done) == 2 * len(job.program.works)
     ones, others = (
-        sorted(each.records, key=lambda record: record.work) for each in (run, expected)
+        sorted(outcome.records, key=lambda record: record.work) for outcome in (run, expected)
     )
-    cycles = [sum(each.cycles or 0 for each in records) for records in (ones, others)]
+    cycles = [sum(run_record.cycles or 0 for run_record in records) for records in (ones, others)]
     assert cycles[0] == pytest.approx(cycles[1], rel=off)
     for one, other in zip(ones, others, strict=True):
         assert (one.work, one.multiplications) == (other.work, other.multiplications)
@@ -90,11 +90,11 @@ def test_costs_are_those_of_the_whole(kind: str, monkeypatch: pytest.MonkeyPatch
 def test_chunks_cover_a_tile(kind: str) -> None:
     for work in job_of(*SUMS[kind]).program.works:
         form = form_of_work(work)
-        at = [(each.channel, each.tap) for each in form.followed_chunks()]
+        at = [(chunk.channel, chunk.tap) for chunk in form.followed_chunks()]
         assert at == sorted(set(at))
-        assert sum(each.length for each in form.followed_chunks()) == form.products
+        assert sum(chunk.length for chunk in form.followed_chunks()) == form.products
         assert form.products == form.channels * form.taps
-        assert [each.complete for each in form.followed_chunks()] == [False] * (len(at) - 1) + [1]
+        assert [chunk.complete for chunk in form.followed_chunks()] == [False] * (len(at) - 1) + [1]
         for short in (
             form.shortened(1),
             form.shortened(form.tile_cycles // 6, 3),
@@ -105,7 +105,7 @@ def test_chunks_cover_a_tile(kind: str) -> None:
             assert len(followed) < form.chunks or form.chunks <= 12
             assert {*followed} <= {*form.followed_chunks()}
             assert followed[-1].complete
-            assert short.products == sum(each.length for each in followed)
+            assert short.products == sum(chunk.length for chunk in followed)
             # Of channels of few chunks whole ones.
             if form.channels > 4 and ceil(form.taps / (1 << form.plan.chunk)) <= 4:
                 assert short.products % form.taps == 0

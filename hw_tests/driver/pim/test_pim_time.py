@@ -20,7 +20,7 @@ from sw_driver.device.streams import Handle, Stream
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.golden import GoldenPim
 from sw_driver.pim.backends.rtl import RtlPim
-from sw_driver.pim.descriptor import Opcode, Tensor, Work
+from sw_driver.pim.descriptor import Opcode, StridedTensor, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.transport import ACCESS_CYCLES
 
@@ -36,7 +36,7 @@ Backend = type[GoldenPim] | type[RtlPim]
 
 
 def product(size: int, result: int = 2 * BANK) -> Work:
-    a, b, ret = (Tensor(address_bytes=at, strides=(size, 1)) for at in (0, BANK, result))
+    a, b, ret = (StridedTensor(address_bytes=at, strides=(size, 1)) for at in (0, BANK, result))
     return Work(opcode=Opcode.MATMUL, a=a, b=b, result=ret, rows=size, columns=size, length=size)
 
 
@@ -62,11 +62,11 @@ def test_devices_on_one_clock_have_one_time(backend: Backend) -> None:
             waits.wait(offer(waits, 16))
             now_ps = clock.now
             assert now_ps == int(waits.transport.cycles() * period_ps)
-            asked = other if waits is one else one
-            seen = asked.transport.domain.cycles(now_ps)
-            assert asked.idle == 0b111111
-            assert asked.transport.cycles() == seen + ACCESS_CYCLES
-            assert clock.now == asked.transport.domain.ticks(seen + ACCESS_CYCLES)
+            asking = other if waits is one else one
+            seen = asking.transport.domain.cycles(now_ps)
+            assert asking.idle == 0b111111
+            assert asking.transport.cycles() == seen + ACCESS_CYCLES
+            assert clock.now == asking.transport.domain.ticks(seen + ACCESS_CYCLES)
 
 
 def test_completions_do_not_hold_up_time() -> None:
@@ -142,14 +142,16 @@ def test_threads_share_a_device(backend: Backend) -> None:
 
         def use(thread: int) -> None:
             at = thread * BANK
-            a, ret = (Tensor(address_bytes=address, strides=(0, 1)) for address in (at, at + 64))
+            a, ret = (
+                StridedTensor(address_bytes=address, strides=(0, 1)) for address in (at, at + 64)
+            )
             work = Work(opcode=Opcode.ADD, a=a, b=a, result=ret, rows=1, columns=8)
             for turn in range(20):
                 pim.write_memory(at, np.full(8, 10 * turn + thread, np.float32))
                 number = pim.pim_fix([thread], work, ret, 1)
                 pim.wait(number)
-                found = pim.read_memory(at + 64, 32).view(np.float32)
-                assert found.tolist() == [2 * (10 * turn + thread)] * 8
+                result = pim.read_memory(at + 64, 32).view(np.float32)
+                assert result.tolist() == [2 * (10 * turn + thread)] * 8
 
         list(threads.map(use, range(3), timeout=60))
 

@@ -32,7 +32,7 @@ class WatchedPim(RtlPim):
 
     def _note(self) -> None:
         now = self.cycles()
-        self.pause = max(self.pause, (self.last, now), key=lambda each: each[1] - each[0])
+        self.pause = max(self.pause, (self.last, now), key=lambda span: span[1] - span[0])
         self.last = now
 
     def _access(self, *args: Any) -> int:
@@ -52,10 +52,12 @@ def test_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = ["--steps", "1", "--cores", "4", "--json", "--out", str(tmp_path)]
-    assert main(["pim", "--train", *options]) == 0
+    trace = tmp_path / "trace.csv"
+    assert main(["pim", "--train", *options, "--dram-trace", str(trace)]) == 0
     document = json.loads(capsys.readouterr().out)
     report = document["results"]
-    assert document["files"] == [str(tmp_path / "cores.svg")]
+    assert document["files"] == [str(trace), str(tmp_path / "cores.svg")]
+    assert trace.read_text().count("\n") > 100
     assert (tmp_path / "cores.svg").read_text().startswith("<?xml")
     (step,) = report["steps"]
     assert (document["machine"]["cores"], len(step["cores"]), step["wrong_tensors"]) == (4, 4, [])
@@ -67,9 +69,9 @@ def test_the_command(
     monkeypatch.setattr(training, "golden_step", lambda *_: None)
     assert main(["pim", "--train", "--steps", "1", "--cores", "4"]) == 1
     shown = capsys.readouterr()
-    waits = [f"{100 * each['pool_cycles'] / each['cycles']:.1f}%" for each in step["cores"]]
+    waits = [f"{100 * core['pool_cycles'] / core['cycles']:.1f}%" for core in step["cores"]]
     assert f"{step['loss']:.4f}" in shown.out
-    assert all(each in shown.out for each in waits)
+    assert all(wait in shown.out for wait in waits)
     assert "differ from the golden model's: bias, convolved," in shown.err
     assert "they are equal" not in shown.out
 
@@ -143,8 +145,8 @@ def test_steps_without_the_host(config: PimConfig, steps: int) -> None:
             begin, end = transport.pause
             own = step.counters[0].cycles // config.core_clock_ratio
             assert end - begin >= max(0, own)
-            assert sum(each.multiplications_done for each in step.counters) == 16_640
-            assert not sum(each.multiplications_left for each in step.counters)
+            assert sum(counter.multiplications_done for counter in step.counters) == 16_640
+            assert not sum(counter.multiplications_left for counter in step.counters)
     if config is FASTER:
         assert step.cycles < 0.61 * 158_700  # of a core in the pool's clock
     if steps == 10:

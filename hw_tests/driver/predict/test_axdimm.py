@@ -16,9 +16,9 @@ from hw.rules import rule
 from sw_driver.experiments.validation import Comparison, compare, draw
 from sw_driver.predict.axdimm import (
     ChannelState,
-    Placement,
     Prediction,
     RefreshState,
+    TensorAddresses,
     predict,
 )
 from sw_driver.predict.axdimm import model as cycles_model
@@ -45,11 +45,11 @@ ROUND_TRIP = 128 << 10
 """Bytes that lie in all banks once: 16 banks with rows of 8 KB."""
 
 
-def placed(count: int, stride: int = ROUND_TRIP + 32768, first: int = 0) -> Placement:
+def placed(count: int, stride: int = ROUND_TRIP + 32768, first: int = 0) -> TensorAddresses:
     """Tensors that begin ``stride`` bytes apart, modulo all banks."""
     step = -(-4 * count // ROUND_TRIP) * ROUND_TRIP + stride % ROUND_TRIP
     p, g, m, v = (first + index * step for index in range(4))
-    return Placement(inputs=(p, g, m, v), outputs=(p, m, v))
+    return TensorAddresses(inputs=(p, g, m, v), outputs=(p, m, v))
 
 
 predict_adam = partial(predict, unit_latency=UNIT)
@@ -97,7 +97,7 @@ def test_one_line_of_each_tensor() -> None:
 
 def test_one_line_that_is_only_stored() -> None:
     """The lanes begin with the run, when the settings are checked."""
-    prediction = predict(WITHOUT_REFRESH, Placement(outputs=(0,)), 16, unit_latency=3)
+    prediction = predict(WITHOUT_REFRESH, TensorAddresses(outputs=(0,)), 16, unit_latency=3)
     results = 1 + 1 + 1 + 1 + 3
     # As above, but that the row has to be activated when the write is admitted.
     column = results + 6 + T_RCD
@@ -107,7 +107,9 @@ def test_one_line_that_is_only_stored() -> None:
 
 
 def test_one_line_that_is_only_summed() -> None:
-    prediction = predict(WITHOUT_REFRESH, Placement(inputs=(0,)), 16, unit_latency=5, sums=True)
+    prediction = predict(
+        WITHOUT_REFRESH, TensorAddresses(inputs=(0,)), 16, unit_latency=5, sums=True
+    )
     results = 1 + 5 + T_RCD + READ_DATA + 2 + 2 + 1 + 5
     assert prediction.fabric_cycles == results + SUM_DRAIN
     assert (prediction.beats_read, prediction.beats_written, prediction.bus_turns) == (1, 0, 0)
@@ -119,7 +121,7 @@ def test_refreshes_while_the_last_round_is_summed_cost_nothing() -> None:
     is time for one in advance, too."""
     start = ChannelState(refresh=RefreshState(owed=0, elapsed_fabric_cycles=1560 - 150))
     with_refresh, without = (
-        predict(config, Placement(inputs=(0,)), 4096, start, unit_latency=5, sums=True)
+        predict(config, TensorAddresses(inputs=(0,)), 4096, start, unit_latency=5, sums=True)
         for config in (PAPER, WITHOUT_REFRESH)
     )
     assert (with_refresh.refreshes, without.refreshes) == (2, 0)
@@ -188,23 +190,23 @@ def test_a_refresh_in_progress_delays_the_start() -> None:
     assert 80 < begun.fabric_cycles - quiet.fabric_cycles < 110
 
 
-def tensors(inputs: int, outputs: int, count: int) -> Placement:
+def tensors(inputs: int, outputs: int, count: int) -> TensorAddresses:
     """In other banks each; the last of nine are stored."""
     step = (4 * count // ROUND_TRIP + 1) * ROUND_TRIP + 32768
-    return Placement(
+    return TensorAddresses(
         inputs=tuple(index * step for index in range(inputs)),
         outputs=tuple(index * step for index in range(9 - outputs, 9)),
     )
 
 
-def in_formats(formats: Formats, count: int) -> Placement:
+def in_formats(formats: Formats, count: int) -> TensorAddresses:
     """As the driver places the tensors, in place."""
     place, addresses = 0, {}
     for index, name in enumerate(formats.tensors(ADAM)):
         place += -place % ROUND_TRIP
         addresses[name] = place + 32768 * index % ROUND_TRIP
         place = addresses[name] + formats.tensor_bytes(ADAM, name, count)
-    return Placement(
+    return TensorAddresses(
         inputs=tuple(addresses[name] for name in formats.loads(ADAM)),
         outputs=tuple(addresses[name] for name in formats.stores(ADAM)),
     )
@@ -240,7 +242,7 @@ def in_formats(formats: Formats, count: int) -> Placement:
 def test_what_is_extrapolated_is_what_would_be_simulated(
     monkeypatch: pytest.MonkeyPatch,
     config: ModuleConfig,
-    placement: Placement,
+    placement: TensorAddresses,
     count: int,
     formats: Formats,
 ) -> None:
@@ -354,8 +356,11 @@ def test_long_runs_see_enough_batches_of_refreshes_or_are_refused() -> None:
     [
         (lambda: predict_adam(PAPER, placed(1), 0), "parameters is 0: expected an integer"),
         (lambda: predict_adam(PAPER, placed(1), 1.5), "parameters is 1.5"),
-        (lambda: predict_adam(PAPER, Placement(inputs=(0,)), 1), "without outputs must have sums"),
-        (Placement, "a run needs a tensor"),
+        (
+            lambda: predict_adam(PAPER, TensorAddresses(inputs=(0,)), 1),
+            "without outputs must have sums",
+        ),
+        (TensorAddresses, "a run needs a tensor"),
         (
             lambda: predict_adam(PAPER, placed(256), 256, formats=MIXTURES["bf16_g"]),
             "formats are Formats.*gradients='bf16'.*: expected FP32 .* it with narrow=True",

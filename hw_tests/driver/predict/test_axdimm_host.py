@@ -11,9 +11,9 @@ from hw.axdimm.config import ModuleConfig, configure
 from sw_driver.predict.axdimm import (
     ChannelState,
     HostTraffic,
-    Placement,
+    HostTransfer,
     RefreshState,
-    Transfer,
+    TensorAddresses,
     predict,
 )
 
@@ -50,9 +50,11 @@ def test_a_read_is_late_if_its_data_take_longer_than_the_latency(write: bool) ->
         assert traffic.transfer(write=write, line=0, lines=20, cycle=100) == (138, late)
     traffic = fresh(WITHOUT_REFRESH, OPEN_ROW)
     traffic.transfer(write=False, line=0, lines=20, cycle=100)
-    assert traffic.transfer(write=False, line=20, lines=20, cycle=140) == Transfer(178, [])
+    assert traffic.transfer(write=False, line=20, lines=20, cycle=140) == HostTransfer(178, [])
     traffic = fresh(WITHOUT_REFRESH, OPEN_ROW - 1)
-    assert traffic.transfer(write=False, line=0, lines=20, cycle=100) == Transfer(138, [(0, 20)])
+    assert traffic.transfer(write=False, line=0, lines=20, cycle=100) == HostTransfer(
+        138, [(0, 20)]
+    )
 
 
 def test_what_comes_during_a_refresh_is_late() -> None:
@@ -81,7 +83,7 @@ def test_what_comes_during_a_refresh_is_late() -> None:
 def test_lines_of_an_open_row_may_be_served_together(
     monkeypatch: pytest.MonkeyPatch, config: ModuleConfig, write: bool
 ) -> None:
-    def outcome(line: int, elapsed: int) -> tuple[list[Transfer], ChannelState, object]:
+    def outcome(line: int, elapsed: int) -> tuple[list[HostTransfer], ChannelState, object]:
         traffic = fresh(config, 48, elapsed)
         transfers = []
         cycle = 0
@@ -117,7 +119,7 @@ def test_a_rest_after_a_run_may_be_interrupted_anywhere() -> None:
     """Also while refreshes are given in a row and an interval ends; the host begins there, too."""
     rng = random.Random(3)
     addresses = [index << 20 for index in range(7)]
-    placement = Placement(inputs=tuple(addresses[:4]), outputs=tuple(addresses[4:]))
+    placement = TensorAddresses(inputs=tuple(addresses[:4]), outputs=tuple(addresses[4:]))
     ahead = 0
     for _ in range(60):
         refresh = RefreshState(owed=0, elapsed_fabric_cycles=rng.randrange(1560))

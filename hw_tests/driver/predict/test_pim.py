@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 import pytest
 
-from golden.pim import Descriptor, Opcode, Tensor
+from golden.pim import Descriptor, Opcode, StridedTensor
 from hw.pim.config import PimConfig, configure
 from hw_tests.pim.bank.walks import Walk as HardwareWalk
 from hw_tests.pim.bank.walks import segments_of
@@ -24,7 +24,7 @@ from sw_driver.experiments.pim.validation import (
 )
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.backends.rtl import RtlPim
-from sw_driver.pim.descriptor import Tensor as DriverTensor
+from sw_driver.pim.descriptor import StridedTensor as DriverTensor
 from sw_driver.pim.descriptor import Work
 from sw_driver.pim.device import Pim
 from sw_driver.predict.pim import Pool, WorkRun
@@ -134,9 +134,9 @@ def _matmul(rows: int, columns: int, length: int, config: PimConfig) -> Descript
         rows=rows,
         columns=columns,
         length=length,
-        a=Tensor(address_bytes=0, strides=(length, 1)),
-        b=Tensor(address_bytes=b_mib << 20, strides=(1, length)),
-        result=Tensor(address_bytes=result_mib << 20, strides=(columns, 1)),
+        a=StridedTensor(address_bytes=0, strides=(length, 1)),
+        b=StridedTensor(address_bytes=b_mib << 20, strides=(1, length)),
+        result=StridedTensor(address_bytes=result_mib << 20, strides=(columns, 1)),
     )
     return planned(work, config)
 

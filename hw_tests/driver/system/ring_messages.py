@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from sw_driver.machine import Machine, Memory, assumed, link
-from sw_driver.system.clock import Steps
-from sw_driver.system.collectives import Lane
+from sw_driver.system.clock import ProcessSteps
+from sw_driver.system.collectives import RingLane
 from sw_driver.system.engine import Engine
 
 
-def simulate(lane: Lane, kind: str, nbytes: int, *, record: bool = False) -> Engine:
+def simulate(lane: RingLane, kind: str, nbytes: int, *, record: bool = False) -> Engine:
     """The engine's time is what it takes."""
     gaps, count, hops = lane.gaps, len(lane.gaps), sum(lane.gaps)
     engine = Engine(_ring(lane, hops), record=record)
 
-    def send(node: int, size: int, hops_left: int) -> Steps:
+    def send(node: int, size: int, hops_left: int) -> ProcessSteps:
         for here in range(node, node + hops_left):
             ends = f"n{here % hops}", f"n{(here + 1) % hops}"
             yield engine.queue(f"link {here % hops}").transfer(size, *ends, "message")
@@ -34,7 +34,7 @@ def simulate(lane: Lane, kind: str, nbytes: int, *, record: bool = False) -> Eng
     return engine
 
 
-def _ring(lane: Lane, hops: int) -> Machine:
+def _ring(lane: RingLane, hops: int) -> Machine:
     why = "of the lane"
     rate, latency = assumed(lane.gb_per_s, why), assumed(0, "apart: a link is free before")
     names = [f"n{number}" for number in range(hops)]

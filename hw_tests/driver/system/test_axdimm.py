@@ -59,10 +59,10 @@ def _log(framework: Framework) -> Log:
 
 
 def _bytes_by_label(transferred: Iterable[Transferred]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for each in transferred:
-        found[each.label] += each.nbytes
-    return dict(found)
+    counts: Counter[str] = Counter()
+    for transfer in transferred:
+        counts[transfer.label] += transfer.nbytes
+    return dict(counts)
 
 
 # What a step moves and leaves.
@@ -86,7 +86,7 @@ def _assert_all_in_place(framework: Framework) -> None:
     states: Counter[int | None] = Counter()
     expected: dict[Any, int] = {}
     channels: dict[Any, str] = {}
-    parameters = [each for each in trace.tensors if each.kind == "parameter"]
+    parameters = [weight for weight in trace.tensors if weight.kind == "parameter"]
     for tensor in trace.tensors:
         if tensor.kind == "parameter":
             expected[tensor.id, "p"] = tensor.nbytes
@@ -94,16 +94,16 @@ def _assert_all_in_place(framework: Framework) -> None:
         elif tensor.kind == "optimizer_state":
             expected[tensor.parameter, f"s{states[tensor.parameter]}"] = tensor.nbytes
             states[tensor.parameter] += 1
-    found: list[Any] = []
+    holdings: list[Any] = []
     for name in ("module0", "module1", "nvme", "gpu", "host"):
         account = engine.memory(name)
         held: dict[Any, int] = dict(account.held)
-        found += held
+        holdings += held
         assert account.capacity_bytes - account.free_bytes == sum(held.values())
         assert held == {key: expected[key] for key in held}
         assert name == "nvme" or {channels[key[0]] for key in held} <= {name}
-    assert len(found) == len(expected)
-    assert set(found) == set(expected)
+    assert len(holdings) == len(expected)
+    assert set(holdings) == set(expected)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +134,11 @@ def test_a_step_moves_what_the_trace_says_and_loses_nothing(
     assert moved.get("evict", 0) == moved.get("gather", 0)
     swaps = model == "gpt3-large" or bool(changes)
     assert (moved.get("evict", 0) > 0) == swaps
-    parameters = [each for each in trace.tensors if each.kind == "parameter"]
-    assert moved["gradient"] == sum(each.nbytes for each in parameters)
+    parameters = [tensor for tensor in trace.tensors if tensor.kind == "parameter"]
+    assert moved["gradient"] == sum(parameter.nbytes for parameter in parameters)
     fetched = moved.get("fetch", 0) + moved.get("fetch from nvme", 0)
     assert fetched == _fetched_bytes(trace, ahead_ops)
-    kernels = [each for each in _log(framework).ran if each.queue.startswith("kernel")]
+    kernels = [action for action in _log(framework).ran if action.queue.startswith("kernel")]
     assert len(kernels) == 2 * len(parameters)
 
 
@@ -193,21 +193,21 @@ def test_what_excludes_each_other_never_overlaps(updater: str) -> None:
     framework = _open(load_trace("gpt-tiny"), settings, _small(2 * TINY_CHANNEL), overhead_us=5.0)
     framework.step()
     framework.step()
-    transfers = [each for each in _log(framework).transferred if each.label != "update"]
+    transfers = [transfer for transfer in _log(framework).transferred if transfer.label != "update"]
     updates: list[list[Transferred | Ran]] = [
         [
-            *(each for each in _log(framework).ran if each.queue == f"kernel {channel}"),
+            *(action for action in _log(framework).ran if action.queue == f"kernel {channel}"),
             *(
-                each
-                for each in _log(framework).transferred
-                if each.label == "update" and each.source == f"module{channel}"
+                transfer
+                for transfer in _log(framework).transferred
+                if transfer.label == "update" and transfer.source == f"module{channel}"
             ),
         ]
         for channel in range(2)
     ]
     for channel in range(2):
         name = f"module{channel}"
-        own = [each for each in transfers if name in (each.source, each.target)]
+        own = [transfer for transfer in transfers if name in (transfer.source, transfer.target)]
         assert own
         assert updates[channel]
         assert not _any_overlap(own, updates[channel])
@@ -232,7 +232,7 @@ def _trace(
         for number, nbytes in enumerate(sizes)
     ]
     gradients: dict[int, int] = {}
-    for number in sorted({each for _, _, made in passes for each in made}):
+    for number in sorted({made_id for _, _, made in passes for made_id in made}):
         for kind in ("optimizer_state", "optimizer_state", "gradient"):
             gradients[number] = len(tensors)
             tensors.append(
@@ -246,7 +246,7 @@ def _trace(
             phase=phase,
             stage=0,
             reads=tuple(read),
-            writes=tuple(gradients[each] for each in made),
+            writes=tuple(gradients[gradient] for gradient in made),
             read_bytes=(0,) * len(read),
             write_bytes=(0,) * len(made),
             flops=flops,
@@ -262,8 +262,8 @@ def _one_channel(nbytes: int) -> Machine:
     machine = machine_of(changes={"module0.capacity_bytes": str(nbytes)})
     return replace(
         machine,
-        memories=tuple(each for each in machine.memories if each.name != "module1"),
-        links=tuple(each for each in machine.links if each.name != "channel1"),
+        memories=tuple(memory for memory in machine.memories if memory.name != "module1"),
+        links=tuple(link for link in machine.links if link.name != "channel1"),
     )
 
 
@@ -280,26 +280,28 @@ def test_what_leaves_a_full_channel() -> None:
     assert list(framework.engine.memory("nvme").held) == [(2, "s0"), (2, "s1")]
     framework.step()
     framework.engine.check()
-    held = [each for each in _log(framework).held[before:] if each.memory == "nvme"]
+    held = [holding for holding in _log(framework).held[before:] if holding.memory == "nvme"]
 
     def names(sign: int) -> str:
-        found = (each.key for each in held if each.nbytes * sign > 0)
-        return " ".join(f"{number}{name}" for number, name in found)  # type: ignore[misc]
+        keys = (holding.key for holding in held if holding.nbytes * sign > 0)
+        return " ".join(f"{number}{name}" for number, name in keys)  # type: ignore[misc]
 
     assert names(1) == "0s0 0s1 1s0 2p 2s0 2s1"
     assert names(-1) == "2s0 2s1 1s0 0s0 0s1"
-    last = [each.label for each in _log(framework).transferred if "fetch" in each.label][-1]
+    last = [
+        transfer.label for transfer in _log(framework).transferred if "fetch" in transfer.label
+    ][-1]
     assert last == "fetch"
 
 
 def test_parameters_are_placed_in_turns() -> None:
     trace = _trace([4000, 8000, 4000, 4000, 12000], [("forward", [0, 1, 2, 3, 4], [])])
     framework = _open(trace)
-    found: dict[int, str] = {}
+    channel_of: dict[int, str] = {}
     for channel in range(2):
         held: dict[Any, int] = dict(framework.engine.memory(f"module{channel}").held)
-        found |= dict.fromkeys((number for number, _ in held), str(channel))
-    assert "".join(found[number] for number in range(5)) == "01010"
+        channel_of |= dict.fromkeys((number for number, _ in held), str(channel))
+    assert "".join(channel_of[number] for number in range(5)) == "01010"
 
 
 def test_frozen_and_shared_weights_and_no_update_phase() -> None:
@@ -326,8 +328,8 @@ def test_frozen_and_shared_weights_and_no_update_phase() -> None:
         "fetch from nvme": 2 * 40_000,
         "gradient": 4000,
     }
-    kernels = [each for each in _log(framework).ran if each.queue == "kernel 0"]
-    ends = [each.end_ns for each in _log(framework).ran if each.queue == "gpu"]
+    kernels = [action for action in _log(framework).ran if action.queue == "kernel 0"]
+    ends = [action.end_ns for action in _log(framework).ran if action.queue == "gpu"]
     assert len(kernels) == 2
     assert kernels[0].begin_ns > ends[5]
     assert framework.engine.memory("gpu").held == {}
@@ -340,8 +342,8 @@ def test_no_parameter_is_updated_before_its_last_use() -> None:
     trace = _trace([4000], [("forward", [0], []), ("backward", [], [0]), ("backward", [0], [])])
     framework = _open(trace)
     framework.step()
-    kernel = next(each for each in _log(framework).ran if each.queue.startswith("kernel"))
-    ends = [each.end_ns for each in _log(framework).ran if each.queue == "gpu"]
+    kernel = next(action for action in _log(framework).ran if action.queue.startswith("kernel"))
+    ends = [action.end_ns for action in _log(framework).ran if action.queue == "gpu"]
     assert kernel.begin_ns > ends[2]
 
 
@@ -370,27 +372,27 @@ def test_narrow_tensors_are_kept_and_moved_so(
     assert result.moved_bytes == {"fetch": fetched, "gradient": gradient}
     held = {(0, name): nbytes for name, nbytes in kept.items()}
     assert framework.engine.memory("module0").held == held
-    on_gpu = [each.nbytes for each in _log(framework).held if each.memory == "gpu"]
-    assert {abs(each) for each in on_gpu} == {4000}
+    on_gpu = [holding.nbytes for holding in _log(framework).held if holding.memory == "gpu"]
+    assert {abs(size) for size in on_gpu} == {4000}
 
 
 # What cannot be.
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [("updater", "gpu", "did you mean cpu"), ("ahead_ops", -1, "expected an integer of 0 or more")],
 )
-def test_settings_that_cannot_be_are_refused(name: str, value: object, said: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} is {value!r}: {said}"):
+def test_settings_that_cannot_be_are_refused(name: str, value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} is {value!r}: {message}"):
         FrameworkSettings(**{name: value})  # type: ignore[arg-type]
 
 
 def test_formats_that_cannot_be_are_refused() -> None:
     narrow = Formats(gradients="bf16")
-    for updater, of in (("cpu", narrow), ("module", replace(narrow, skip_not_finite=True))):
+    for updater, config in (("cpu", narrow), ("module", replace(narrow, skip_not_finite=True))):
         with pytest.raises(ValueError, match=r"formats is .*bf16.*: expected FP32 for the updater"):
-            FrameworkSettings(updater=updater, formats=of)
+            FrameworkSettings(updater=updater, formats=config)
 
 
 def test_memories_that_are_too_small_are_refused() -> None:
@@ -400,8 +402,10 @@ def test_memories_that_are_too_small_are_refused() -> None:
     with pytest.raises(NoRoomError, match=r"'gpu': 4000 bytes never fit .* raise gpu"):
         _open(trace, PAPER, {"gpu.capacity_bytes": "3999"}).step()
     # Each has room for itself, but the operation needs both parameters and gradients.
-    said = "memory 'gpu' of 15999 .* needs 4000 beside the 12000 that .* raise gpu.capacity_bytes"
-    with pytest.raises(DeadlockError, match=said):
+    message = (
+        "memory 'gpu' of 15999 .* needs 4000 beside the 12000 that .* raise gpu.capacity_bytes"
+    )
+    with pytest.raises(DeadlockError, match=message):
         _open(trace, PAPER, {"gpu.capacity_bytes": "15999"}).step()
     _open(trace, PAPER, {"gpu.capacity_bytes": "16000"}).step()
     with pytest.raises(NoRoomError, match="memory 'nvme'"):
@@ -420,14 +424,14 @@ def _random_step(random: Random, count: int) -> Trace:
         if kind == "parameter" and random.random() < 0.8:
             more = {"kind": "gradient", "parameter": number}
             tensors.append(Tensor(id=number + 1, nbytes=nbytes, **more))
-    forward = [each.id for each in tensors if each.kind != "gradient"]
-    made = [each.id for each in tensors if each.kind not in ("parameter", "input")]
+    forward = [tensor.id for tensor in tensors if tensor.kind != "gradient"]
+    made = [tensor.id for tensor in tensors if tensor.kind not in ("parameter", "input")]
     ops = []
     for number in range(2 * count):
         phase = PHASES[number // count]
         some = forward if phase == "forward" else range(len(tensors))
         reads = random.sample(some, min(len(some), random.randrange(3)))
-        can = [each for each in made if phase == "backward" or each in forward]
+        can = [number for number in made if phase == "backward" or number in forward]
         writes = random.sample(can, min(len(can), random.randrange(2)))
         no_bytes = {"read_bytes": (0,) * len(reads), "write_bytes": (0,) * len(writes)}
         ops.append(
@@ -500,10 +504,10 @@ def test_the_rates_are_where_the_fit_ends() -> None:
 
     def cost(rates: Rates, enough: float = inf) -> float:
         """A sum of squares: what is left out once there is enough makes it no smaller."""
-        found = 0.0
+        error = 0.0
         for model, passes in PASSES.items():
             for updater, papers in passes.items():
-                if found <= enough:
+                if error <= enough:
                     step = measure(
                         machine_of(rates),
                         load_trace(model),
@@ -512,8 +516,8 @@ def test_the_rates_are_where_the_fit_ends() -> None:
                     )
                     forward_ns = step.marks_ns["forward"]
                     both = zip((forward_ns, step.step_ns - forward_ns), papers, strict=True)
-                    found += sum(log(ns / 1e9 / paper) ** 2 for ns, paper in both)
-        return found
+                    error += sum(log(ns / 1e9 / paper) ** 2 for ns, paper in both)
+        return error
 
     best = cost(PAPER_RATES)
     for field in fields(Rates):

@@ -8,13 +8,11 @@ from random import Random
 
 import pytest
 
-from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.clock import Event
-from sw_driver.system.driving import ORDERS, Policy, Step, drive
+from sw_driver.system.clock import EngineEvent
+from sw_driver.system.driving import Policy, Step, drive
 from sw_driver.system.engine import Engine
-from sw_driver.system.errors import EngineError
 from sw_driver.system.network import Transfer
 from sw_driver.system.work import work_of
 from sw_driver.workload.trace import KINDS, Op, Stage, Tensor, Trace
@@ -86,7 +84,7 @@ class _Fetches(Policy):
     def place(self, op: Op) -> str:
         return "cpu" if op.phase == "update" else "gpu"
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         if op.phase == "update":
             return ()
         copy = self.engine.queue("copies").transfer(2000, "host", "gpu", f"for {op.id}")
@@ -172,43 +170,24 @@ class _Placed(Policy):
 
 
 def _done(
-    trace: Trace, order: str, on_cpu: Iterable[int], left_out: Iterable[int] = ()
+    trace: Trace, on_cpu: Iterable[int], left_out: Iterable[int] = ()
 ) -> tuple[_Placed, Step]:
     engine = Engine(TINY, record=True)
     policy = _Placed(engine, on_cpu, left_out)
-    step = drive(engine, trace, policy, order=order, cost=lambda op, _: op.flops)
+    step = drive(engine, trace, policy, cost=lambda op, _: op.flops)
     engine.check()
     return policy, step
 
 
-def test_a_free_device_takes_the_first_that_is_ready() -> None:
-    policy, step = _done(BRANCHES, "program", (1, 5))
+def test_operations_begin_in_program_order() -> None:
+    policy, _ = _done(BRANCHES, (1, 5))
     assert policy.done == {0: 10, 1: 40, 2: 60, 3: 65, 4: 70, 5: 75}
-    policy, step = _done(BRANCHES, "ready", (1, 5))
-    assert policy.done == {0: 10, 3: 15, 4: 20, 1: 40, 5: 50, 2: 60}
-    assert policy.placed == {0: 0, 1: 10, 3: 10, 4: 10, 5: 15, 2: 40}
-    assert (step.step_ns, step.step_end_ns, step.phase_ns) == (60, (60,), {"forward": 60})
 
 
 def test_a_step_begins_before_the_one_before_it_is_done() -> None:
-    twice = BRANCHES.unrolled(2)
-    policy, step = _done(twice, "program", (1, 5, 7, 11))
+    policy, step = _done(BRANCHES.unrolled(2), (1, 5, 7, 11))
     assert policy.done[6] == 80
     assert step.step_end_ns == (75, 145)
-    policy, step = _done(twice, "ready", (1, 5, 7, 11))
-    # The GPU: 0, 3, 4, 6, 9, 10, at 40 2, at 80 8; the processor: 1, 5, 7, 11.
-    ends_ns = {6: 30, 9: 35, 10: 40, 2: 60, 5: 50, 7: 80, 11: 90, 8: 100}
-    assert {op: policy.done[op] for op in ends_ns} == ends_ns
-    assert step.step_end_ns == (60, 100)
-    assert step.phase_ns == {"forward": 40}
-
-
-def test_what_is_ready_at_one_moment_is_in_program_order() -> None:
-    """At 15 the GPU ends 1, and only then the processor 2, which lets 3 be ready beside 4."""
-    ops = [("", "0", 10), ("0", "1", 5), ("0", "2", 5), ("2", "3", 5), ("0", "4", 5)]
-    trace = _trace("ttttt", [("forward", *each) for each in ops])
-    policy, _ = _done(trace, "ready", (2,))
-    assert policy.done == {0: 10, 1: 15, 2: 15, 3: 20, 4: 25}
 
 
 def test_random_operations_wait_for_what_they_need_and_for_nothing_else() -> None:
@@ -222,41 +201,13 @@ def test_random_operations_wait_for_what_they_need_and_for_nothing_else() -> Non
             ops.append(("forward", reads, f"{number}{also}", random.randint(1, 50)))
         trace = _trace("".join(random.choices("pt", k=10)), ops).unrolled(2)
         on_cpu = {op.id for op in trace.ops if random.random() < 0.5}
-        for order in ORDERS:
-            done = _done(trace, order, on_cpu)[0].done
-            begun = {op.id: done[op.id] - op.flops for op in trace.ops}
-            ready = [max((done[each] for each in of), default=0) for of in trace.dependencies]
-            assert all(ready[op] <= begun[op] for op in begun)
-            for op in begun if order == "ready" else ():
-                own = [each for each in begun if (each in on_cpu) == (op in on_cpu)]
-                shared = [min(done[n], begun[op]) - max(begun[n], ready[op]) for n in own]
-                assert sum(ns for ns in shared if ns > 0) == begun[op] - ready[op]
-                assert all(n < op for n in own if ready[op] < begun[n] < begun[op])
-
-
-def test_what_is_left_out_lets_others_be_ready_when_it_would_be() -> None:
-    policy, step = _done(BRANCHES, "ready", (), (1, 3))
-    assert policy.done == {0: 10, 2: 30, 4: 35, 5: 45}
-    assert step.step_end_ns == (45,)
-
-
-def test_what_is_ready_waits_for_what_the_policy_says_and_lets_others_pass() -> None:
-    class Fetches(_Placed):
-        def before(self, op: Op) -> Iterable[Event]:
-            return [self.engine.clock.timeout(12)] if op.id == 3 else ()
-
-    engine = Engine(TINY)
-    policy = Fetches(engine, ())
-    drive(engine, BRANCHES, policy, order="ready", cost=lambda op, _: op.flops)
-    assert policy.done == {0: 10, 1: 40, 2: 60, 3: 65, 4: 70, 5: 80}
-
-    class Never(_Placed):
-        def before(self, op: Op) -> Iterable[Event]:
-            return [self.engine.clock.event()] if op.id == 3 else ()
-
-    engine = Engine(TINY)
-    with pytest.raises(DeadlockError, match="process 'layer forw' waits for an event"):
-        drive(engine, BRANCHES, Never(engine, ()), order="ready")
+        done = _done(trace, on_cpu)[0].done
+        free_ns = {True: 0, False: 0}
+        for op in trace.ops:
+            ready_ns = max((done[needed] for needed in trace.dependencies[op.id]), default=0)
+            place = op.id in on_cpu
+            assert done[op.id] == max(ready_ns, free_ns[place]) + op.flops
+            free_ns[place] = done[op.id]
 
 
 def test_the_cost_is_by_where_tensors_are_when_the_operation_begins() -> None:
@@ -273,7 +224,9 @@ def test_the_cost_is_by_where_tensors_are_when_the_operation_begins() -> None:
         engine,
         trace,
         Brings(),
-        cost=lambda op, device: work_of(TINY, op, device, lambda each: places.get(each, "")),
+        cost=lambda op, device: work_of(
+            TINY, op, device, lambda tensor_id: places.get(tensor_id, "")
+        ),
     )
     # 200 bytes of the GPU's take 2 ns; 100 of the host's a latency and 50.
     assert step.marks_ns == {"forward": 10 + 2 + 150, "backward": 362, "update": 412}
@@ -282,10 +235,3 @@ def test_the_cost_is_by_where_tensors_are_when_the_operation_begins() -> None:
 
 def _whole(op: Op) -> dict[str, tuple[int, ...]]:
     return {"read_bytes": (100,) * len(op.reads), "write_bytes": (100,) * len(op.writes)}
-
-
-def test_orders_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="order is 'read': did you mean ready"):
-        drive(Engine(TINY), TRACE, Policy(), order="read")
-    with pytest.raises(EngineError, match="ahead_ops is 3: expected order='program', or None"):
-        drive(Engine(TINY), TRACE, Policy(), order="ready", ahead_ops=3)

@@ -15,10 +15,10 @@ from sw_driver.device.errors import DeadlockError
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import MachineError, assumed
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.clock import Clock, Steps
+from sw_driver.system.clock import EngineClock, ProcessSteps
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError, NoRoomError
-from sw_driver.system.work import Flow, Work
+from sw_driver.system.work import DeviceWork, Flow
 
 # Of the tiny machine: pcie 4 bytes a ns each way after 100 ns, ddr 2 either way, nvme 1 after 1000.
 
@@ -73,9 +73,9 @@ def test_a_compound_entry_holds_its_queue_until_it_returns() -> None:
 
 
 def test_a_process_begins_before_what_else_is_due_then() -> None:
-    clock, seen = Clock(), []
+    clock, seen = EngineClock(), []
 
-    def steps() -> Steps:
+    def steps() -> ProcessSteps:
         seen.append("process")
         yield clock.timeout(0)
 
@@ -98,7 +98,7 @@ def test_what_a_process_raises_ends_the_run() -> None:
 
 
 def test_one_moment_has_an_order_and_an_event_happens_once() -> None:
-    clock, seen = Clock(), []
+    clock, seen = EngineClock(), []
     for number, at_ns in enumerate((5, 0, 5)):
         clock.at(at_ns, partial(seen.append, number))
     clock.cancel(clock.at(9, partial(seen.append, "cancelled")))
@@ -108,7 +108,7 @@ def test_one_moment_has_an_order_and_an_event_happens_once() -> None:
     event = clock.event()
     event.succeed()
     event.succeed()
-    with pytest.raises(EngineError, match=r"\(Event\) that nothing triggers happened before"):
+    with pytest.raises(EngineError, match=r"\(EngineEvent\) that nothing triggers happened before"):
         clock.run()
 
 
@@ -167,7 +167,7 @@ def test_the_end_of_a_transfer_may_come_nearer_and_go_back_to_where_it_was() -> 
     engine.check()
 
 
-_READS = Work(100, [Flow(600, "host", "gpu"), Flow(200, "disk", "gpu")], 10)
+_READS = DeviceWork(100, [Flow(600, "host", "gpu"), Flow(200, "disk", "gpu")], 10)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,9 @@ def test_work_is_over_with_its_time_and_its_bytes_which_share_links(
     engine = Engine(TINY.override(_AT_ONCE | {"gpu.accesses": accesses}), record=True)
     work = engine.queue("gpu").work(lambda: _READS, "reads")
     other = engine.transfer(900, "root", "gpu", "other")
-    longer = engine.queue("gpu").work(lambda: Work(700, _READS.flows), "longer", after=[other])
+    longer = engine.queue("gpu").work(
+        lambda: DeviceWork(700, _READS.flows), "longer", after=[other]
+    )
     engine.run()
     assert _times(work, other) == [(0, end_ns), (0, other_end_ns)]
     begin_ns = max(end_ns, other_end_ns)
@@ -199,7 +201,7 @@ def test_work_waits_for_latencies_and_writes_go_the_other_way() -> None:
     """The processor's are at the host's memory: of ddr's 2 each has 1."""
     engine = Engine(TINY, record=True)
     flows = [Flow(200, "gpu", "host"), Flow(100, "host", "gpu")]
-    work = engine.queue("cpu").work(lambda: Work(0, flows), "op")
+    work = engine.queue("cpu").work(lambda: DeviceWork(0, flows), "op")
     copy = engine.transfer(1000, "gpu", "host", "copy")
     engine.run()  # one from 100 to 300, one from 400 to 500; the copy has moved 200, 400 and 500
     assert _times(work, copy) == [(0, 500), (0, 750)]
@@ -217,32 +219,32 @@ def test_work_waits_for_latencies_and_writes_go_the_other_way() -> None:
 )
 def test_a_memory_has_a_rate_of_its_own(transfers: str, ends_ns: tuple[int, ...]) -> None:
     memory = replace(TINY.memory("host"), total_gb_per_s=assumed(3, "a test"), transfers=transfers)
-    memories = tuple(memory if each.name == "host" else each for each in TINY.memories)
+    memories = tuple(memory if one.name == "host" else one for one in TINY.memories)
     second = replace(TINY.device("cpu"), name="second", gb_per_s=assumed(50, "a test"))
     machine = replace(TINY, memories=memories, devices=(*TINY.devices, second))
     engine = Engine(machine.override(_AT_ONCE), record=True)
     works = [
-        engine.queue(device).work(lambda: Work(0, [Flow(300, "host", "host")]), "op")
+        engine.queue(device).work(lambda: DeviceWork(0, [Flow(300, "host", "host")]), "op")
         for device in ("cpu", "second")
     ]
     copy = engine.transfer(500, "host", "gpu", "copy")
     engine.run()
-    assert tuple(each.end_ns for each in (*works, copy)) == ends_ns
+    assert tuple(action.end_ns for action in (*works, copy)) == ends_ns
     engine.check()
 
 
 def test_what_work_takes_is_asked_when_it_begins() -> None:
-    engine, asked = Engine(TINY), []
+    engine, begun = Engine(TINY), []
 
     def ask() -> int:
-        asked.append(engine.now_ns)
+        begun.append(engine.now_ns)
         return 5
 
     queue = engine.queue("gpu")
     queue.work(ask, "one")
     queue.work(ask, "two", after=[engine.clock.timeout(20)])
     assert engine.run() == 25
-    assert asked == [0, 20]
+    assert begun == [0, 20]
 
 
 def test_memory_is_taken_given_and_counted() -> None:
@@ -323,7 +325,7 @@ def test_a_deadlock_says_who_waits_for_what() -> None:
         "memory 'gpu' of 10000 bytes is too small, as 'more' needs 2 beside the 9999 that are "
         "held: free more, or raise gpu.capacity_bytes to at least 10001.",
         "deadlock at 4 ns:",
-        "  'blocked' in queue 'one' waits for an event (Event) that nothing triggers",
+        "  'blocked' in queue 'one' waits for an event (EngineEvent) that nothing triggers",
         "  'behind' in queue 'two' waits for 'blocked' in queue 'one'",
         "  'alone' waits for 'blocked' in queue 'one'",
         "  process 'waiter' waits for room for 2 bytes in memory 'gpu'",
@@ -351,14 +353,14 @@ def test_what_cannot_be_is_refused() -> None:
     assert engine.run() == 0
     flows = [Flow(1, "host", "gpu")]
     with pytest.raises(MachineError, match="device is 'one': expected one of gpu, cpu"):
-        _works("one", Work(0, flows))
+        _works("one", DeviceWork(0, flows))
     with pytest.raises(EngineError, match=r"'cpu' moves .* to 'disk': expected its memory, 'host'"):
-        _works("cpu", Work(0, [Flow(1, "gpu", "disk")]))
+        _works("cpu", DeviceWork(0, [Flow(1, "gpu", "disk")]))
     with pytest.raises(MachineError, match="is 'hots': did you mean host"):
-        _works("gpu", Work(0, [Flow(1, "hots", "gpu")]))
+        _works("gpu", DeviceWork(0, [Flow(1, "hots", "gpu")]))
 
 
-def _works(queue: str, work: Work) -> None:
+def _works(queue: str, work: DeviceWork) -> None:
     engine = Engine(TINY)
     engine.queue(queue).work(lambda: work, "op")
     engine.run()
@@ -409,8 +411,10 @@ def test_the_timeline_has_every_action(tmp_path: Path) -> None:
     timeline.write(tmp_path / "trace.json")
     trace = read_trace(tmp_path / "trace.json")
     assert_sound(trace)
-    found = {name: [each.name for each in track] for name, track in trace.tracks.items()}
-    assert found == {
+    names_of = {
+        name: [slice_made.name for slice_made in track] for name, track in trace.tracks.items()
+    }
+    assert names_of == {
         "queue compute": ["op", "in"],
         "link pcie write": ["in", "later"],
         "link pcie write 2": ["too"],

@@ -21,7 +21,7 @@ from sw_driver.cli import main
 from sw_driver.device.timeline import Timeline
 from sw_driver.machine import Machine, MachineError
 from sw_driver.machine.mc_dla import CATALOGUES, parts_of
-from sw_driver.system.collectives import KINDS, Lane, lane_ns, sent_share
+from sw_driver.system.collectives import KINDS, RingLane, lane_ns, sent_share
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
 from sw_driver.system.mc_dla.designs import (
@@ -38,7 +38,7 @@ from sw_driver.system.mc_dla.designs import (
 from sw_driver.system.mc_dla.device import Array, Product, array_of, cost_ns, mapping_of
 from sw_driver.system.mc_dla.experiments import INTRODUCTION
 from sw_driver.system.mc_dla.figures import figure2, figure11, figure13, sensitivity
-from sw_driver.system.mc_dla.runs import Runs
+from sw_driver.system.mc_dla.runs import McDlaRuns
 from sw_driver.system.mc_dla.step import MODES, TrainingStep, step
 from sw_driver.system.reproduction import Claim, Experiment, page
 from sw_driver.workload.layers import Layer, load_layers
@@ -50,9 +50,11 @@ HOP_NS = 100
 # Rings.
 
 
-def _lane(random: Random) -> Lane:
+def _lane(random: Random) -> RingLane:
     gaps = tuple(random.randint(1, 4) for _ in range(random.randint(2, 6)))
-    return Lane(gaps=gaps, gb_per_s=random.choice((3, 25, 40)), hop_ns=random.choice((0, 100, 900)))
+    return RingLane(
+        gaps=gaps, gb_per_s=random.choice((3, 25, 40)), hop_ns=random.choice((0, 100, 900))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +63,7 @@ def test_the_closed_form_is_what_messages_take(kind: str) -> None:
     for _ in range(40):
         lane, nbytes = _lane(random), random.choice((0, 1, 4096, 40960, random.randint(1, 200_000)))
         assert lane_ns(lane, kind, nbytes) == simulate(lane, kind, nbytes).now_ns, (lane, nbytes)
-    figure_9 = Lane(gaps=(1,) * 16, gb_per_s=25, hop_ns=HOP_NS)
+    figure_9 = RingLane(gaps=(1,) * 16, gb_per_s=25, hop_ns=HOP_NS)
     assert lane_ns(figure_9, kind, 1 << 20) == simulate(figure_9, kind, 1 << 20).now_ns
 
 
@@ -69,7 +71,7 @@ def test_large_collectives_take_what_the_textbook_says() -> None:
     """n - 1 of n parts for each of the one or two rounds; broadcast sends all, behind one fill."""
     nbytes, rate = 1 << 30, 25
     for nodes in (2, 8, 16, 1024):
-        lane = Lane(gaps=(1,) * nodes, gb_per_s=rate, hop_ns=HOP_NS)
+        lane = RingLane(gaps=(1,) * nodes, gb_per_s=rate, hop_ns=HOP_NS)
         for kind, sent in (("all-gather", 1), ("all-reduce", 2)):
             expected_ns = sent * (nodes - 1) / nodes * nbytes / rate
             assert lane_ns(lane, kind, nbytes) == pytest.approx(expected_ns, rel=0.02)
@@ -78,13 +80,13 @@ def test_large_collectives_take_what_the_textbook_says() -> None:
 
 
 def test_every_node_gets_every_other_part_over_links_that_keep_their_rate() -> None:
-    lane = Lane(gaps=(1, 3, 2), gb_per_s=25, hop_ns=HOP_NS)
+    lane = RingLane(gaps=(1, 3, 2), gb_per_s=25, hop_ns=HOP_NS)
     engine = simulate(lane, "all-gather", 30_000, record=True)
     engine.check()
     assert engine.log is not None
     carried = Counter[str]()
-    for each in engine.log.transferred:
-        carried[each.source] += each.nbytes
+    for transfer in engine.log.transferred:
+        carried[transfer.source] += transfer.nbytes
     # Each link carries all parts but that of the participant behind it.
     assert carried == {f"n{node}": 20_000 for node in range(6)}
 
@@ -108,8 +110,8 @@ def test_topologies_have_the_papers_hops_links_and_memory_nodes() -> None:
             if any(node.startswith("M") for node in ends):
                 to_memory.update(dict.fromkeys(ends, count))
         assert len(degrees) == (8 if name == "5" else 16)
-        assert {degrees[each] for each in devices} == {6}
-        assert {to_memory[each] for each in devices} == {reach[name]}
+        assert {degrees[device] for device in devices} == {6}
+        assert {to_memory[device] for device in devices} == {reach[name]}
         for ring in rings:
             assert sorted(node for node in ring if node.startswith("D")) == devices
             assert sum(gaps(ring)) == len(ring)
@@ -222,7 +224,11 @@ def test_a_step_moves_each_feature_map_out_and_back(design: str, mode: str) -> N
     # 10 samples of all outputs, or all samples of an eighth.
     expected = 4 * len(CHAIN) * BATCH * 1000 // 8
     ways = [
-        sum(each.nbytes for each in log.transferred if each.label.endswith(f" to {place}"))
+        sum(
+            transfer.nbytes
+            for transfer in log.transferred
+            if transfer.label.endswith(f" to {place}")
+        )
         for place in ("stores", "node")
     ]
     stores = bool(DESIGNS[design].stores)
@@ -304,7 +310,7 @@ def test_one_device_node_stands_for_all(moved: int, sent: int, out: bool) -> Non
         engine.check()
         assert engine.log is not None
     ends = [
-        {each.label: each.end_ns for each in engine.log.transferred if each.nbytes}
+        {transfer.label: transfer.end_ns for transfer in engine.log.transferred if transfer.nbytes}
         for engine in (one, whole)
         if engine.log is not None
     ]
@@ -316,7 +322,7 @@ def test_one_device_node_stands_for_all(moved: int, sent: int, out: bool) -> Non
 
 def test_layers_that_share_weights_or_inputs_are_synchronized_once() -> None:
     steps = [_layer(number, weights=0) for number in range(4)]
-    branches = [_layer(0), *(_layer(each, input=101, needs=(0,)) for each in (1, 2, 3))]
+    branches = [_layer(0), *(_layer(layer_id, input=101, needs=(0,)) for layer_id in (1, 2, 3))]
     one = step(DESIGNS["DC-DLA"], PARTS, steps, "data", BATCH)
     assert one.moved_bytes["sync"] == 2 * 7 / 8 * 4 * 1000 * 1000
     shared = step(DESIGNS["DC-DLA"], PARTS, branches, "model", BATCH)
@@ -375,15 +381,15 @@ def test_memory_is_enough_or_said_to_be_too_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "batch", "said"),
+    ("mode", "batch", "message"),
     [
         ("both", 512, "mode is 'both': expected one of data, model"),
         ("data", 4, "batch is 4: expected a multiple of the 8 devices"),
         ("data", 100, "batch is 100: expected a multiple"),
     ],
 )
-def test_a_step_that_cannot_be_is_refused(mode: str, batch: int, said: str) -> None:
-    with pytest.raises(EngineError, match=said):
+def test_a_step_that_cannot_be_is_refused(mode: str, batch: int, message: str) -> None:
+    with pytest.raises(EngineError, match=message):
         step(DESIGNS["DC-DLA"], PARTS, CHAIN, mode, batch)
 
 
@@ -394,11 +400,11 @@ def test_stores_and_rings_have_the_papers_rates() -> None:
     rates = {"HC-DLA": 75, "MC-DLA(S)": 50, "MC-DLA(L)": 75, "MC-DLA(B)": 150}
     for name, rate in rates.items():
         machine = machine_of(DESIGNS[name], PARTS)
-        found = sum(
+        moved = sum(
             min(link.write_gb_per_s.value for link, _ in machine.route("node", store))
             for store in DESIGNS[name].stores
         )
-        assert found == rate
+        assert moved == rate
     assert {
         name: sum(lane.gb_per_s for lane in lanes(design, PARTS))
         for name, design in DESIGNS.items()
@@ -438,13 +444,13 @@ def number(cell: Claim | str) -> float:
 @pytest.fixture(scope="module")
 def speeds() -> Experiment:
     """Figure 13, whole."""
-    return figure13(Runs())
+    return figure13(McDlaRuns())
 
 
 def test_the_quoted_means_are_within_their_bands(speeds: Experiment) -> None:
-    for made, met in ((speeds, 11), (figure11(Runs()), 3)):
-        assert Counter(each.verdict for each in made.claims.values()) == {"met": met}
-    marks = [each.mark for each in speeds.claims.values() if each.verdict == "met"]
+    for made, met in ((speeds, 11), (figure11(McDlaRuns()), 3)):
+        assert Counter(claim.verdict for claim in made.claims.values()) == {"met": met}
+    marks = [claim.mark for claim in speeds.claims.values() if claim.verdict == "met"]
     assert marks.count("calibrated") == 4
 
 
@@ -461,9 +467,9 @@ def test_no_design_is_faster_than_the_oracle_and_more_links_are_never_slower(
 
 
 def test_generations_lie_between_arithmetic_and_memory_and_the_fourth_is_the_device_node() -> None:
-    base = Runs(networks=("googlenet",), modes=("data",)).with_changes(devices=1)
+    base = McDlaRuns(networks=("googlenet",), modes=("data",)).with_changes(devices=1)
     fast_pcie = {f"pcie.{way}_gb_per_s": "14200" for way in ("read", "write")}
-    made, fast = figure2(Runs()), figure2(base.with_changes(fast_pcie))
+    made, fast = figure2(McDlaRuns()), figure2(base.with_changes(fast_pcie))
     *_, volta, tpu = made.rows
     for name in ("alexnet", "googlenet", "vgg-e", "resnet-34"):
         assert 2400 / 288 < number(tpu[f"{name}, speed"]) < 180 / 5.04
@@ -471,8 +477,8 @@ def test_generations_lie_between_arithmetic_and_memory_and_the_fourth_is_the_dev
         assert number(fast.rows[-1][f"{name}, overhead, %"]) < 20
     longer = 100 / base.speedup("DC-DLA", over="DC-DLA(O)") - 100
     assert number(volta["googlenet, overhead, %"]) == pytest.approx(longer)
-    assert Counter(each.verdict for each in made.claims.values()) == {"met": 3}
-    assert fast.claims["more overhead than the generation before"].verdict == "missed"
+    assert Counter(claim.verdict for claim in made.claims.values()) == {"met": 3}
+    assert fast.claims["overhead grows from one generation to the next"].verdict == "missed"
 
 
 def test_no_more_than_two_rates_are_calibrated() -> None:
@@ -493,11 +499,11 @@ def test_a_host_as_fast_as_the_links_leaves_the_bands(capsys: pytest.CaptureFixt
 
 
 def test_timelines_are_written_for_perfetto(tmp_path: Path) -> None:
-    experiment = figure11(Runs())
+    experiment = figure11(McDlaRuns())
     assert experiment.draw is not None
     picture, *files = experiment.draw(tmp_path / "figure11")
     assert picture.name == "figure11.svg"
-    assert [each.name for each in files] == ["figure11.dc-dla.json.gz", "figure11.mc-dla.json.gz"]
+    assert [drawn.name for drawn in files] == ["figure11.dc-dla.json.gz", "figure11.mc-dla.json.gz"]
     for file in files:
         trace = read_trace(file)
         assert_sound(trace)
@@ -506,19 +512,22 @@ def test_timelines_are_written_for_perfetto(tmp_path: Path) -> None:
 
 
 def test_a_faster_host_is_missed_and_other_devices_are_met() -> None:
-    verdicts = {name: each.verdict for name, each in sensitivity(Runs()).claims.items()}
+    verdicts = {name: claim.verdict for name, claim in sensitivity(McDlaRuns()).claims.items()}
     missed = {name for name, verdict in verdicts.items() if verdict == "missed"}
-    assert missed == {"system PCIe 4, (B) beside DC-DLA", "DC-DLA with PCIe 4 beside itself"}
+    assert missed == {
+        "system PCIe 4, speed of (B) over DC-DLA",
+        "DC-DLA: speed with PCIe 4 over PCIe 3",
+    }
     assert len(verdicts) == 4
 
 
 def test_what_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, said in (
+    for arguments, phrases in (
         (["figure10"], ["experiment is 'figure10': did you mean figure1", "scaling, all"]),
         (["table4", "--set", "pcie.rate=1"], ["'pcie.rate'", "pcie.read_gb_per_s"]),
         (["figure13", "--set", "node.capacity_bytes=1MiB"], ["'node'", "never fit"]),
     ):
-        assert_refused(capsys, ["reproduce", "mc-dla", *arguments, "--json"], said)
+        assert_refused(capsys, ["reproduce", "mc-dla", *arguments, "--json"], phrases)
 
 
 def test_the_page_is_that_of_the_command(speeds: Experiment) -> None:
@@ -547,14 +556,14 @@ def test_the_rates_are_where_the_fit_ends(key: str) -> None:
 
     The device-node's rate is by the largest loss of (S), PCIe's by the means of (B).
     """
-    base = Runs(progress=lambda _: None)
+    base = McDlaRuns(progress=lambda _: None)
     keys = [key] if key != "pcie" else ["pcie.read_gb_per_s", "pcie.write_gb_per_s"]
     part, _, field = keys[0].partition(".")
     parts = catalogue(base.changes)
-    of = parts.link(part) if part == "pcie" else parts.device(part)
+    changed = parts.link(part) if part == "pcie" else parts.device(part)
 
     def distance(factor: float) -> float:
-        value = str(factor * float(getattr(of, field).value))
+        value = str(factor * float(getattr(changed, field).value))
         runs = base.with_changes(dict.fromkeys(keys, value))
         if key == "pcie":
             paper = {"data": 3.5, "model": 2.1}

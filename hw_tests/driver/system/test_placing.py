@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from hw_tests.driver.system.sentinel.steps import a_machine, a_step
-from sw_driver.system.clock import Event
+from sw_driver.system.clock import EngineEvent
 from sw_driver.system.engine import Engine
-from sw_driver.system.placing import FAST, SLOW, Lane, Placing, run
+from sw_driver.system.placing import FAST, SLOW, MoveQueue, Placing, run
 from sw_driver.workload.trace import Op, Tensor, Trace
 
 STEP = a_step(
@@ -28,7 +28,7 @@ def test_first_touch_leaves_everything_where_it_had_room() -> None:
     after the operation that writes c."""
     outcome = run(a_machine(100), STEP, Placing, steps=2, record=True)
     assert outcome.steps_ns == (100 + 30 + 30 + 80 + 30 + 80 + 20 + 80 + 20 + 100,) * 2
-    assert [sum(each.values()) for each in outcome.moves] == [0, 0]
+    assert [sum(move.values()) for move in outcome.moves] == [0, 0]
     assert outcome.peak_bytes["fast"] == 100
     # With one byte less c is in slow memory, where it takes twice as long to write and read.
     less = run(a_machine(99), STEP, Placing, steps=2)
@@ -53,7 +53,7 @@ def test_a_trace_of_two_steps_is_a_step() -> None:
     once = run(a_machine(1000), STEP, make, steps=2)
     twice = run(a_machine(1000), STEP.unrolled(2), make, steps=2)
     assert twice.steps_ns == (sum(once.steps_ns), 2 * once.step_ns)
-    assert [sum(each.values()) for each in twice.moves] == [100, 0]
+    assert [sum(move.values()) for move in twice.moves] == [100, 0]
 
 
 SIZES = {"p": 100, "pq": 140, "pr": 50, "ps": 10}
@@ -62,7 +62,7 @@ LASTS = replace(LASTS, ops=tuple(replace(op, flops=1000) for op in LASTS.ops))
 """Each of four operations takes 1000 ns, wherever the tensors are that the last needs."""
 Q, R, S = 1, 2, 3
 
-Plan = Mapping[int, Callable[[Lane, Lane], object]]
+Plan = Mapping[int, Callable[[MoveQueue, MoveQueue], object]]
 """What is asked before operations of the lanes to fast and to slow memory."""
 
 
@@ -71,9 +71,9 @@ class _Asks(Placing):
         self, engine: Engine, trace: Trace, step: Trace, plan: Plan, width: int = 1
     ) -> None:
         super().__init__(engine, trace, step)
-        self.plan, self.lanes = plan, (Lane(self, FAST, width), Lane(self, SLOW))
+        self.plan, self.lanes = plan, (MoveQueue(self, FAST, width), MoveQueue(self, SLOW))
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         if op.id in self.plan:
             self.plan[op.id](*self.lanes)
         return ()
@@ -85,14 +85,14 @@ def _moves(plan: Plan, fast_bytes: int = 250, width: int = 1) -> list[tuple[int,
     outcome = run(a_machine(fast_bytes), LASTS, make, steps=1, record=True)
     log = outcome.policy.engine.log
     assert log is not None
-    moves = [each for each in log.transferred if not each.device]
-    assert sum(outcome.moved_bytes.values()) == sum(each.nbytes for each in moves)
-    return [(int(each.label.split()[1]), each.target, each.begin_ns, each.end_ns) for each in moves]
+    moves = [transfer for transfer in log.transferred if not transfer.device]
+    assert sum(outcome.moved_bytes.values()) == sum(move.nbytes for move in moves)
+    return [(int(move.label.split()[1]), move.target, move.begin_ns, move.end_ns) for move in moves]
 
 
-def _ask(lane: Lane, *tensors: int) -> None:
-    for each in tensors:
-        lane.ask(each)
+def _ask(lane: MoveQueue, *tensors: int) -> None:
+    for tensor in tensors:
+        lane.ask(tensor)
 
 
 def test_lanes_move_in_order_and_bring_back_what_leaves() -> None:

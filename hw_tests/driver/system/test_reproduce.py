@@ -72,7 +72,7 @@ def test_a_band_ends_where_it_says(value: float, ours: float, band: Any, verdict
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: Claim(ours=1, mark="measured"), "mark is 'measured': expected one of given, cali"),
         (lambda: predicted(1, 4, section="1"), "claim 4 is not judged: give a band, or make it"),
@@ -89,9 +89,9 @@ def test_a_band_ends_where_it_says(value: float, ours: float, band: Any, verdict
     ],
 )
 def test_a_claim_that_is_not_judged_or_is_nowhere_is_refused(
-    make: Callable[[], Claim], said: str
+    make: Callable[[], Claim], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         make()
 
 
@@ -115,8 +115,8 @@ def _experiment(**changes: Any) -> Experiment:
         "at most 3": predicted(2, 3, section="2.2", unit="x", band=(-inf, 3)),
         "ours alone": predicted(5),
     }
-    how = {"title": "One", "rows": [{"a": "x"}, row], "quoted": quoted, "notes": ["Note."]}
-    return Experiment(**{**how, **changes})
+    fields = {"title": "One", "rows": [{"a": "x"}, row], "quoted": quoted, "notes": ["Note."]}
+    return Experiment(**{**fields, **changes})
 
 
 def test_a_page_has_all_rows_claims_reasons_and_pictures() -> None:
@@ -124,8 +124,8 @@ def test_a_page_has_all_rows_claims_reasons_and_pictures() -> None:
     figures = data("1", "GB", "It is an input.", {"host": 32})
     made = page("# Page\n", {"one": _experiment(), "two": two}, {"two": ["p/two.svg"]}, figures)
     assert made == (
-        f"# Page\n\n{LEGEND}\n**2 claims:** 2 met. Not judged are 1 figures, [each "
-        "with the reason](claims.md#not-judged).\n\n## One\n\n"
+        f"# Page\n\n{LEGEND}\n**2 claims:** 2 met. 1 figures are not judged, [each "
+        "for a reason](claims.md#not-judged).\n\n## One\n\n"
         "|a|b|c|\n|---|--:|--:|\n|x|||\n|y|1.00 g|2.00 (4.00, -50.0%) c|\n\nNote.\n\n"
         "|claim|section|paper|here|deviation|band|verdict|\n|---|--:|--:|--:|--:|--:|--:|\n"
         "|at most 3|2.2|3.00 x|2.00 x|-33.3%|-inf to 3|met|\n"
@@ -146,7 +146,7 @@ def test_why_claims_are_missed_is_shown_while_one_is() -> None:
 
 def test_no_claim_hides_behind_another() -> None:
     claim = predicted(9, 4, section="1", band=0)
-    rows: list[Row] = [{"a": "x", "b": each, "c": claim} for each in ("1", "2")]
+    rows: list[Row] = [{"a": "x", "b": cell, "c": claim} for cell in ("1", "2")]
     assert list(_experiment(rows=rows, quoted={}).claims) == ["a x, b 1, c", "a x, b 2, c"]
     for twice in ({"rows": [rows[0], rows[0]]}, {"rows": rows, "quoted": {"a x, b 1, c": claim}}):
         with pytest.raises(ValueError, match="One: two claims are named 'a x, b 1, c': rename one"):
@@ -184,8 +184,8 @@ def test_json_is_the_list_of_claims(
     output = capsys.readouterr()
     assert output.err == ""
     names = ("experiment", "claim", "section", "paper", "ours", "unit", "mark", "band", "verdict")
-    assert [tuple(each) for each in json.loads(output.out)["results"]] == 2 * [names]
-    assert [tuple(each.values()) for each in json.loads(output.out)["results"]] == [
+    assert [tuple(row) for row in json.loads(output.out)["results"]] == 2 * [names]
+    assert [tuple(row.values()) for row in json.loads(output.out)["results"]] == [
         ("one", "a y, c", "2.1", 4, 2, "s", "calibrated", 0.5, "met"),
         ("one", "at most 3", "2.2", 3, 2, "x", "predicted", [None, 3], "met"),
     ]
@@ -223,7 +223,7 @@ def test_each_experiment_has_its_files_and_all_together_a_page(
     paper["drawn"] = _experiment(title="Drawn", draw=draw(".svg"))
     paper["timed"] = _experiment(title="Timed", draw=draw(".json.gz", ".svg"))
     assert main(["reproduce", "toy", "drawn", "two", "timed", "--out", str(tmp_path)]) == 0
-    assert sorted(each.name for each in tmp_path.rglob("*")) == [
+    assert sorted(written.name for written in tmp_path.rglob("*")) == [
         *("drawn.json", "drawn.svg", "timed.json", "timed.json.gz", "timed.svg"),
         *("toy", "two.json"),
     ]
@@ -279,7 +279,7 @@ def test_all_papers_have_a_page_of_all_claims(
     assert output.out.split()[-3:] == pages
     assert "other/two: " in output.err
     text = (tmp_path / "claims.md").read_text()
-    assert text.partition("with the\nreason.\n\n")[2] == (
+    assert text.partition("follow, with the reason.\n\n")[2] == (
         "|paper|claims|met|missed|met as calibrated|\n|---|--:|--:|--:|--:|\n"
         "|[Toy](toy.md)|2|2|0|1|\n|[Other](other.md)|1|0|1|0|\n|all|3|2|1|1|\n\n"
         "## Judged\n\n|claim|section|paper|here|deviation|band|verdict|\n"
@@ -289,7 +289,7 @@ def test_all_papers_have_a_page_of_all_claims(
         "|at most 3|2.2|3.00 x|2.00 x|-33.3%|-inf to 3|met|\n"
         "|**Other, [Table 2 (b): x, %](other.md#table-2-b-x-)**|||||||\n"
         "|name y, c|3|4.00 s|6.00 s c MISSED|+50.0%|25 %|missed|\n\n"
-        "## Not judged\n\n|paper|section|the paper's figures|why they are not judged|\n"
+        "## Not judged\n\n|paper|section|the paper's figures|reason|\n"
         "|---|--:|--:|--:|\n"
         "|Toy|3.1|host: 32 GB; GPU: 16 GB|It is an input.|\n"
         "|Toy|3.2|drive: 4,096.50 GB|It is an input.|\n"
@@ -304,7 +304,7 @@ def test_json_of_all_papers_names_theirs(
 ) -> None:
     assert main(["reproduce", "all", "--json"]) == 0
     claims = json.loads(capsys.readouterr().out)["results"]
-    assert [each["experiment"] for each in claims] == [*2 * ["toy/one"], "other/two"]
+    assert [claim["experiment"] for claim in claims] == [*2 * ["toy/one"], "other/two"]
     assert claims[-1]["verdict"] == "missed"
 
 
@@ -316,8 +316,8 @@ def test_the_pages_of_the_papers_have_as_many_claims_as_that_of_all() -> None:
         counts = dict(zip(COUNTS[:-1], map(int, row.split("|")), strict=False))
         page_text = (folder / f"{paper}.md").read_text()
         (line,) = re.findall(r"^\*\*(.* claims:[^.]*)\.", page_text, re.M)
-        found = [part.split() for part in line.replace(":** ", ", ").split(", ")]
-        assert {name: int(count) for count, name in found} == {
+        shown_counts = [part.split() for part in line.replace(":** ", ", ").split(", ")]
+        assert {name: int(count) for count, name in shown_counts} == {
             name: count for name, count in counts.items() if count
         }, f"{paper}: run `make reproduce ARGS='--out docs/papers'`"
 
@@ -343,20 +343,20 @@ class Variant(Case[int]):
 
 
 def test_equal_cases_are_simulated_once() -> None:
-    told: list[str] = []
+    progress: list[str] = []
     done = Variant.done
     some = {"a.b": "1", "c.d": "2"}
     for changes in (some, dict(reversed(some.items())), some):
-        assert Variant(channels=2, changes=changes).result(told.append) == 2
-    assert len(done) == len(told) == 1
-    assert told == [str(done[0])]
-    assert Variant(channels=4, changes=some).result(told.append) == 4
-    assert Variant(channels=2, changes={**some, "c.d": "3"}).result(told.append) == 2
-    assert Variant(channels=2, changes=some, own_rate=True).result(told.append) == 2
+        assert Variant(channels=2, changes=changes).result(progress.append) == 2
+    assert len(done) == len(progress) == 1
+    assert progress == [str(done[0])]
+    assert Variant(channels=4, changes=some).result(progress.append) == 4
+    assert Variant(channels=2, changes={**some, "c.d": "3"}).result(progress.append) == 2
+    assert Variant(channels=2, changes=some, own_rate=True).result(progress.append) == 2
     for _ in range(2):
         with pytest.raises(RuntimeError, match="three"):
-            Variant(channels=3).result(told.append)
-    assert len(done) == len(told) == 6
+            Variant(channels=3).result(progress.append)
+    assert len(done) == len(progress) == 6
 
 
 # Pictures.
@@ -423,11 +423,11 @@ def test_pictures_leave_out_what_is_not_there(
     plotting.draw_bars(rows, {"s": ["a"]}, tmp_path, stacked=True, shares=True)
     plotting.draw_lines(rows, {"a": "a"}, "s", tmp_path)
     plotting.draw_bars(rows, {"s": list("abcdefgh")}, tmp_path)
-    beside, shares, lines, many = (each.axes[0] for each in drawn)
+    beside, shares, lines, many = (shown.axes[0] for shown in drawn)
     assert len(many.patches) == 8 * len(rows)
     assert [bar.get_height() for bar in beside.patches] == [2, 0, 0]  # type: ignore[attr-defined]
     assert [bar.get_height() for bar in shares.patches] == [100, 0, 0]  # type: ignore[attr-defined]
-    assert [str(each) for each in lines.lines[0].get_ydata()] == ["2.0", "0.0", "nan"]  # type: ignore[union-attr]
+    assert [str(value) for value in lines.lines[0].get_ydata()] == ["2.0", "0.0", "nan"]  # type: ignore[union-attr]
     assert [list(axes.lines[-1].get_ydata()) for axes in (beside, lines)] == [[3], [3]]  # type: ignore[arg-type]
 
 
@@ -435,7 +435,7 @@ def test_pictures_leave_out_what_is_not_there(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "phrases"),
     [
         (["axdim"], ["paper is 'axdim': did you mean axdimm?"]),
         (["axdimm", "tabel6"], ["experiment is 'tabel6': did you mean table6"]),
@@ -463,9 +463,9 @@ def test_pictures_leave_out_what_is_not_there(
     ],
 )
 def test_what_is_not_there_or_cannot_be_is_refused(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: list[str]
+    capsys: pytest.CaptureFixture[str], arguments: list[str], phrases: list[str]
 ) -> None:
-    assert_refused(capsys, ["reproduce", *arguments, "--json"], said)
+    assert_refused(capsys, ["reproduce", *arguments, "--json"], phrases)
 
 
 def test_a_wrong_name_leaves_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -482,7 +482,7 @@ def test_the_table_is_printed_with_notes(capsys: pytest.CaptureFixture[str]) -> 
     output = capsys.readouterr().out
     assert output.count("Table 5: Adam") == 1
     assert "140.32 g" in output
-    assert "The paper's controller is another." in output
+    assert "The paper's module has another controller." in output
     assert "Claims (Table 5, 6.2): 3 met." in output
 
 
@@ -498,6 +498,6 @@ def test_a_picture_that_cannot_be_written_leaves_no_part(
 
     paper["drawn"] = _experiment(draw=partial(plotting.draw_bars, _rows(), PANELS))
     monkeypatch.setattr(Figure, "savefig", fail)
-    said = ["drawn.svg", "No space left on device"]
-    assert_refused(capsys, ["reproduce", "toy", "drawn", "--out", str(tmp_path)], said)
-    assert [each.name for each in (tmp_path / "toy").iterdir()] == ["drawn.json"]
+    phrases = ["drawn.svg", "No space left on device"]
+    assert_refused(capsys, ["reproduce", "toy", "drawn", "--out", str(tmp_path)], phrases)
+    assert [path.name for path in (tmp_path / "toy").iterdir()] == ["drawn.json"]

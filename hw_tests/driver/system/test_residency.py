@@ -14,7 +14,7 @@ from sw_driver.device.errors import DeadlockError
 from sw_driver.machine import MachineError
 from sw_driver.machine.presets import PRESETS
 from sw_driver.machine.tiny import TINY
-from sw_driver.system.clock import Event, Steps
+from sw_driver.system.clock import EngineEvent, ProcessSteps
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError, NoRoomError
@@ -38,7 +38,9 @@ def _engine() -> Engine:
 def _moved(engine: Engine) -> list[tuple[str, int, int]]:
     """Label, begin and end of each transfer."""
     assert engine.log is not None
-    return [(each.label, each.begin_ns, each.end_ns) for each in engine.log.transferred]
+    return [
+        (transfer.label, transfer.begin_ns, transfer.end_ns) for transfer in engine.log.transferred
+    ]
 
 
 def _settled(residency: Residency) -> None:
@@ -59,7 +61,7 @@ def test_what_is_asked_for_twice_comes_once() -> None:
     residency = Residency(engine, _size)
     residency.put("d", "host")
     first = residency.copy("d", "gpu", "copies")
-    again: list[Event] = []
+    again: list[EngineEvent] = []
     _at(engine, 50, lambda: again.append(residency.copy("d", "gpu")))
     _at(engine, 599, lambda: again.append(residency.move("d", "gpu")))
     assert engine.run() == 600
@@ -81,12 +83,12 @@ def test_what_moves_is_where_it_was_until_it_is_there() -> None:
     residency.put("a", "host")
     residency.move("a", "gpu")
     residency.move("a", "disk")
-    found: list[tuple[str, bool]] = []
+    waits: list[tuple[str, bool]] = []
     for at_ns in (0, 2099, 2101, 7199):
-        _at(engine, at_ns, lambda: found.append((residency.where("a"), residency.has("a", "gpu"))))
+        _at(engine, at_ns, lambda: waits.append((residency.where("a"), residency.has("a", "gpu"))))
     engine.run()
     # The second begins at once when the first is over.
-    assert found == [("host", False), ("host", False), ("gpu", False), ("gpu", False)]
+    assert waits == [("host", False), ("host", False), ("gpu", False), ("gpu", False)]
     assert _moved(engine) == [("a to gpu", 0, 2100), ("a to disk", 2100, 7200)]
     assert residency.where("a") == "disk"
     _settled(residency)
@@ -211,16 +213,16 @@ def test_a_place_may_be_several_memories_and_a_tensor_smaller_there() -> None:
     residency.move("a", "gpu")
     engine.run()
     assert engine.log is not None
-    assert Counter(each.target for each in engine.log.transferred) == Counter(
+    assert Counter(transfer.target for transfer in engine.log.transferred) == Counter(
         {"host": 1, "disk": 1, "gpu": 2}
     )
-    assert sum(each.nbytes for each in engine.log.transferred) == 2 * 2001
+    assert sum(transfer.nbytes for transfer in engine.log.transferred) == 2 * 2001
     assert [dict(engine.memory(place).held) for place in PLACES] == [{"a": 4000}, {}, {}]
     engine.check()
 
 
 def test_bytes_may_be_moved_otherwise() -> None:
-    def carry(key: str, source: str, target: str) -> Steps:
+    def carry(key: str, source: str, target: str) -> ProcessSteps:
         yield engine.queue("one").execute(50, f"{key}: {source} to {target}")
 
     engine = _engine()
@@ -268,8 +270,8 @@ def test_what_cannot_be_is_refused() -> None:
     residency.pin("b", "gpu")
     residency.put("b", "gpu")
     residency.move("b", "host")
-    said = "process 'tensor b to host' waits for tensor b to be unpinned in 'gpu'"
-    with pytest.raises(DeadlockError, match=said):
+    message = "process 'tensor b to host' waits for tensor b to be unpinned in 'gpu'"
+    with pytest.raises(DeadlockError, match=message):
         engine.run()
     residency.unpin("b", "gpu")
     residency.move("a", "gpu")
@@ -299,11 +301,11 @@ def test_room_that_never_comes_is_named() -> None:
         residency.put("b", "host")
         residency.put("c", "host")
         residency.copy("b", "gpu")
-        said = "memory 'gpu' of 5000 bytes .* 'b' needs 4000 .* 4000 .*raise gpu.capacity_bytes"
-        with pytest.raises(DeadlockError, match=said):
+        message = "memory 'gpu' of 5000 bytes .* 'b' needs 4000 .* 4000 .*raise gpu.capacity_bytes"
+        with pytest.raises(DeadlockError, match=message):
             engine.run()
-    said = r"'gpu': 6000 bytes never fit into its 5000: raise gpu\.capacity_bytes"
-    with pytest.raises(NoRoomError, match=said):
+    message = r"'gpu': 6000 bytes never fit into its 5000: raise gpu\.capacity_bytes"
+    with pytest.raises(NoRoomError, match=message):
         residency.copy("c", "gpu")
 
 
@@ -350,7 +352,7 @@ def test_random_policies_lose_nothing() -> None:
     for seed in range(100):
         random, residency = Random(seed), _tight()
 
-        def use(random: Random = random, residency: Residency = residency) -> Steps:
+        def use(random: Random = random, residency: Residency = residency) -> ProcessSteps:
             for _ in range(10):
                 key, place = random.choice("abcd"), random.choice(PLACES)
                 yield residency.engine.clock.timeout(random.randrange(3000))
@@ -402,10 +404,10 @@ class _Ferry(Policy):
 
     def fetched(self, op: Op) -> list[int]:
         kinds = ("gradient",) if op.phase == "update" else ("parameter", "input")
-        found = [each for each in op.reads if self.trace.tensors[each].kind in kinds]
-        return [each for each in found if self.trace.tensors[each].nbytes > self.read_there]
+        kept = [number for number in op.reads if self.trace.tensors[number].kind in kinds]
+        return [number for number in kept if self.trace.tensors[number].nbytes > self.read_there]
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         for tensor in self.allocated.get(op.id, ()):
             yield self.residency.room(tensor, "host" if op.phase == "update" else "gpu")
         for tensor in self.fetched(op):
@@ -431,14 +433,14 @@ def test_a_policy_for_a_training_step_is_short() -> None:
     engine.check()
     assert engine.log is not None
     moved, read = Counter[str](), Counter[str]()
-    for each in engine.log.transferred:
-        if each.source != each.target:  # but what a device reads of its own memory
-            (read if each.device else moved)[each.target] += each.nbytes
+    for transfer in engine.log.transferred:
+        if transfer.source != transfer.target:  # but what a device reads of its own memory
+            (read if transfer.device else moved)[transfer.target] += transfer.nbytes
     expected, expected_read = Counter[str](), Counter[str]()
     for op in trace.ops:
         home = "host" if op.phase == "update" else "gpu"
         fetched = policy.fetched(op)
-        expected[home] += sum(trace.tensors[each].nbytes for each in fetched)
+        expected[home] += sum(trace.tensors[number].nbytes for number in fetched)
         for tensor, nbytes in zip(op.reads, op.read_bytes, strict=True):
             kind = trace.tensors[tensor].kind
             away = kind == "gradient" if home == "host" else kind in LASTING

@@ -19,7 +19,7 @@ from sw_driver.machine import Device, Figure, Link, Machine, Memory, assumed
 from sw_driver.machine.tiny import TINY
 from sw_driver.system.engine import Engine
 from sw_driver.system.log import ConservationError, Held, Log, Ran, Segment, check_log
-from sw_driver.system.work import Flow, Work
+from sw_driver.system.work import DeviceWork, Flow
 
 _WHY = "by chance"
 _GIGA = 10**9
@@ -97,10 +97,10 @@ def _wanted(chance: random.Random, machine: Machine) -> list[_Wanted]:
         device, flows = None, [Flow(nbytes[0], *(chance.choice(ways or [chance.sample(names, 2)])))]
         if chance.random() < 1 / 3:
             device = chance.choice(machine.devices)
-            others = [chance.choice([(device.memory, each)] * 2) for each in names]
+            others = [chance.choice([(device.memory, name)] * 2) for name in names]
             flows = [
-                Flow(each, *chance.sample(chance.choice(others), 2))
-                for each in nbytes[: chance.randint(0, 3)]
+                Flow(size, *chance.sample(chance.choice(others), 2))
+                for size in nbytes[: chance.randint(0, 3)]
             ]
         wanted.append(
             _Wanted(
@@ -116,24 +116,24 @@ def _wanted(chance: random.Random, machine: Machine) -> list[_Wanted]:
 
 def _uses(machine: Machine, flow: Flow, device: str) -> tuple[dict[str, Fraction], int]:
     """Of a second of each that the bytes use, how much for each byte; and the latency."""
-    found, latency_ns, memories = {}, 0, {flow.source, flow.target}
+    rates, latency_ns, memories = {}, 0, {flow.source, flow.target}
     if device:
         does = machine.device(device)
         memories.discard(does.memory)
         if not memories:
             memories = {does.memory}
-            found[f"device {device}"] = Fraction(1, _bytes_per_s(does.gb_per_s))
+            rates[f"device {device}"] = Fraction(1, _bytes_per_s(does.gb_per_s))
     if flow.source != flow.target:
         for link, writing in machine.route(flow.source, flow.target):
             way = "" if link.sharing == "half" else str(writing)
-            found[f"link {link.name} {way}"] = Fraction(1, link.rate(writing=writing))
+            rates[f"link {link.name} {way}"] = Fraction(1, link.rate(writing=writing))
             latency_ns += int(link.latency_ns.value)
     for name in memories:
         memory = machine.memory(name)
         if memory.total_gb_per_s:
             who = device and "work" if memory.transfers == "apart" else ""
-            found[f"memory {name} {who}"] = Fraction(1, _bytes_per_s(memory.total_gb_per_s))
-    return found, latency_ns
+            rates[f"memory {name} {who}"] = Fraction(1, _bytes_per_s(memory.total_gb_per_s))
+    return rates, latency_ns
 
 
 def _bytes_per_s(figure: Figure) -> int:
@@ -152,15 +152,15 @@ def _fair(active: list[_Moving]) -> dict[_Moving, int]:
     while len(rates) < len(active):
         free: dict[str, Fraction] = {}
         rising: dict[str, Fraction] = {}
-        for each in active:
-            for name, share in each.uses.items():
-                free[name] = free.get(name, Fraction(1)) - share * rates.get(each, 0)
-                rising[name] = rising.get(name, Fraction(0)) + share * (each not in rates)
+        for flow in active:
+            for name, share in flow.uses.items():
+                free[name] = free.get(name, Fraction(1)) - share * rates.get(flow, 0)
+                rising[name] = rising.get(name, Fraction(0)) + share * (flow not in rates)
         levels = {name: free[name] / rising[name] for name in free if rising[name]}
         level = min(levels.values())
-        for each in active:
-            if each not in rates and any(levels[name] == level for name in each.uses):
-                rates[each] = floor(level)
+        for flow in active:
+            if flow not in rates and any(levels[name] == level for name in flow.uses):
+                rates[flow] = floor(level)
     return rates
 
 
@@ -175,20 +175,20 @@ class _Reference:
         self.going: list[tuple[Generator, Callable[[], bool]]] = []
         self.timers = {0}
         queues: dict[str, list[int]] = {}
-        for number, each in enumerate(wanted):
-            queues.setdefault(each.device or str(number), []).append(number)
+        for number, work in enumerate(wanted):
+            queues.setdefault(work.device or str(number), []).append(number)
         for numbers in queues.values():
             self.begin(self.queue([(number, wanted[number]) for number in numbers]))
         rates: dict[_Moving, int] = {}
         while self.going:
-            if self.now_ns in self.timers or any(each.left <= 0 for each in self.active):
-                while any(self.go_on(*each) for each in list(self.going)):
+            if self.now_ns in self.timers or any(flow.left <= 0 for flow in self.active):
+                while any(self.go_on(*process) for process in list(self.going)):
                     pass
-                self.active = [each for each in self.active if each.left > 0]
+                self.active = [flow for flow in self.active if flow.left > 0]
                 rates = _fair(self.active)
             self.now_ns += 1
-            for each in self.active:
-                each.left -= rates[each]
+            for flow in self.active:
+                flow.left -= rates[flow]
 
     def begin(self, steps: Generator[Callable[[], bool]]) -> None:
         for waits in steps:
@@ -207,19 +207,19 @@ class _Reference:
         return lambda: self.now_ns >= at_ns
 
     def queue(self, entries: list[tuple[int, _Wanted]]) -> Generator[Callable[[], bool]]:
-        for number, each in entries:
-            yield self.until(each.at_ns)
-            if each.device:
-                yield self.until(self.now_ns + each.launch_ns)
-            over_ns = self.now_ns + each.duration_ns * bool(each.device)
-            if each.device and self.machine.device(each.device).accesses == "at_once":
+        for number, work in entries:
+            yield self.until(work.at_ns)
+            if work.device:
+                yield self.until(self.now_ns + work.launch_ns)
+            over_ns = self.now_ns + work.duration_ns * bool(work.device)
+            if work.device and self.machine.device(work.device).accesses == "at_once":
                 done: list[Flow] = []
-                for flow in each.flows:
-                    self.begin(self.noted(flow, each.device, done))
-                yield lambda done=done, each=each: len(done) == len(each.flows)
+                for flow in work.flows:
+                    self.begin(self.noted(flow, work.device, done))
+                yield lambda done=done, work=work: len(done) == len(work.flows)
             else:
-                for flow in each.flows:
-                    yield from self.moved(flow, each.device)
+                for flow in work.flows:
+                    yield from self.moved(flow, work.device)
             yield self.until(over_ns)
             self.ends[number] = self.now_ns
 
@@ -239,13 +239,13 @@ def _run(engine: Engine, wanted: list[_Wanted]) -> list[int]:
     """When each ended, from now on."""
     begin_ns = engine.now_ns
     actions = []
-    for each in wanted:
-        after = [engine.clock.timeout(each.at_ns)]
-        if each.device:
-            work = Work(each.duration_ns, each.flows, each.launch_ns)
-            actions.append(engine.queue(each.device).work(partial(Work, *work), "w", after))
+    for flow in wanted:
+        after = [engine.clock.timeout(flow.at_ns)]
+        if flow.device:
+            work = DeviceWork(flow.duration_ns, flow.flows, flow.launch_ns)
+            actions.append(engine.queue(flow.device).work(partial(DeviceWork, *work), "w", after))
         else:
-            actions.append(engine.transfer(*each.flows[0], "t", after))
+            actions.append(engine.transfer(*flow.flows[0], "t", after))
     engine.run()
     return [action.end_ns - begin_ns for action in actions]
 
@@ -284,8 +284,8 @@ def _log(seed: int) -> tuple[Log, Machine]:
 
 
 def test_a_log_of_what_cannot_be_is_refused() -> None:
-    def refused(said: str) -> None:
-        with pytest.raises(ConservationError, match=said):
+    def refused(message: str) -> None:
+        with pytest.raises(ConservationError, match=message):
             check_log(log, machine)
 
     log, machine = _log(1)
@@ -335,20 +335,22 @@ def test_a_log_of_what_cannot_be_is_refused() -> None:
 
 
 def test_a_log_of_work_that_cannot_be_is_refused() -> None:
-    def refused(said: str, on: Machine = TINY) -> None:
-        with pytest.raises(ConservationError, match=said):
+    def refused(message: str, on: Machine = TINY) -> None:
+        with pytest.raises(ConservationError, match=message):
             check_log(log, on)
 
     memories = tuple(
-        replace(each, total_gb_per_s=assumed(3, "a test")) for each in TINY.memories[:2]
+        replace(memory, total_gb_per_s=assumed(3, "a test")) for memory in TINY.memories[:2]
     )
     machine = replace(TINY, memories=(*memories, TINY.memories[2]))
     engine = Engine(machine, record=True)
     flows = [Flow(200, "gpu", "gpu"), Flow(100, "host", "gpu")]
     first = engine.transfer(900, "host", "gpu", "first")
-    engine.queue("gpu").work(lambda: Work(50, flows, 10), "op", after=[first])
+    engine.queue("gpu").work(lambda: DeviceWork(50, flows, 10), "op", after=[first])
     engine.transfer(100, "gpu", "host", "copy", after=[first])
-    engine.queue("cpu").work(lambda: Work(0, [Flow(300, "host", "host")]), "op", after=[first])
+    engine.queue("cpu").work(
+        lambda: DeviceWork(0, [Flow(300, "host", "host")]), "op", after=[first]
+    )
     engine.run()
     log = engine.log
     assert log is not None
@@ -360,13 +362,13 @@ def test_a_log_of_work_that_cannot_be_is_refused() -> None:
     refused("bytes moved out of turn", machine.override({"gpu.accesses": "at_once"}))
     check_log(log, machine.override({"host.transfers": "apart"}))
 
-    def changed(number: int, said: str, **changes: Any) -> None:
+    def changed(number: int, message: str, **changes: Any) -> None:
         kept = log.worked[number]
         log.worked[number] = kept._replace(**changes)
-        refused(said, machine)
+        refused(message, machine)
         log.worked[number] = kept
 
-    of_gpu = next(n for n, each in enumerate(log.worked) if each.device == "gpu")
+    of_gpu = next(n for n, record in enumerate(log.worked) if record.device == "gpu")
     worked = log.worked[of_gpu]
     changed(of_gpu, "transfers other than the flows of the work", flows=flows[::-1])
     changed(of_gpu, "bytes moved out of turn", launch_ns=9)
@@ -374,7 +376,7 @@ def test_a_log_of_work_that_cannot_be_is_refused() -> None:
     changed(of_gpu, "work that is over at", end_ns=worked.end_ns + 1)
     changed(of_gpu, "transfers of no work, or of two", moved=worked.moved[:1])
     for entries, label in ((log.ran, "op"), (log.transferred, "copy")):
-        number = next(n for n, each in enumerate(entries) if each.label == label)
+        number = next(n for n, record in enumerate(entries) if record.label == label)
         kept = entries[number]
         assert kept.after_ns == first.end_ns
         entries[number] = kept._replace(after_ns=kept.begin_ns + 1)
@@ -384,7 +386,7 @@ def test_a_log_of_work_that_cannot_be_is_refused() -> None:
 
 def test_a_directions_share_of_a_half_duplex_link_is_checked_by_both_rates() -> None:
     _, machine = _log(6)
-    memories = tuple(replace(each, total_gb_per_s=None) for each in machine.memories)
+    memories = tuple(replace(memory, total_gb_per_s=None) for memory in machine.memories)
     machine = replace(machine, memories=memories)
     halves = machine.override({f"{link.name}.sharing": "half" for link in machine.links})
     duplex = machine.override({f"{link.name}.sharing": "duplex" for link in machine.links})

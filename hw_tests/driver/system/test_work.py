@@ -11,7 +11,7 @@ from sw_driver.machine import Machine, MachineError, assumed
 from sw_driver.machine.presets import PRESETS
 from sw_driver.machine.tiny import TINY
 from sw_driver.system.engine import Engine
-from sw_driver.system.work import Flow, Work, work_of
+from sw_driver.system.work import DeviceWork, Flow, work_of
 from sw_driver.workload import load_trace
 from sw_driver.workload.trace import Op
 
@@ -29,15 +29,19 @@ OP = Op(
 )
 
 
-def _of(places: Mapping[int, str], machine: Machine = TINY, device: str = "gpu") -> Work | int:
+def _of(
+    places: Mapping[int, str], machine: Machine = TINY, device: str = "gpu"
+) -> DeviceWork | int:
     return work_of(machine, OP, device, lambda tensor: places.get(tensor, ""))
 
 
 def _fast(machine: Machine, memory: str) -> Machine:
     """So fast a memory that it bounds nothing."""
     memories = (
-        replace(each, total_gb_per_s=assumed(1e6, "a test")) if each.name == memory else each
-        for each in machine.memories
+        replace(of_machine, total_gb_per_s=assumed(1e6, "a test"))
+        if of_machine.name == memory
+        else of_machine
+        for of_machine in machine.memories
     )
     return replace(machine, memories=tuple(memories))
 
@@ -45,12 +49,12 @@ def _fast(machine: Machine, memory: str) -> Machine:
 def test_bytes_go_where_each_tensor_is() -> None:
     assert _of({}) == _of(dict.fromkeys(range(4), "gpu")) == 31  # 21 for the flops
     reads = Flow(1050, "host", "gpu")
-    assert _of({0: "host", 2: "host"}) == Work(21, [Flow(700, "gpu", "gpu"), reads], 10)
-    assert _of(dict.fromkeys(range(4), "host")) == Work(
+    assert _of({0: "host", 2: "host"}) == DeviceWork(21, [Flow(700, "gpu", "gpu"), reads], 10)
+    assert _of(dict.fromkeys(range(4), "host")) == DeviceWork(
         21, [Flow(1250, "host", "gpu"), Flow(500, "gpu", "host")], 10
     )
-    assert _of({}, _fast(TINY, "gpu")) == Work(21, [Flow(1750, "gpu", "gpu")], 10)
-    assert _of({3: "disk"}, device="cpu") == Work(
+    assert _of({}, _fast(TINY, "gpu")) == DeviceWork(21, [Flow(1750, "gpu", "gpu")], 10)
+    assert _of({3: "disk"}, device="cpu") == DeviceWork(
         201, [Flow(1450, "host", "host"), Flow(300, "host", "disk")], 0
     )
     with pytest.raises(MachineError, match="device is 'cpus': did you mean cpu"):

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.system.sentinel.steps import Plan, Step
+from sw_driver.system.sentinel.steps import MigrationPlan, StepRecord
 from sw_driver.torch.sentinel import _MOST_CALLS, Sentinel, _Kind
 from sw_driver.torch.stores import HostStore, Job
 
@@ -54,8 +54,8 @@ def assert_same(these: list[Any], those: list[Any]) -> None:
 
 
 def test_plans_are_tried_for_two_steps_each_and_the_fastest_is_kept() -> None:
-    plans = [Plan(name=name, leaving={}, asks={}) for name in "abc"]
-    kind = _Kind(Step(), to_try=plans[:])
+    plans = [MigrationPlan(name=name, leaving={}, asks={}) for name in "abc"]
+    kind = _Kind(StepRecord(), to_try=plans[:])
     for plan, ns in zip(plans, (30, 10, 20), strict=True):
         for each in (5, ns):  # the first begins with what another has left
             assert kind.plan is plan
@@ -80,13 +80,13 @@ class Prompt(HostStore):
 
 @pytest.mark.parametrize("name", ["as there is room", "intervals of 1 layer"])
 def test_a_step_by_plan_finds_what_it_needs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = Step.plans
+    plans = StepRecord.plans
 
-    def only(step: Step, fast_bytes: int, *_: object) -> list[Plan]:
+    def only(step: StepRecord, fast_bytes: int, *_: object) -> list[MigrationPlan]:
         # So slow a step leaves intervals of all lengths.
         return [each for each in plans(step, fast_bytes, 1, 1) if each.name == name]
 
-    monkeypatch.setattr(Step, "plans", only)
+    monkeypatch.setattr(StepRecord, "plans", only)
     monkeypatch.setattr("sw_driver.torch.sentinel.store_at", lambda *_: Prompt())
     model = layers()
     optimizer = torch.optim.AdamW(model.parameters())

@@ -248,11 +248,11 @@ def test_two_captures_of_a_network_are_the_same_bytes(name: str, tmp_path: Path)
 
 
 def test_operations_have_the_format_that_they_compute_in(tmp_path: Path) -> None:
-    def step(model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+    def step(model: nn.Module, batch: Any) -> Any:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return model(batch).float().sum()
 
-    def build() -> tuple[nn.Module, tuple[torch.Tensor]]:
+    def build() -> tuple[nn.Module, tuple[Any]]:
         return nn.Linear(8, 8), (torch.zeros(4, 8),)
 
     trace = capture(build, step, name="mixed")

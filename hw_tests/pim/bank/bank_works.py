@@ -8,7 +8,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
-from golden.pim import Descriptor, Opcode, Tensor
+from golden.pim import Descriptor, Opcode, StridedTensor
 from hw.pim.config import PimConfig
 from hw_tests.pim.front.front_works import Works
 from hw_tests.pim.plans import any_plan, planned
@@ -23,7 +23,7 @@ def dense_work(opcode: Opcode, first_byte: int = 0, **sizes: int) -> Descriptor:
     for name in work.form.tensors:
         extents = work.extents(name)
         strides = tuple(prod(extents[place + 1 :]) for place in range(len(extents)))
-        tensor: dict[str, Any] = {name: Tensor(address_bytes=first_byte, strides=strides)}
+        tensor: dict[str, Any] = {name: StridedTensor(address_bytes=first_byte, strides=strides)}
         work = replace(work, **tensor)
         first_byte += -(-4 * prod(extents) // 32) * 32
     return work
@@ -32,7 +32,7 @@ def dense_work(opcode: Opcode, first_byte: int = 0, **sizes: int) -> Descriptor:
 def _read_by_columns(work: Descriptor, name: str) -> Descriptor:
     """The same with the operand's last two indices exchanged in memory."""
     *outer, rows, _ = work.extents(name)
-    tensor: Tensor = getattr(work, name)
+    tensor: StridedTensor = getattr(work, name)
     strides = (*tensor.strides[: len(outer)], 1, rows)
     changes: dict[str, Any] = {name: replace(tensor, strides=strides)}
     return replace(work, **changes)
@@ -71,7 +71,7 @@ def bank_works(config: PimConfig, rng: random.Random, small: int = 40) -> list[D
         work = dense_work(opcode, rows=2, columns=columns)
         alpha = 0xBF8CCCCD if opcode == Opcode.SCALEADD else 0
         for name in set(repeated) & set(work.operands):
-            tensor: Tensor = getattr(work, name)
+            tensor: StridedTensor = getattr(work, name)
             changed: dict[str, Any] = {name: replace(tensor, strides=(1, 0))}
             work = replace(work, **changed)
         chosen.append(replace(work, alpha_bits=alpha))

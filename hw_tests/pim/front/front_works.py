@@ -10,7 +10,7 @@ from itertools import permutations, product
 from math import prod
 from typing import Any
 
-from golden.pim import Descriptor, Opcode, StackMap, Tensor
+from golden.pim import Descriptor, Opcode, StackMap, StridedTensor
 from golden.pim.descriptor import ELEMENTWISE, FORMS
 from hw.pim.config import PimConfig, configure
 from hw_tests.pim.plans import any_plan, planned
@@ -274,12 +274,12 @@ class Works:
             below += abs(strides[index]) * (extents[index] - 1)
         return tuple(strides)
 
-    def _place(self, strides: tuple[int, ...], extents: tuple[int, ...]) -> Tensor:
+    def _place(self, strides: tuple[int, ...], extents: tuple[int, ...]) -> StridedTensor:
         low, high = _reach(strides, extents)
         memory = self._random.choice(self._memories)
         first, last = memory.start - low, memory.stop - 1 - high
         at = self._random.choice((first, last, self._random.randint(first, max(first, last))))
-        return Tensor(address_bytes=4 * at % (1 << 64), strides=strides)
+        return StridedTensor(address_bytes=4 * at % (1 << 64), strides=strides)
 
     # Changes.
 
@@ -336,7 +336,7 @@ class Works:
         if work.opcode not in FORMS:
             return work
         name = self._random.choice(list(work.operands))
-        operand: Tensor = getattr(work, name)
+        operand: StridedTensor = getattr(work, name)
         if self._random.random() < 0.3:
             work = replace(work, result=operand)
             return self._stride(work) if self._random.random() < 0.3 else work

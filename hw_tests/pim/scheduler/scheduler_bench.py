@@ -18,7 +18,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge
 
-from golden.pim.descriptor import ELEMENTWISE, Cause, Descriptor, Opcode, Tensor, check
+from golden.pim.descriptor import ELEMENTWISE, Cause, Descriptor, Opcode, StridedTensor, check
 from golden.pim.pool import Pool
 from golden.pim.stack import StackMap
 from hw.pim.config import configure
@@ -76,7 +76,7 @@ class Works:
         self.large = self.region > 64
         self.serial = 0
 
-    def _tensor(self, *extents: int) -> Tensor:
+    def _tensor(self, *extents: int) -> StridedTensor:
         """Dense, or with its rows far apart."""
         rng = self.rng
         address = 4 * rng.randrange(self.region)
@@ -84,9 +84,9 @@ class Works:
             # In few of the striped memory's banks, which are near to no work.
             address = STACK.striped.start + 4 * rng.randrange(1024)
         if len(extents) == 1:
-            return Tensor(address_bytes=address, strides=(rng.choice((1, 1, 3)),))
+            return StridedTensor(address_bytes=address, strides=(rng.choice((1, 1, 3)),))
         apart = rng.choice((extents[1], extents[1], CONFIG.bank_bytes // 4, 37))
-        return Tensor(address_bytes=address, strides=(max(apart, extents[1]), 1))
+        return StridedTensor(address_bytes=address, strides=(max(apart, extents[1]), 1))
 
     def descriptor(self) -> Descriptor:
         rng = self.rng
@@ -174,7 +174,7 @@ class Works:
         )
 
 
-def _sum_of(lines: Tensor) -> Tensor:
+def _sum_of(lines: StridedTensor) -> StridedTensor:
     """Rows, and their elements, as a sum has them."""
     row, element, *_ = lines.strides
     return replace(lines, strides=(0, row, 0, element))
@@ -594,8 +594,8 @@ def sum_on(works: Works, banks: int, place: int, **extents: int) -> Offered:
         rows=1,
         columns=1,
         length=1 if banks else CONFIG.units,
-        a=Tensor(address_bytes=0),
-        result=Tensor(address_bytes=4 * (1 + place)),
+        a=StridedTensor(address_bytes=0),
+        result=StridedTensor(address_bytes=4 * (1 + place)),
     )
     work = works.make(made, **extents)
     work.plan = {"depth": 0, "seconds": 1}

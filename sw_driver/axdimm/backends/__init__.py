@@ -33,7 +33,19 @@ The paper's 16 GB a channel would have to fit into the host's memory.
 
 @dataclass(frozen=True, kw_only=True)
 class BackendOptions:
-    """Settings of a backend; None keeps the preset's value."""
+    """Settings of a backend; None keeps the preset's value.
+
+    Examples
+    --------
+    >>> options = BackendOptions(settings={"rules": ("sgd", "momentum"), "lanes": 4})
+    >>> config = module_config(options)
+    >>> config.rules, config.lanes, config.capacity_bytes
+    (('sgd', 'momentum'), 4, 67108864)
+    >>> open_backend("golden", BackendOptions(arithmetic=False))
+    Traceback (most recent call last):
+        ...
+    ValueError: the golden backend only does arithmetic: without it use 'rtl' or 'cycles'
+    """
 
     preset: str | None = None
     """Name of a module configuration; None for the paper's machine."""

@@ -36,9 +36,9 @@ from sw_driver.device.link import LINK_FABRIC_CYCLES_PER_LINE
 from sw_driver.predict.axdimm import (
     ChannelState,
     HostTraffic,
-    Placement,
     Prediction,
     RefreshState,
+    TensorAddresses,
     predict,
 )
 
@@ -118,6 +118,14 @@ class CyclesTransport(TimedTransport, GoldenTransport):
     ----------
     config: the module.
     arithmetic: False to simulate only the time, see :class:`GoldenTransport`.
+
+    Examples
+    --------
+    >>> from hw.axdimm.config import configure
+    >>> from nearmem import Axdimm
+    >>> with Axdimm(CyclesTransport(configure("tiny", lanes=4))) as device:
+    ...     print(device.registers(0).read("arbiter.config.lanes"), device.describe()["timed"])
+    4 True
     """
 
     name = "cycles"
@@ -330,7 +338,7 @@ class CyclesTransport(TimedTransport, GoldenTransport):
         clock = self._clocks[state.number]
         clock.run = predict(
             self._module,
-            Placement(inputs=inputs, outputs=outputs),
+            TensorAddresses(inputs=inputs, outputs=outputs),
             count,
             clock.dram,
             unit_latency=chosen.latency,

@@ -91,6 +91,14 @@ class GoldenTransport(Transport):
         :data:`hw.kernel.config.NARROW_RULES`.
     arithmetic: False to keep no memory and compute nothing, if only the time matters: all reads
         return zeros.
+
+    Examples
+    --------
+    >>> from nearmem import Axdimm
+    >>> with Axdimm(GoldenTransport(channels=1, rules=("sgd",))) as device:
+    ...     device.poke(0, 0x1000, b"near memory")
+    ...     print(device.peek(0, 0x1005, 6), device.describe()["channels"][0]["rules"])
+    b'memory' ['sgd']
     """
 
     name = "golden"

@@ -115,6 +115,13 @@ class MappedTransport(Transport):
     InvalidArgumentError: ``device`` cannot be opened, mapped or divided into the channels, or a
         number is wrong.
     DeviceInUseError: another program, or this one, has it open.
+
+    Examples
+    --------
+    >>> MappedTransport("no-such-device", channels=2)
+    Traceback (most recent call last):
+        ...
+    sw_driver.device.errors.InvalidArgumentError: 'no-such-device' cannot be mapped to read ...
     """
 
     name = "mapped"

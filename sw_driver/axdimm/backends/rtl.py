@@ -83,6 +83,15 @@ class VerilatedTransport(TimedTransport):
     Raises
     ------
     BuildError: the simulator cannot be built.
+
+    Examples
+    --------
+    >>> from hw.axdimm.config import configure
+    >>> from nearmem import Axdimm
+    >>> with Axdimm(VerilatedTransport(config=configure("tiny"))) as device:
+    ...     device.poke(0, 0, b"near memory")
+    ...     print(device.peek(0, 5, 6))
+    b'memory'
     """
 
     name = "rtl"

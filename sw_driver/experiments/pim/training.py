@@ -44,7 +44,7 @@ __all__ = [
     "ROWS",
     "SAMPLES",
     "Batch",
-    "Step",
+    "TrainedStep",
     "Training",
     "compared_report",
     "digit_batches",
@@ -106,7 +106,7 @@ def training_config(cores: int, **settings: Any) -> PimConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class TrainedStep:
     """Results of a training step."""
 
     loss: float
@@ -296,7 +296,7 @@ class Training:
             seen(self._golden, tensor).view(np.uint32)[...] = words
         device.write_memory(start, self._golden[start:])
 
-    def step(self, images: NDArray[np.float32], labels: NDArray[np.int64]) -> Step:
+    def step(self, images: NDArray[np.float32], labels: NDArray[np.int64]) -> TrainedStep:
         """Run a step on :data:`SAMPLES` images of 8 x 8 and their digits.
 
         The host writes these, rings the cores' doorbells, and waits. The golden model runs the same
@@ -324,7 +324,7 @@ class Training:
         counters = [device.kernel_counters(kernel_id) for kernel_id in ids]
         golden_step(self._golden, self._tensors, self._works)
         values = {name: device.read_tensor(tensor) for name, tensor in self._tensors.items()}
-        return Step(
+        return TrainedStep(
             loss=float(values["losses"].mean()),
             wrong_tensors=[
                 name for name in values if values[name].tobytes() != self.golden(name).tobytes()

@@ -21,7 +21,7 @@ from sw_driver.report import count as shown
 
 from ...pim.backends import SIMULATED_BANK_BYTES
 from ...pim.backends.cycles import CyclesPim
-from ...pim.descriptor import Opcode, Tensor, Work
+from ...pim.descriptor import Opcode, StridedTensor, Work
 from ...pim.device import Counters, Pim
 from ...pim.ring import ring_place
 from .measure import Job, run_jobs
@@ -310,7 +310,7 @@ def _placed(work: Work, config: PimConfig, rng: random.Random) -> Work | None:
                 strides[rng.randrange(len(strides))] = 0
             reach = sum(s * (extent - 1) for s, extent in zip(strides, extents, strict=True))
             first = rng.randrange(max(1, (words - reach - 1) // 8)) * 8
-            tensor = Tensor(address_bytes=4 * (start + first), strides=tuple(strides))
+            tensor = StridedTensor(address_bytes=4 * (start + first), strides=tuple(strides))
             tried = replace(tried, **{name: tensor})
         descriptor = GoldenDescriptor.decode(tried.encode_bytes())
         if check(descriptor, stack=stack, units=config.units) == Cause.NONE:

@@ -22,9 +22,9 @@ _HEADINGS = {
     "latency_median_ns": "median ns",
     "latency_p99_ns": "99 % ns",
     "latency_worst_ns": "worst ns",
-    "late_share": "late",
+    "late_share": "late reads",
     "kernel_mparams_per_s": "kernel MP/s",
-    "kernel_share": "share of alone",
+    "kernel_share": "share of kernel alone",
     "copy_gb_per_s": "copies GB/s",
 }
 _WORDS = ("mode", "channel_0", "channel_1", "pattern")

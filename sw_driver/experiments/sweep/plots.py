@@ -121,9 +121,9 @@ def throughput(grid: Grid, rows: Sequence[Row], axis: str) -> Figure:
     # Enlarge small differences near the ceiling: most sweeps look for them.
     bottom = 50 * (lowest // 50 - 1) if lowest > NEAR_CEILING * max(levels) else 0
     axes.set_ylim(bottom=bottom)
-    begins = f", the axis begins at {bottom:.0f}" if bottom else ""
-    axes.set_ylabel(f"million parameters a second (MP/s{begins})")
-    axes.set_title(f"The simulated AXDIMM ({grid.backend}): throughput against {axis}")
+    begins = f"; axis begins at {bottom:.0f}" if bottom else ""
+    axes.set_ylabel(f"million parameters per second (MP/s{begins})")
+    axes.set_title(f"Simulated AXDIMM ({grid.backend}): throughput against {axis}")
     return _finished(figure, axes, columns)
 
 
@@ -145,7 +145,7 @@ def _draw_paper(axes: Axes) -> None:
         color="grey",
         linestyle=":",
         linewidth=1.5,
-        label=f"AXDIMM as measured in the paper, {PAPER_MPARAMS_PER_S} MP/s",
+        label=f"AXDIMM measured in the paper, {PAPER_MPARAMS_PER_S} MP/s",
     )
 
 
@@ -187,10 +187,10 @@ def area(grid: Grid, rows: Sequence[Row]) -> Figure:
         if "luts" in shown[0]
         else "on-chip buffers of a channel (KiB), without logic"
     )
-    axes.set_ylabel("million parameters a second (MP/s)")
+    axes.set_ylabel("million parameters per second (MP/s)")
     axes.set_title(
-        f"The simulated AXDIMM ({grid.backend}): throughput against area\n"
-        "filled: no other point is as fast for less area",
+        f"Simulated AXDIMM ({grid.backend}): throughput against area\n"
+        "filled marks: no other point has the same speed with less area",
         fontsize=11,
     )
     return _finished(figure, axes)

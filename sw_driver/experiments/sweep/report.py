@@ -92,7 +92,7 @@ def _table(grid: Grid, rows: Sequence[Row]) -> Table:
     return Table(
         title=f"One step on the simulated AXDIMM ({grid.backend})",
         caption=f"{fixed}. MP/s: million parameters per second; share: of the ceiling; refresh, "
-        "rows, turns, starved: shares of the DRAM's clocks without data.",
+        "rows, turns, starved: shares of the DRAM's clocks lost to each cause.",
         headings=[*columns],
         rows=[[cell(row, n, text) for n, text in enumerate(columns.values())] for row in rows],
         words=(),

@@ -142,6 +142,6 @@ def _write_csv(folder: Path, columns: Sequence[str], rows: Iterable[Mapping[str,
 def _add_resources(rows: Sequence[dict[str, Any]], points: Sequence[Point], watch: Watch) -> None:
     from sw_driver.fpga.synthesis import kernel_resources
 
-    work = list(zip(rows, points, strict=True))
-    for row, point in watch.track(work, "synthesizing"):
+    pairs = list(zip(rows, points, strict=True))
+    for row, point in watch.track(pairs, "synthesizing"):
         row |= kernel_resources(point.config().kernel)

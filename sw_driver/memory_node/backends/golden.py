@@ -31,6 +31,17 @@ class GoldenNetwork(DmaNetwork):
         Bytes of a device's memory, and of each of the two groups of a memory-node.
     clock
         Clock shared with other devices, if any.
+
+    Examples
+    --------
+    >>> from nearmem import DeviceNode
+    >>> network = GoldenNetwork(devices=4, local_bytes=1 << 20, share_bytes=1 << 24)
+    >>> DeviceNode(network, 3).remote_memory.free_bytes >> 20
+    32
+    >>> DeviceNode(network, 4)
+    Traceback (most recent call last):
+        ...
+    sw_driver.device.errors.InvalidArgumentError: the number of a device-node is 4: ...
     """
 
     name = "golden"

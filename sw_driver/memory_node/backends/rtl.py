@@ -70,6 +70,17 @@ class RtlNetwork(DmaNetwork):
     ------
     BuildError
         The simulator cannot be built.
+
+    Examples
+    --------
+    >>> from hw.memory_node.config import MEMORY_NODE_PRESETS
+    >>> from nearmem import DeviceNode, Direction
+    >>> network = RtlNetwork(config=MEMORY_NODE_PRESETS["tiny"], local_bytes=1 << 20)
+    >>> node = DeviceNode(network)
+    >>> here, there = node.cuda_malloc(64), node.cuda_malloc_remote(64)
+    >>> copy = node.cuda_memcpy_async(there, here, 64, Direction.LOCAL_TO_REMOTE)
+    >>> node.synchronize()
+    >>> network.close()
     """
 
     name = "rtl"

@@ -61,6 +61,16 @@ class CyclesPim(GoldenPim):
     computes: True for memory and results; else reads return zeros.
     shortened: two integers; the model follows only about their product in cycles of every longer
         tile, and the tile takes that time. By default it follows every tile in full.
+
+    Examples
+    --------
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> from nearmem import Pim
+    >>> transport = CyclesPim(PIM_PRESETS["tiny"])
+    >>> with Pim(transport) as pim:
+    ...     transport.advance(1000)
+    ...     print(transport.cycles(), bin(pim.idle))
+    1045 0b111111
     """
 
     name = "cycles"

@@ -37,6 +37,16 @@ class GoldenPim(PimTransport):
 
     Works complete only in :meth:`advance`, one in each call, the oldest first. A program sees
     running works, but no duration.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> from nearmem import Pim
+    >>> with Pim(GoldenPim(PIM_PRESETS["tiny"])) as pim:
+    ...     pim.write_memory(0, np.arange(4, dtype=np.float32))
+    ...     print(pim.read_memory(8, 8).view(np.float32))
+    [2. 3.]
     """
 
     name = "golden"

@@ -76,6 +76,16 @@ class RtlPim(PimTransport):
     ------
     BuildError: the simulator cannot be built.
     OSError: the trace cannot be written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hw.pim.config import PIM_PRESETS
+    >>> from nearmem import Pim
+    >>> with Pim(RtlPim(PIM_PRESETS["tiny"])) as pim:
+    ...     pim.write_memory(0, np.arange(4, dtype=np.float32))
+    ...     print(pim.read_memory(8, 8).view(np.float32))
+    [2. 3.]
     """
 
     name = "rtl"

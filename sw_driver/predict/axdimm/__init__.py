@@ -3,7 +3,7 @@
 It is a model at the grain of AXI bursts. For each burst it computes the cycles of its admission to
 the controller, of its rows' activates and of its columns. Its inputs are the machine's policies
 (``docs/architecture.md``), the hardware's tables of distances between commands, and the run's
-placement. Repeating parts are extrapolated, so that runs larger than any simulation are answered at
+addresses. Repeating parts are extrapolated, so that runs larger than any simulation are answered at
 once.
 
 Some constants are fitted to the RTL, by its source and by measurement. They are the pipeline
@@ -16,15 +16,15 @@ machine's policies are right; that is the task of the DRAM's checkers.
 
 from ..dram.channel import ChannelState
 from ..dram.refresh import RefreshState
-from .host import HostTraffic, Transfer
-from .model import Placement, Prediction, predict
+from .host import HostTraffic, HostTransfer
+from .model import Prediction, TensorAddresses, predict
 
 __all__ = [
     "ChannelState",
     "HostTraffic",
-    "Placement",
+    "HostTransfer",
     "Prediction",
     "RefreshState",
-    "Transfer",
+    "TensorAddresses",
     "predict",
 ]

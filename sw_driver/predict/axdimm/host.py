@@ -13,10 +13,10 @@ from typing import NamedTuple
 from hw.axdimm.config import ModuleConfig
 from sw_driver.device.link import LINK_FABRIC_CYCLES_PER_LINE
 
-from ..dram.channel import Channel, ChannelState
+from ..dram.channel import ChannelState, DramChannel
 from ..dram.refresh import LONG_AGO, RefreshClock, RefreshState
 
-__all__ = ["HostTraffic", "Transfer"]
+__all__ = ["HostTraffic", "HostTransfer"]
 
 # Capacities of the stages that a request passes, by the architecture.
 PORT_ROOM = 123
@@ -57,7 +57,7 @@ _SAFE_WAIT = 200
 _REMEMBERED = 256
 
 
-class Transfer(NamedTuple):
+class HostTransfer(NamedTuple):
     """Outcome of the requests for a stretch of lines."""
 
     last_cycle: int
@@ -66,7 +66,7 @@ class Transfer(NamedTuple):
     """First line and number of lines of each late stretch."""
 
 
-class HostTraffic(Channel):
+class HostTraffic(DramChannel):
     """DRAM of a channel while the host owns it; refreshes are not postponed.
 
     Cycles count from any moment and never go back. Lines in an open row are served together. So the
@@ -97,7 +97,7 @@ class HostTraffic(Channel):
         self._columns: deque[tuple[int, int, int]] = deque(maxlen=_REMEMBERED)
         self._served = 0
 
-    def transfer(self, *, write: bool, line: int, lines: int, cycle: int) -> Transfer:
+    def transfer(self, *, write: bool, line: int, lines: int, cycle: int) -> HostTransfer:
         """Request ``lines`` lines from ``line`` on, from ``cycle`` on."""
         late: list[tuple[int, int]] = []
         end = line + lines
@@ -115,7 +115,7 @@ class HostTraffic(Channel):
                 line += served
                 cycle += LINK_FABRIC_CYCLES_PER_LINE * served
             cycle += LINK_FABRIC_CYCLES_PER_LINE
-        return Transfer(cycle - LINK_FABRIC_CYCLES_PER_LINE, late)
+        return HostTransfer(cycle - LINK_FABRIC_CYCLES_PER_LINE, late)
 
     def register(self, cycle: int) -> int:
         """Return the cycle in which a register request of ``cycle`` is carried out."""

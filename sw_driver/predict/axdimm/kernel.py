@@ -33,11 +33,11 @@ __all__ = [
     "STEP_TO_RESULT",
     "SUM_DRAIN",
     "Burst",
-    "Lanes",
+    "KernelLanes",
     "Loader",
     "Rounds",
+    "RunTensor",
     "Storer",
-    "Tensor",
 ]
 
 ADDRESSES = 4
@@ -96,7 +96,7 @@ class Burst(NamedTuple):
     last_of_round: bool
 
 
-class Tensor(NamedTuple):
+class RunTensor(NamedTuple):
     """Tensor of a run."""
 
     address: int
@@ -120,7 +120,7 @@ class Rounds:
         """Return the parameters of a round."""
         return min(self._round_parameters, self._parameters - index * self._round_parameters)
 
-    def bursts(self, tensors: Sequence[Tensor]) -> Iterator[Burst]:
+    def bursts(self, tensors: Sequence[RunTensor]) -> Iterator[Burst]:
         """Yield the bursts of ``tensors``, round by round."""
         for index in range(self.count):
             pieces = []
@@ -137,7 +137,7 @@ class Rounds:
                 yield Burst(index, line, size, place == 0, place == last)
 
 
-class Lanes:
+class KernelLanes:
     """Lanes, which compute the rounds one after the other, ``16 / lanes`` cycles a line.
 
     ``freed`` has, for each round known so far, the cycle from which its room in the input
@@ -200,7 +200,7 @@ class Loader:
         config: ModuleConfig,
         times: FabricTiming,
         bursts: Iterator[Burst],
-        lanes: Lanes,
+        lanes: KernelLanes,
         *,
         begin: int,
     ) -> None:
@@ -270,7 +270,7 @@ class Storer:
         config: ModuleConfig,
         times: FabricTiming,
         bursts: Iterator[Burst],
-        lanes: Lanes,
+        lanes: KernelLanes,
     ) -> None:
         self._space_latency = times.write_latency + COLUMN_TO_SPACE
         self._bursts = bursts

@@ -29,14 +29,14 @@ from .kernel import (
     STEP_TO_COUNTED,
     STEP_TO_RESULT,
     SUM_DRAIN,
-    Lanes,
+    KernelLanes,
     Loader,
     Rounds,
+    RunTensor,
     Storer,
-    Tensor,
 )
 
-__all__ = ["Placement", "Prediction", "predict"]
+__all__ = ["Prediction", "TensorAddresses", "predict"]
 
 _TIMES = ("data", "refresh", "row", "turn_around", "starved")
 """Fields of a tally that are times."""
@@ -56,11 +56,20 @@ _FIRST_STEADY_BATCH = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placement:
+class TensorAddresses:
     """Byte addresses of a run's tensors within their channel, multiples of 64.
 
     ``inputs`` are loaded and ``outputs`` stored, in the order of a round; a result may replace an
     operand. Raises ``ValueError`` if there are neither, and for other addresses.
+
+    Examples
+    --------
+    >>> TensorAddresses(inputs=(0, 1 << 20), outputs=(0,)).tensors
+    3
+    >>> TensorAddresses(inputs=(1,))
+    Traceback (most recent call last):
+        ...
+    ValueError: address is 1: expected a multiple of 64
     """
 
     inputs: tuple[int, ...] = ()
@@ -124,8 +133,8 @@ class Prediction:
 class _Pass:
     """One pass of a run over its tensors."""
 
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[RunTensor, ...]
+    outputs: tuple[RunTensor, ...]
     round_parameters: int
     check: int
     """Fabric cycles until the kernel's first request."""
@@ -135,7 +144,7 @@ class _Pass:
     """Fabric cycles from the last results to the end, if it waits for them."""
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[RunTensor, ...]:
         """Tensors loaded and stored; one that is updated in place is there twice."""
         return self.inputs + self.outputs
 
@@ -149,7 +158,7 @@ class _Pass:
         return Rounds(self.round_parameters, parameters)
 
 
-def _lines(tensors: tuple[Tensor, ...], parameters: int) -> int:
+def _lines(tensors: tuple[RunTensor, ...], parameters: int) -> int:
     return sum(tensor.lines(parameters) for tensor in tensors)
 
 
@@ -163,33 +172,33 @@ class _Run:
     def __init__(
         self,
         config: ModuleConfig,
-        work: _Pass,
+        kernel_pass: _Pass,
         parameters: int,
         state: ChannelState,
     ) -> None:
-        begin = work.check + 1
+        begin = kernel_pass.check + 1
         times = FabricTiming.of(config.part.timing)
         self._controller = controller = Controller(config, state, begin=begin)
-        rounds = work.rounds(parameters)
-        stores = bool(work.outputs)
-        lanes = Lanes(config, rounds, latency=work.latency, stores=stores)
-        if not work.inputs:
+        rounds = kernel_pass.rounds(parameters)
+        stores = bool(kernel_pass.outputs)
+        lanes = KernelLanes(config, rounds, latency=kernel_pass.latency, stores=stores)
+        if not kernel_pass.inputs:
             for _ in range(rounds.count):
                 lanes.loaded(begin - LOADED_TO_BEGIN)
-        self._loader = Loader(config, times, rounds.bursts(work.inputs), lanes, begin=begin)
-        self._storer = Storer(config, times, rounds.bursts(work.outputs), lanes)
-        self._marked = self._loader if work.inputs else self._storer
+        self._loader = Loader(config, times, rounds.bursts(kernel_pass.inputs), lanes, begin=begin)
+        self._storer = Storer(config, times, rounds.bursts(kernel_pass.outputs), lanes)
+        self._marked = self._loader if kernel_pass.inputs else self._storer
         self.bursts = 0
         self.round_marks: list[Mark] = []
         """Counts after the last load of each round, or the last store if nothing is loaded."""
         self._simulate(config.controller, state.writing)
         self.done = controller.ends[-1] + COLUMN_TO_ANSWERED if stores else 0
-        if work.drain is not None:
-            self.done = max(self.done, lanes.filled[-1] + work.drain)
+        if kernel_pass.drain is not None:
+            self.done = max(self.done, lanes.filled[-1] + kernel_pass.drain)
         controller.finish(self.done)
         self.state = controller.state(self.done)
         self.tally = controller.tally
-        moved = _lines(work.tensors, parameters)
+        moved = _lines(kernel_pass.tensors, parameters)
         assert self.tally.data == moved, "a burst was never admitted"
         self.batches = controller.batches
         self._moving = _union(self._loader.beats, self._storer.beats)
@@ -253,7 +262,7 @@ def _union(*parts: list[Piece]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 def predict(
     config: ModuleConfig,
-    placement: Placement,
+    addresses: TensorAddresses,
     parameters: int,
     state: ChannelState | None = None,
     *,
@@ -267,16 +276,16 @@ def predict(
     ``state`` is that of the channel at START, by default :meth:`ChannelState.after_idle`.
     ``unit_latency`` is the latency of a functional unit in fabric cycles. With ``sums``, the run
     does not end before its sums are ready. Tensors are in ``formats``, which the kernel must have;
-    the placement then has the tensors loaded and stored, in their order. With ``skipped``, the run
-    ends when the gradients that are not finite have been counted. Long runs are simulated until
-    they repeat, and the rest is extrapolated.
+    the addresses are then those of the tensors loaded and stored, in their order. With ``skipped``,
+    the run ends when the gradients that are not finite have been counted. Long runs are simulated
+    until they repeat, and the rest is extrapolated.
 
     Raises ``ValueError`` unless ``parameters`` is at least 1, for a run that neither stores nor
-    sums, and for formats that the kernel or the placement does not have.
+    sums, and for formats that the kernel does not have, or the addresses do not fit.
     """
     parameters = check_integer("parameters", parameters)
     check_integer("unit_latency", unit_latency, 0)
-    if not placement.outputs and not sums:
+    if not addresses.outputs and not sums:
         raise ValueError("a run without outputs must have sums, or it has no result")
     state = state or ChannelState.after_idle(config)
     if not config.narrow:
@@ -285,18 +294,18 @@ def predict(
                 f"formats are {formats}: expected FP32 without copy and skip_not_finite, since the "
                 "kernel has no narrow formats; configure it with narrow=True"
             )
-        work = _usual_pass(config, placement, unit_latency=unit_latency, sums=sums)
-        return _predict_pass(config, work, parameters, state)
-    work = _narrow_pass(config, placement, formats, unit_latency=unit_latency)
+        kernel_pass = _usual_pass(config, addresses, unit_latency=unit_latency, sums=sums)
+        return _predict_pass(config, kernel_pass, parameters, state)
+    kernel_pass = _narrow_pass(config, addresses, formats, unit_latency=unit_latency)
     if not formats.skip_not_finite:
-        return _predict_pass(config, work, parameters, state)
-    gradients = work.inputs[formats.loads(config.kernel.update_rules[0]).index("g")]
-    scan = replace(work, inputs=(gradients,), outputs=(), latency=STEP_TO_COUNTED, drain=0)
+        return _predict_pass(config, kernel_pass, parameters, state)
+    gradients = kernel_pass.inputs[formats.loads(config.kernel.update_rules[0]).index("g")]
+    scan = replace(kernel_pass, inputs=(gradients,), outputs=(), latency=STEP_TO_COUNTED, drain=0)
     scanned = _predict_pass(config, scan, parameters, state)
     if skipped:
         return scanned
-    work = replace(work, check=SCAN_TO_RUN)
-    run = _predict_pass(config, work, parameters, scanned.state)
+    kernel_pass = replace(kernel_pass, check=SCAN_TO_RUN)
+    run = _predict_pass(config, kernel_pass, parameters, scanned.state)
     starved_tck = run.starved_tck + run.idle_tck
     return scanned.then(replace(run, idle_tck=0, starved_tck=starved_tck))
 
@@ -311,21 +320,21 @@ def _check_fabric_cycles(inputs: int, outputs: int) -> int:
 
 
 def _usual_pass(
-    config: ModuleConfig, placement: Placement, *, unit_latency: int, sums: bool
+    config: ModuleConfig, addresses: TensorAddresses, *, unit_latency: int, sums: bool
 ) -> _Pass:
     fp32 = 32 * BLOCK_PARAMETERS
     return _Pass(
-        inputs=tuple(Tensor(address, fp32) for address in placement.inputs),
-        outputs=tuple(Tensor(address, fp32) for address in placement.outputs),
+        inputs=tuple(RunTensor(address, fp32) for address in addresses.inputs),
+        outputs=tuple(RunTensor(address, fp32) for address in addresses.outputs),
         round_parameters=config.block_bytes // 4,
-        check=_check_fabric_cycles(len(placement.inputs), len(placement.outputs)),
+        check=_check_fabric_cycles(len(addresses.inputs), len(addresses.outputs)),
         latency=STEP_TO_RESULT + unit_latency,
         drain=SUM_DRAIN if sums else None,
     )
 
 
 def _narrow_pass(
-    config: ModuleConfig, placement: Placement, formats: Formats, *, unit_latency: int
+    config: ModuleConfig, addresses: TensorAddresses, formats: Formats, *, unit_latency: int
 ) -> _Pass:
     """Return the pass of a run in any formats on a kernel with narrow formats.
 
@@ -334,19 +343,19 @@ def _narrow_pass(
     kernel = config.kernel
     rule = kernel.update_rules[0]
 
-    def placed(names: tuple[str, ...], addresses: tuple[int, ...]) -> tuple[Tensor, ...]:
+    def placed(names: tuple[str, ...], addresses: tuple[int, ...]) -> tuple[RunTensor, ...]:
         if len(names) != len(addresses):
             raise ValueError(f"got {len(addresses)} addresses, expected those of {names}")
         pairs = zip(addresses, names, strict=True)
-        return tuple(Tensor(address, formats.block_bits(rule, name)) for address, name in pairs)
+        return tuple(RunTensor(address, formats.block_bits(rule, name)) for address, name in pairs)
 
     latency = NARROW_STEP_TO_RESULT + unit_latency
     if formats.codes:
         levels = kernel.lanes.bit_length() - 1
         latency += CODES_TO_RESULT + levels + BLOCK_PARAMETERS // kernel.lanes
     return _Pass(
-        inputs=placed(formats.loads(rule), placement.inputs),
-        outputs=placed(formats.stores(rule), placement.outputs),
+        inputs=placed(formats.loads(rule), addresses.inputs),
+        outputs=placed(formats.stores(rule), addresses.outputs),
         round_parameters=formats.round_parameters(rule, config.block_bytes),
         check=_check_fabric_cycles(len(kernel.loaded), len(kernel.stored)),
         latency=latency,
@@ -355,16 +364,16 @@ def _narrow_pass(
 
 
 def _predict_pass(
-    config: ModuleConfig, work: _Pass, parameters: int, state: ChannelState
+    config: ModuleConfig, kernel_pass: _Pass, parameters: int, state: ChannelState
 ) -> Prediction:
-    skipped = _skipped_rounds(config, work, parameters)
-    run = _Run(config, work, parameters - skipped * work.round_parameters, state)
+    skipped = _skipped_rounds(config, kernel_pass, parameters)
+    run = _Run(config, kernel_pass, parameters - skipped * kernel_pass.round_parameters, state)
     tally, done, after = asdict(run.tally), run.done, run.state
     still = done - run.moving(done + 1)
     if skipped:
-        first, last = _repetition(config, work, run)
+        first, last = _repetition(config, kernel_pass, run)
         more = {name: getattr(last.tally, name) - getattr(first.tally, name) for name in tally}
-        wanted = skipped * work.round_lines
+        wanted = skipped * kernel_pass.round_lines
 
         def scaled(amount: int) -> int:
             return round(amount * wanted / more["data"])
@@ -382,35 +391,35 @@ def _predict_pass(
         still += scaled(last.cycle - first.cycle - run.moving(last.cycle) + run.moving(first.cycle))
     return Prediction(
         fabric_cycles=done,
-        idle_tck=BURST_TCK * work.check,
+        idle_tck=BURST_TCK * kernel_pass.check,
         **{f"{name}_tck": BURST_TCK * tally.pop(name) for name in _TIMES},
         **tally,
-        beats_read=_lines(work.inputs, parameters),
-        beats_written=_lines(work.outputs, parameters),
+        beats_read=_lines(kernel_pass.inputs, parameters),
+        beats_written=_lines(kernel_pass.outputs, parameters),
         idle_fabric_cycles=still,
         simulated_bursts=run.bursts,
         state=after,
     )
 
 
-def _rounds_of_banks(config: ModuleConfig, work: _Pass) -> int:
+def _rounds_of_banks(config: ModuleConfig, kernel_pass: _Pass) -> int:
     """Return the number of rounds after which blocks lie in the same banks again.
 
     The few blocks of scales are left out.
     """
     geometry = config.part.geometry
-    tensors = [tensor for tensor in work.tensors if tensor.block_bits > BLOCK_PARAMETERS]
-    block_bytes = LINE_BYTES * min(tensor.lines(work.round_parameters) for tensor in tensors)
+    tensors = [tensor for tensor in kernel_pass.tensors if tensor.block_bits > BLOCK_PARAMETERS]
+    block_bytes = LINE_BYTES * min(tensor.lines(kernel_pass.round_parameters) for tensor in tensors)
     return max(1, geometry.banks * geometry.row_bytes // block_bytes)
 
 
-def _skipped_rounds(config: ModuleConfig, work: _Pass, parameters: int) -> int:
+def _skipped_rounds(config: ModuleConfig, kernel_pass: _Pass, parameters: int) -> int:
     """Count the rounds that need no simulation; the rest begins and ends like the whole run."""
-    count = work.rounds(parameters).count
+    count = kernel_pass.rounds(parameters).count
     bursts = sum(
         1
-        for tensors in (work.inputs, work.outputs)
-        for _ in work.rounds(work.round_parameters).bursts(tensors)
+        for tensors in (kernel_pass.inputs, kernel_pass.outputs)
+        for _ in kernel_pass.rounds(kernel_pass.round_parameters).bursts(tensors)
     )
     if count * bursts <= _USUAL_BURSTS:
         return 0
@@ -418,7 +427,7 @@ def _skipped_rounds(config: ModuleConfig, work: _Pass, parameters: int) -> int:
     if config.controller.refresh:
         t_refi = config.part.timing.t_refi
         batch = config.controller.refresh_postpone * t_refi // BURST_TCK
-        rounds_of_batch = -(-batch // work.round_lines)
+        rounds_of_batch = -(-batch // kernel_pass.round_lines)
         kept = min(max(kept, _BATCHES * rounds_of_batch), _MOST_BURSTS // bursts)
         kept = max(kept, _FEWEST_BATCHES * rounds_of_batch)
         if min(kept, count) * bursts > _LAST_BURSTS:
@@ -427,18 +436,18 @@ def _skipped_rounds(config: ModuleConfig, work: _Pass, parameters: int) -> int:
                 f"t_refi {t_refi} and blocks of {config.block_bytes} bytes, it repeats only after "
                 f"{kept * bursts} bursts, more than {_LAST_BURSTS}"
             )
-    period = _rounds_of_banks(config, work)
+    period = _rounds_of_banks(config, kernel_pass)
     return max(0, count - kept) // period * period
 
 
-def _repetition(config: ModuleConfig, work: _Pass, run: _Run) -> tuple[Mark, Mark]:
+def _repetition(config: ModuleConfig, kernel_pass: _Pass, run: _Run) -> tuple[Mark, Mark]:
     """Return the start and the end of a period that the run repeats."""
     # The last batch may come after the last loads, or the last stores.
     steady = run.round_marks[-1 - config.buffer_blocks].cycle
     batches = [mark for mark in run.batches[_FIRST_STEADY_BATCH:] if mark.cycle < steady]
     if len(batches) > 2:
         return batches[0], batches[-1]
-    period = _rounds_of_banks(config, work)
+    period = _rounds_of_banks(config, kernel_pass)
     rounds = run.round_marks[2 * config.buffer_blocks : -1 - config.buffer_blocks]
     if len(rounds) > period:
         return rounds[(len(rounds) - 1) % period], rounds[-1]

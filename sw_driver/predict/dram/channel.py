@@ -11,7 +11,7 @@ from . import DramConfig
 from .refresh import LONG_AGO, RefreshClock, RefreshState
 from .rows import RowPlanner, Tally
 
-__all__ = ["Channel", "ChannelState"]
+__all__ = ["ChannelState", "DramChannel"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +52,12 @@ class ChannelState:
         """Return the state after more fabric cycles without requests, which refreshes may use."""
         clock = RefreshClock(config, self.refresh)
         clock.go_on(fabric_cycles)
-        channel = Channel(config, self, at=0, clock=clock, ends=[])
+        channel = DramChannel(config, self, at=0, clock=clock, ends=[])
         channel.rest(fabric_cycles)
         return channel.state(fabric_cycles)
 
 
-class Channel:
+class DramChannel:
     """DRAM of a channel, for the kernel's controller and for the host's requests.
 
     Parameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from . import DramConfig
-from .channel import Channel, ChannelState
+from .channel import ChannelState, DramChannel
 from .refresh import LONG_AGO, NEVER, RefreshClock
 from .rows import Tally
 
@@ -50,7 +50,7 @@ class _Request:
     columns: list[Piece] = field(default_factory=list)
 
 
-class Controller(Channel):
+class Controller(DramChannel):
     """Controller that serves one burst after the other and accounts for every cycle.
 
     Fabric cycles count from ``begin`` on. The lines of a burst alternate between two bank groups,

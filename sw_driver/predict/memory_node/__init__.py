@@ -20,7 +20,7 @@ from hw.memory_node.flit import PACKET_LINES
 from sw_driver.numbers import check_integer
 
 from ..dram.channel import ChannelState
-from ..events import Clock
+from ..events import CycleClock
 from .channel import ChannelPort
 from .link import GroupLink, Request
 from .wire import LinkCycles
@@ -50,7 +50,7 @@ def answered_fabric_cycles(
     for request in (request for link_requests in requests for request in link_requests):
         check_integer("lines of a request", request.lines, 1, PACKET_LINES)
         check_integer("the line of a request", request.line, 0, last_line)
-    clock = Clock()
+    clock = CycleClock()
     state = state or ChannelState.after_idle(config)
     ports = [ChannelPort(clock, config, state) for _ in range(config.group_channels)]
     wire = LinkCycles(config.link, wire_cycles)

@@ -20,7 +20,7 @@ from ..axdimm.kernel import (
 from ..dram.channel import ChannelState
 from ..dram.controller import LOW_LEVEL, Controller, Piece
 from ..dram.refresh import NEVER
-from ..events import Clock, Condition, Process
+from ..events import Condition, CycleClock, Process
 
 __all__ = ["Burst", "ChannelPort"]
 
@@ -65,7 +65,7 @@ class ChannelPort:
     line leaves.
     """
 
-    def __init__(self, clock: Clock, config: MemoryNodeConfig, state: ChannelState) -> None:
+    def __init__(self, clock: CycleClock, config: MemoryNodeConfig, state: ChannelState) -> None:
         self._clock, self._config = clock, config
         self._times = FabricTiming.of(config.part.timing)
         self._controller = Controller(config, state, begin=1)

@@ -12,7 +12,7 @@ from hw.logic.line import AXI_BURST_LINES, LINE_BYTES
 from hw.memory_node.config import MemoryNodeConfig
 
 from ..dram.controller import Piece
-from ..events import Clock, Condition, Process
+from ..events import Condition, CycleClock, Process
 from .channel import WRITE_BURSTS, Burst, ChannelPort
 from .wire import LinkCycles
 
@@ -75,7 +75,7 @@ class GroupLink:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: CycleClock,
         config: MemoryNodeConfig,
         wire: LinkCycles,
         ports: Sequence[ChannelPort],

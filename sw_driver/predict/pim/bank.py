@@ -9,10 +9,10 @@ from typing import NamedTuple
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import BEAT_WORDS, INTERLEAVE, Second
 
-from ..events import Clock, Condition, Process, Step
+from ..events import Condition, CycleClock, Process, Routine
 from .form import Chunk, Tile, Tiles
 from .port import Port
-from .rounds import COPIES_READY, PRODUCTS_READY, ROUND_TO_RESULT, Lanes, group_of
+from .rounds import COPIES_READY, PRODUCTS_READY, ROUND_TO_RESULT, BankLanes, group_of
 from .switch import Switch
 from .walks import Image, Walk
 
@@ -81,7 +81,7 @@ class Bank:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: CycleClock,
         switch: Switch,
         config: PimConfig,
         number: int,
@@ -120,7 +120,7 @@ class Bank:
         only_adds = form.second_kind is Second.NONE and not form.elementwise
         self.lane_count = self._adders if only_adds else self._both_units
         """Lanes at work."""
-        self.lanes = Lanes(cycle)
+        self.lanes = BankLanes(cycle)
         self.port.reset()
         self._tiles_done = self._products = 0
         self._free = [[0, 0] for _ in range(2)]
@@ -167,7 +167,7 @@ class Bank:
         self._ended = True
         self._changed.notify()
 
-    def _elements_of(self, tile: Tile, now: int) -> Step[int]:
+    def _elements_of(self, tile: Tile, now: int) -> Routine[int]:
         needs: list[tuple[int, int]] = []
         for place, nest in enumerate(self._form.operands):
             count = tile.first_count if nest.vector else min(BEAT_WORDS, tile.first_count)
@@ -176,7 +176,7 @@ class Bank:
         job = _Job(needs, [*range(len(needs))], tile, Chunk(0, 0, tile.first_count, True))
         return (yield from self._queue(job, now))
 
-    def _chunks(self, tile: Tile, now: int) -> Step[int]:
+    def _chunks(self, tile: Tile, now: int) -> Routine[int]:
         form, plan = self._form, self._form.plan
         lanes = self.lane_count
         shared = form.second_kind is Second.SHARED
@@ -246,7 +246,7 @@ class Bank:
 
     def _load(
         self, needs: list[tuple[int, int]], place: int, walk: Walk, address: int, now: int
-    ) -> Step[int]:
+    ) -> Routine[int]:
         """Order a load, add it to ``needs`` and return the cycle in which the sequencer goes on."""
         number = self._ordered[place]
         self._ordered[place] += 1
@@ -293,7 +293,7 @@ class Bank:
             self._loaded[place].append(self._dones[-1])
             self._changed.notify()
 
-    def _queue(self, job: _Job, now: int) -> Step[int]:
+    def _queue(self, job: _Job, now: int) -> Routine[int]:
         """Queue a job for the lanes; return the cycle in which the sequencer goes on."""
         while len(self._jobs) == _JOBS_AHEAD:
             yield self._changed
@@ -340,12 +340,12 @@ class Bank:
         self._free[place].append(self._clock.now)
         self._changed.notify()
 
-    def _frame(self) -> Step[int]:
+    def _frame(self) -> Routine[int]:
         while not self._frames:
             yield self._changed
         return self._frames.popleft()
 
-    def _do_elements(self, job: _Job, cycle: int) -> Step[None]:
+    def _do_elements(self, job: _Job, cycle: int) -> Routine[None]:
         tile, nest, size = job.tile, self._form.result, self._elements
         now = cycle + 1
         for first in range(0, tile.first_count, _FRAME_RESULTS):
@@ -356,7 +356,7 @@ class Bank:
             self._store(now - 1 + ELEMENTS_TO_STORE, walk, nest.at(tile, tile.first + first))
         self.lanes.product = now
 
-    def _do_rounds(self, job: _Job) -> Step[None]:
+    def _do_rounds(self, job: _Job) -> Routine[None]:
         form, tile, chunk, nest = self._form, job.tile, job.chunk, self._form.result
         lanes = self.lane_count
         turns = 1

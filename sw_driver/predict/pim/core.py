@@ -27,7 +27,7 @@ _RING_CYCLES = 95
 """Core cycles in which the firmware checks its ring after a kernel, and places it again."""
 
 Places = NDArray[np.int64]
-Work = tuple[Sequence[int], Places]
+LoopReads = tuple[Sequence[int], Places]
 """Passes of a kernel's loops and the places that it reads.
 
 The outermost loop is first. Places are offsets in bytes, in the order of the reads.
@@ -46,12 +46,12 @@ def _read(*tensors: tuple[int, Places]) -> Places:
     return np.stack([begin + 4 * elements for begin, elements in tensors], axis=-1).reshape(-1)
 
 
-def _elements(*begins: int, count: int) -> Work:
+def _elements(*begins: int, count: int) -> LoopReads:
     elements = np.arange(count)
     return [count], _read(*((begin, elements) for begin in begins)) if begins else elements[:0]
 
 
-def _relu_gradient(y: int, dy: int, _: int, count: int) -> Work:
+def _relu_gradient(y: int, dy: int, _: int, count: int) -> LoopReads:
     # dy is read only where y is positive, which is assumed of every second element.
     elements = np.arange(count)
     dy_places = np.where(elements % 2, dy + 4 * elements, -1)
@@ -59,7 +59,7 @@ def _relu_gradient(y: int, dy: int, _: int, count: int) -> Work:
     return [count], places[places >= 0]
 
 
-def _copy(x: int, _: int, *shape: int) -> Work:
+def _copy(x: int, _: int, *shape: int) -> LoopReads:
     extents, strides = shape[:4], shape[4:8]
     at = sum(i * stride for i, stride in zip(_indices(*extents), strides, strict=True))
     return [int(np.prod(extents[:depth])) for depth in (1, 2, 3, 4)], _read((x, np.asarray(at)))
@@ -75,19 +75,19 @@ def _channels(outer: int, channels: int, inner: int) -> list[int]:
     return [channels, outer * channels, outer * channels * inner]
 
 
-def _bias(x: int, b: int, _: int, *extents: int) -> Work:
+def _bias(x: int, b: int, _: int, *extents: int) -> LoopReads:
     outer, channel, inner = _indices(*extents)
     at = (outer * extents[1] + channel) * extents[2] + inner
     return _channels(*extents)[1:], _read((x, at), (b, channel))
 
 
-def _moments(x: int, *rest: int) -> Work:
+def _moments(x: int, *rest: int) -> LoopReads:
     extents = rest[-3:]
     channels = _by_channel([x], *extents).reshape(extents[1], -1)
     return _channels(*extents), np.tile(channels, (1, 2)).reshape(-1)
 
 
-def _normalise(x: int, *rest: int) -> Work:
+def _normalise(x: int, *rest: int) -> LoopReads:
     extents = rest[-3:]
     passes = _channels(*extents)[1:]
     # Four numbers of the channel, then its elements.
@@ -97,7 +97,7 @@ def _normalise(x: int, *rest: int) -> Work:
     return passes, both.reshape(-1)
 
 
-def _normalise_gradient(x: int, dy: int, *rest: int) -> Work:
+def _normalise_gradient(x: int, dy: int, *rest: int) -> LoopReads:
     extents = rest[-3:]
     parts = [_by_channel(begins, *extents) for begins in ([dy], [dy, x], [dy, x])]
     return _channels(*extents), np.concatenate(
@@ -105,7 +105,7 @@ def _normalise_gradient(x: int, dy: int, *rest: int) -> Work:
     ).reshape(-1)
 
 
-def _windows(x: int, once: int | None, result: int | None, *shape: int) -> Work:
+def _windows(x: int, once: int | None, result: int | None, *shape: int) -> LoopReads:
     """Return a kernel's work: each window of ``x``, then one of ``once`` and of ``result``."""
     planes, height, width, rows, columns, down, across, stride, top, left = shape
     plane, row, column, down_index, across_index = _indices(planes, rows, columns, down, across)
@@ -123,17 +123,17 @@ def _windows(x: int, once: int | None, result: int | None, *shape: int) -> Work:
     return [planes * rows * columns, lines, len(at)], places[places >= 0]
 
 
-def _cleared(count: int, work: Work) -> Work:
+def _cleared(count: int, work: LoopReads) -> LoopReads:
     return [count, *work[0]], work[1]
 
 
-def _softmax(x: int, _: int, __: int, dx: int, samples: int, classes: int, *rest: Any) -> Work:
+def _softmax(x: int, _: int, __: int, dx: int, samples: int, classes: int, *rest: Any) -> LoopReads:
     sample, part, label = _indices(samples, 3, classes)
     at = sample * rest[0] + label * rest[1]
     return [samples, samples * classes], _read((0, at)) + np.where(part == 2, dx, x)
 
 
-KERNELS: dict[str, tuple[Callable[..., Work], Sequence[float]]] = {
+KERNELS: dict[str, tuple[Callable[..., LoopReads], Sequence[float]]] = {
     "relu": (lambda x, y, n: _elements(x, count=n), [369.8, 16.6]),
     "relu_gradient": (_relu_gradient, [390.7, 16.7]),
     "fill": (lambda x, n, bits: _elements(count=n), [366.5, 5.0]),

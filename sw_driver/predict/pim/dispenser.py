@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..events import Clock
+from ..events import CycleClock
 from .bank import Bank
 
 __all__ = ["Dispenser"]
@@ -17,7 +17,7 @@ Lines that the last tile ended add to it.
 class Dispenser:
     """Server of tiles to the banks in turn."""
 
-    def __init__(self, clock: Clock, banks: int) -> None:
+    def __init__(self, clock: CycleClock, banks: int) -> None:
         self._clock = clock
         self._banks = banks
         self._asking: dict[int, Bank] = {}

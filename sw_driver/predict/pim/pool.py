@@ -12,7 +12,7 @@ from golden.pim.stack import StackMap
 from hw.pim.config import PimConfig
 from sw_driver.numbers import check_integer
 
-from ..events import Clock
+from ..events import CycleClock
 from .bank import Bank, Counts
 from .dispenser import Dispenser
 from .form import Form, Tiles, form_of
@@ -104,7 +104,7 @@ class Pool:
             check_integer("shortened", number)
         self._shortened = shortened
         self._units = config.placement.units
-        self._clock = clock = Clock()
+        self._clock = clock = CycleClock()
         self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
         switch = Switch(clock, config)
         dispenser = Dispenser(clock, config.banks)

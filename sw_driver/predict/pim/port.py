@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..events import Alarm, Clock
+from ..events import Alarm, CycleClock
 from .switch import Beat, Gate, Source, Switch
 from .walks import MOST_RUN, Pattern, Walk, pattern_of
 
-__all__ = ["Lane", "Port"]
+__all__ = ["Port", "WalkQueue"]
 
 UNANSWERED = 32
 """Reads in flight, and writes in flight, at most."""
@@ -30,7 +30,7 @@ RESULT_CYCLES = 2
 
 
 @dataclass(eq=False)
-class Transfer:
+class WalkTransfer:
     """Beats of a walk."""
 
     pattern: Pattern
@@ -64,14 +64,14 @@ class Transfer:
         self.begins(cycle)
 
 
-class Lane:
+class WalkQueue:
     """Queue of walks that read, or of walks that write."""
 
     def __init__(self, write: bool) -> None:
         self.write = write
         self.lead = RESULT_CYCLES if write else 0
         """Segments by which the walker is ahead."""
-        self.transfers: deque[Transfer] = deque()
+        self.transfers: deque[WalkTransfer] = deque()
         self.headed = False
         """True while the first walk is in progress."""
         self.free = 0
@@ -90,12 +90,12 @@ class Port:
     """
 
     def __init__(
-        self, clock: Clock, switch: Switch, number: int, written: Callable[[], None]
+        self, clock: CycleClock, switch: Switch, number: int, written: Callable[[], None]
     ) -> None:
         self._clock = clock
         self._switch = switch
         self._source = Source(clock, number, self._granted)
-        self.writes, self.reads = Lane(True), Lane(False)
+        self.writes, self.reads = WalkQueue(True), WalkQueue(False)
         self._ahead: deque[tuple[int, Beat]] = deque()
         """Requests that are not granted, with the cycles of their segments."""
         self._entered = 0
@@ -124,7 +124,7 @@ class Port:
 
     def append(
         self,
-        lane: Lane,
+        queue: WalkQueue,
         walk: Walk,
         address: int,
         taken: int,
@@ -138,27 +138,27 @@ class Port:
         cycle in which the last beat is answered (a read) or requested (a write).
         """
         pattern, stretch = pattern_of(walk, address)
-        first_segment = taken + WALK_TO_SEGMENT + lane.lead
-        lane.transfers.append(Transfer(pattern, stretch, first_segment, begins, done))
-        if len(lane.transfers) == 2 and lane.headed:
-            head = lane.transfers[0]
+        first_segment = taken + WALK_TO_SEGMENT + queue.lead
+        queue.transfers.append(WalkTransfer(pattern, stretch, first_segment, begins, done))
+        if len(queue.transfers) == 2 and queue.headed:
+            head = queue.transfers[0]
             # Zeros count as passed at their end; until then ``segment`` is the first one's.
-            self._begin_short(lane, head.segment if head.zeros else self._clock.now + lane.lead)
+            self._begin_short(queue, head.segment if head.zeros else self._clock.now + queue.lead)
         self._alarm.set(self._clock.now)  # The caller may be inside _look.
 
     # The walkers.
 
-    def _next_segment(self, lane: Lane, now: int) -> int:
+    def _next_segment(self, queue: WalkQueue, now: int) -> int:
         """Pass segments of zeros; return the cycle in which the next beat may be requested.
 
         Return ``_UNKNOWN`` if that depends on later events.
         """
-        while lane.transfers:
-            transfer = lane.transfers[0]
-            if not lane.headed:
-                lane.headed = True
-                transfer.segment = max(transfer.segment, lane.free)
-                self._passed(lane, transfer, transfer.segment)
+        while queue.transfers:
+            transfer = queue.transfers[0]
+            if not queue.headed:
+                queue.headed = True
+                transfer.segment = max(transfer.segment, queue.free)
+                self._passed(queue, transfer, transfer.segment)
             if transfer.zeros:
                 end = self._after_zeros(transfer.segment, transfer.zeros)
                 if end > now + _FORESIGHT:
@@ -167,9 +167,9 @@ class Port:
                 transfer.passed += transfer.zeros
                 transfer.segment, transfer.zeros = end, 0
             if transfer.place == len(transfer.pattern.runs):
-                self._finish(lane, transfer)
+                self._finish(queue, transfer)
                 continue
-            return max(transfer.segment, lane.room[0]) if lane.room else _UNKNOWN
+            return max(transfer.segment, queue.room[0]) if queue.room else _UNKNOWN
         return _UNKNOWN
 
     def _after_zeros(self, cycle: int, zeros: int) -> int:
@@ -183,36 +183,36 @@ class Port:
                 end += 1
         return end
 
-    def _passed(self, lane: Lane, transfer: Transfer, segment: int) -> None:
+    def _passed(self, queue: WalkQueue, transfer: WalkTransfer, segment: int) -> None:
         """Let the walker take another walk if it can; the next segment comes in ``segment``."""
         if not transfer.begun:
-            ahead = transfer.pattern.rest - transfer.passed - lane.lead
+            ahead = transfer.pattern.rest - transfer.passed - queue.lead
             if ahead <= transfer.zeros:
                 transfer.begin_next(segment + ahead)
-        if len(lane.transfers) > 1:
-            self._begin_short(lane, segment)
+        if len(queue.transfers) > 1:
+            self._begin_short(queue, segment)
 
-    def _begin_short(self, lane: Lane, cycle: int) -> None:
+    def _begin_short(self, queue: WalkQueue, cycle: int) -> None:
         """Let the walker take a third walk while the first one's last part is in progress.
 
         This needs a second walk of only one row, which follows in the walker.
         """
-        head, following = lane.transfers[0], lane.transfers[1]
+        head, following = queue.transfers[0], queue.transfers[1]
         if following.begun or following.pattern.rows != 1:
             return
-        ahead = head.pattern.last_part - head.passed - lane.lead
+        ahead = head.pattern.last_part - head.passed - queue.lead
         if ahead <= head.zeros:
-            following.begin_next(max(cycle + ahead, following.segment - lane.lead))
+            following.begin_next(max(cycle + ahead, following.segment - queue.lead))
 
-    def _finish(self, lane: Lane, transfer: Transfer) -> None:
+    def _finish(self, queue: WalkQueue, transfer: WalkTransfer) -> None:
         """Remove a walk after its last segment."""
         if not transfer.begun:
             transfer.begin_next(transfer.segment)
-        lane.transfers.popleft()
-        lane.headed = False
-        lane.free = transfer.segment
+        queue.transfers.popleft()
+        queue.headed = False
+        queue.free = transfer.segment
         transfer.over = True
-        if lane.write:
+        if queue.write:
             transfer.done(transfer.segment - 1)
         elif not transfer.unanswered:
             transfer.done(max(transfer.last_answer, transfer.segment - 1))
@@ -226,32 +226,32 @@ class Port:
             write_at = self._next_segment(self.writes, now)
             read_at = self._next_segment(self.reads, now)
             entered = self._entered
-            lane = self.writes if write_at <= max(read_at, entered) else self.reads
+            queue = self.writes if write_at <= max(read_at, entered) else self.reads
             segment = max(min(write_at, read_at), entered)
             if segment >= _UNKNOWN:
                 return
             if segment > now + _FORESIGHT:
                 self._alarm.set(segment - _FORESIGHT)
                 return
-            self._take(lane, segment)
+            self._take(queue, segment)
 
-    def _take(self, lane: Lane, segment: int) -> None:
+    def _take(self, queue: WalkQueue, segment: int) -> None:
         """Request the next beat of the first walk in cycle ``segment``."""
-        transfer = lane.transfers[0]
-        lane.room.popleft()
-        lane.beats += 1
+        transfer = queue.transfers[0]
+        queue.room.popleft()
+        queue.beats += 1
         run = transfer.pattern.runs[transfer.place]
         stretch = transfer.stretch + run.stretch
-        follows = self._requested == (stretch, lane.write) and self._run + 1 < MOST_RUN
-        self._requested, self._run = (stretch, lane.write), self._run + 1 if follows else 0
+        follows = self._requested == (stretch, queue.write) and self._run + 1 < MOST_RUN
+        self._requested, self._run = (stretch, queue.write), self._run + 1 if follows else 0
         if not transfer.beat:
             transfer.located = self._switch.locate(stretch)
         gate, place = transfer.located
 
         def answered(cycle: int) -> None:
-            self._answered(lane, transfer, cycle)
+            self._answered(queue, transfer, cycle)
 
-        beat = Beat(gate, place, run.layers[transfer.beat], lane.write, follows, answered)
+        beat = Beat(gate, place, run.layers[transfer.beat], queue.write, follows, answered)
         transfer.unanswered += 1
         transfer.beat += 1
         transfer.passed += 1
@@ -260,9 +260,9 @@ class Port:
             transfer.place += 1
             transfer.beat = 0
             transfer.zeros = transfer.pattern.gaps[transfer.place]
-        self._passed(lane, transfer, segment + 1)
+        self._passed(queue, transfer, segment + 1)
         if transfer.place == len(transfer.pattern.runs) and not transfer.zeros:
-            self._finish(lane, transfer)
+            self._finish(queue, transfer)
         ahead = self._ahead
         if not ahead:
             gate.offer(self._source, max(segment + SEGMENT_TO_OFFER, self._grants[2] + 1), beat)
@@ -282,14 +282,14 @@ class Port:
                 self._entered = max(ahead[-1][0] + 1, now + 1)
         self._look()
 
-    def _answered(self, lane: Lane, transfer: Transfer, cycle: int) -> None:
+    def _answered(self, queue: WalkQueue, transfer: WalkTransfer, cycle: int) -> None:
         """Record the answer to a beat, which arrives in ``cycle``."""
-        blocked = not lane.room
-        lane.room.append(cycle + 1)
+        blocked = not queue.room
+        queue.room.append(cycle + 1)
         transfer.unanswered -= 1
         if cycle > transfer.last_answer:
             transfer.last_answer = cycle
-        if lane.write:
+        if queue.write:
             self.last_write = cycle
             if self.writes_answered:
                 self._written()
@@ -300,5 +300,5 @@ class Port:
             arrivals.append(cycle)
             if transfer.over and not transfer.unanswered:
                 transfer.done(transfer.last_answer)
-        if blocked and lane.transfers:
+        if blocked and queue.transfers:
             self._alarm.set(cycle + 1 - _FORESIGHT)

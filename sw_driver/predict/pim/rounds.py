@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from hw.pim.work.layouts import INTERLEAVE
 
-__all__ = ["Group", "Lanes", "group_of"]
+__all__ = ["BankLanes", "Group", "group_of"]
 
 RING_ROUNDS = 16
 """Rounds of products that wait for the adder, at most."""
@@ -63,7 +63,7 @@ def group_of(length: int, tap: int, taps: int, first_channel: bool) -> Group:
     return tuple(products)
 
 
-class Lanes:
+class BankLanes:
     """Timing of a work's rounds from ``cycle`` on, one job after the other.
 
     The ring frees a product's place when the round that uses it begins.

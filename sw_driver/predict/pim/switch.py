@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from golden.pim.stack import STRIPE_BYTES, StackMap
 from hw.pim.config import PimConfig
 
-from ..events import Alarm, Clock
+from ..events import Alarm, CycleClock
 from .vault import SWITCH_QUEUE, Vault
 
 __all__ = ["Beat", "Gate", "Source", "Switch"]
@@ -61,7 +61,7 @@ def _in_turn(waiting: Mapping[_Peer, int], last: int, now: int) -> _Peer | None:
 class Source:
     """Bank as the switch sees it; vaults that answer it take turns."""
 
-    def __init__(self, clock: Clock, number: int, granted: Callable[[int], None]) -> None:
+    def __init__(self, clock: CycleClock, number: int, granted: Callable[[int], None]) -> None:
         self.number = number
         self.granted = granted
         """Callback that gets the cycle in which the offered beat is granted."""
@@ -96,7 +96,7 @@ class Source:
 class Gate:
     """Vault as the switch sees it; sources take turns, and a run of beats goes in one turn."""
 
-    def __init__(self, clock: Clock, number: int) -> None:
+    def __init__(self, clock: CycleClock, number: int) -> None:
         self.number = number
         self._clock = clock
         self._alarm = Alarm(clock, self._grant)
@@ -168,7 +168,7 @@ class Gate:
 class Switch:
     """Switch of a stack: its vaults, by numbers of 512 bytes."""
 
-    def __init__(self, clock: Clock, config: PimConfig) -> None:
+    def __init__(self, clock: CycleClock, config: PimConfig) -> None:
         self._stack = StackMap(banks=config.banks, bank_bytes=config.bank_bytes)
         self._gates = [Gate(clock, number) for number in range(config.banks)]
 

@@ -18,11 +18,11 @@ INTRODUCTION = """\
 
 Kim et al., *Synergistic Approach for Systems with AXDIMMs, GPUs, and NVMe Devices* (sections 5 and
 6). A GPU trains models that its memory cannot hold. Parameters and optimizer states are on the
-AXDIMM module, and on NVMe drives what has no room there. The module updates parameters while
-gradients arrive. In the baseline the same memory has no kernel, and one core of the CPU updates.
+AXDIMM module, and the rest of them on NVMe drives. The module updates parameters while gradients
+arrive. In the baseline the same memory has no kernel, and one CPU core updates parameters.
 
-The module itself is in [papers](../papers.md), and [models of whole systems](../systems.md) says
-how steps are simulated. This page is written by
+[Papers](../papers.md) describes the module, and [models of whole systems](../systems.md) the
+simulation of steps. This page is written by
 
 ```
 .venv/bin/nearmem reproduce axdimm --out docs/papers
@@ -30,19 +30,18 @@ how steps are simulated. This page is written by
 
 **Met:** all claims. Times, throughputs and peaks of NVMe are within 10 %, speed-ups within 5 %,
 sizes within 4 %. The paper has no figures of GPUDirect Storage (4.4) and of pinned pages (4.3).
-What cannot be judged is with [all claims](claims.md#not-judged).
+[All claims](claims.md#not-judged) lists the figures that cannot be judged.
 
 **Four rates are calibrated,** on the forward and backward passes of two models in Table 6. The
 other three models are predicted with them.
 
-The paper leaves open what follows. It was chosen with Table 6 in sight:
+The paper leaves the following open. We chose it knowing Table 6:
 
-- The baseline has its memory in two parts of 8 GiB, as the module.
-- The runtime makes one transfer after the other. Gradients wait in the stream in which parameters
-  are fetched.
+- The baseline's memory has two parts of 8 GiB, like the module.
+- The runtime makes one transfer at a time. Gradients wait in the stream that fetches parameters.
 - PyTorch is 20 operations ahead of the GPU.
-- Parameters are placed in turns (5.2). Megatron makes weights and biases in turns, so that one
-  channel has all large parameters, and the other has little to do.
+- Parameters go to the channels in turn (5.2). Megatron makes weights and biases in turn, so one
+  channel gets all large parameters, and the other has little to do.
 """
 
 EXPERIMENTS = experiments(Runs, tables)
@@ -54,8 +53,8 @@ DATA: Sequence[Datum] = (
     *data(
         "Table 4",
         "GB",
-        "The paper's sizes of states are 8 bytes a parameter but for this one, as 8 bytes of 2.7 "
-        "billion are 21.6 GB.",
+        "All other sizes of states in the paper are 8 bytes per parameter, which is 21.6 GB for "
+        "2.7 billion.",
         {"states of gpt3-2.7b": 20.2},
         digits=1,
     ),
@@ -72,14 +71,14 @@ DATA: Sequence[Datum] = (
     *data(
         "3.3",
         "cycles",
-        "Which operators the paper's unit has is not said, and ours is another design.",
+        "The paper does not name the operators of its unit, and ours is another design.",
         {"latency of a unit": 128},
         digits=0,
     ),
     *data(
         "3.3",
         "",
-        "Which operators the paper's unit has is not said, and ours is another design.",
+        "The paper does not name the operators of its unit, and ours is another design.",
         {"DSPs of a unit": 31},
         digits=0,
     ),

@@ -19,7 +19,7 @@ from typing import Any
 from sw_driver.numbers import check_integer
 from sw_driver.workload import Op, Profile, Trace
 
-from ..clock import Event, Semaphore, Steps
+from ..clock import EngineEvent, ProcessSteps, Semaphore
 from ..driving import Policy, drive
 from ..engine import Engine
 from ..errors import NoRoomError
@@ -31,7 +31,7 @@ from .tensors import Key, Parameter, lifetimes, placed
 
 __all__ = ["Framework", "Update"]
 
-Update = Callable[[Engine, int, int], Steps]
+Update = Callable[[Engine, int, int], ProcessSteps]
 """Process of an update, from the engine, the channel's number and the number of elements."""
 
 _STREAM = "parameters to the GPU"
@@ -197,7 +197,7 @@ class Framework(Policy):
 
     # Transfers
 
-    def _transfer(self, key: Any, source: str, target: str) -> Steps:
+    def _transfer(self, key: Any, source: str, target: str) -> ProcessSteps:
         """Move a tensor, once the runtime and a channel that takes part are free.
 
         The GPU converts formats, so the narrower format moves.
@@ -223,11 +223,11 @@ class Framework(Policy):
         """Return the GPU, or None for updates."""
         return None if op.phase == "update" else "gpu"
 
-    def before(self, op: Op) -> Iterable[Event]:
+    def before(self, op: Op) -> Iterable[EngineEvent]:
         """Request room for new tensors, and the parameters that the operation reads."""
         if op.phase == "update":
             return ()
-        waits: list[Event] = []
+        waits: list[EngineEvent] = []
         for parameter in self._read[op.id]:
             waits.append(self.residency.copy(parameter.key, "gpu", _STREAM))
             self.residency.pin(parameter.key, "gpu")
@@ -246,7 +246,7 @@ class Framework(Policy):
 
     # Gradients and updates
 
-    def _send(self, parameter: Parameter) -> Steps:
+    def _send(self, parameter: Parameter) -> ProcessSteps:
         channel = self._channels[parameter.channel]
         yield channel.gradients.room(parameter.gradient_bytes, parameter.number)
         yield self.residency.move((parameter.number, "g"), channel.memory.name)
@@ -254,13 +254,13 @@ class Framework(Policy):
         channel.arrived.append(parameter)
         channel.arrivals.release()
 
-    def _updates(self, channel: _Channel) -> Steps:
+    def _updates(self, channel: _Channel) -> ProcessSteps:
         """Update a channel's parameters in the order in which their gradients arrive."""
         for _ in range(channel.trained):
             yield channel.arrivals.acquire()
             yield from self._update_one(channel, channel.arrived.popleft())
 
-    def _update_one(self, channel: _Channel, parameter: Parameter) -> Steps:
+    def _update_one(self, channel: _Channel, parameter: Parameter) -> ProcessSteps:
         place = channel.memory.name
         for key in parameter.kept:
             self.residency.pin(key, place)

@@ -17,7 +17,7 @@ from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM, TRAINING_LIMITS
 from sw_driver.numbers import LEAST, check_fields, check_number
 from sw_driver.workload import Trace
 
-from ..clock import Steps
+from ..clock import ProcessSteps
 from ..engine import Engine
 from ..outcome import Outcome
 from .framework import Framework, Update
@@ -104,7 +104,7 @@ def module_update(channel_mparams_per_s: float, overhead_us: float) -> Update:
     check_number("channel_mparams_per_s", channel_mparams_per_s, LEAST)
     check_number("overhead_us", overhead_us)
 
-    def update(engine: Engine, channel: int, count: int) -> Steps:
+    def update(engine: Engine, channel: int, count: int) -> ProcessSteps:
         duration_ns = round(1000 * (count / channel_mparams_per_s + overhead_us))
         yield engine.queue(f"kernel {channel}").execute(duration_ns, "update", category="update")
 
@@ -115,7 +115,7 @@ def cpu_update(overhead_us: float) -> Update:
     """Return an update by one core, whose bytes share the bus with transfers."""
     check_number("overhead_us", overhead_us)
 
-    def update(engine: Engine, channel: int, count: int) -> Steps:
+    def update(engine: Engine, channel: int, count: int) -> ProcessSteps:
         yield engine.clock.timeout(round(1000 * overhead_us))
         nbytes = _BYTES_PER_PARAMETER * count
         yield engine.queue("CPU core").transfer(nbytes, f"module{channel}", "core", "update")

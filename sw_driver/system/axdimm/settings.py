@@ -14,7 +14,17 @@ CHANNELS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class FrameworkSettings:
-    """The paper's framework, with its open points. Raises ``ValueError`` for invalid settings."""
+    """The paper's framework, with its open points. Raises ``ValueError`` for invalid settings.
+
+    Examples
+    --------
+    >>> FrameworkSettings(updater="cpu").ahead_ops
+    20
+    >>> FrameworkSettings(updater="gpu7")
+    Traceback (most recent call last):
+        ...
+    ValueError: updater is 'gpu7': expected one of module, cpu
+    """
 
     updater: str = "module"
     """Device that updates parameters: ``module``, or ``cpu`` as in the paper's baseline.

@@ -91,14 +91,14 @@ def table5(runs: Runs) -> Experiment:
         title="Table 5: Adam",
         rows=rows,
         quoted={
-            "module beside the CPU": predicted(
+            "throughput of the module over the CPU": predicted(
                 own / core, 5.6, section="6.2", unit="x", band=_TIME_BAND
             )
         },
         notes=[
-            f"The module's throughput is that of {COUNT:,} parameters a channel on the cycle "
-            f"model; `nearmem sweep --count {COUNT}` finds it on the RTL. The paper's controller "
-            "is another.",
+            f"The module's throughput comes from the cycle model with {COUNT:,} parameters per "
+            f"channel; `nearmem sweep --count {COUNT}` measures it on the RTL. The paper's module "
+            "has another controller.",
         ],
     )
 
@@ -135,14 +135,14 @@ def table6(runs: Runs) -> Experiment:
             for name in _TABLE_6
         ],
         notes=[
-            f"Calibrated on {' and '.join(_FITTED)}: {rates}. The overhead of each tensor's update "
-            "is what its time leaves unexplained: the paper names no such cost.",
+            f"Calibrated on {' and '.join(_FITTED)}: {rates}. The overhead of a tensor's update is "
+            "the time that other rates leave unexplained; the paper names no such cost.",
         ],
         draw=partial(
             draw_bars,
             [{"model": model, **column} for model, column in columns.items()],
             {
-                "s a step": ["baseline: total, s", "module: total, s"],
+                "step time, s": ["baseline: total, s", "module: total, s"],
                 "speed-up over the baseline": ["speedup, backward", "speedup, total"],
             },
         ),

@@ -110,18 +110,18 @@ def _run(
 
 
 _ASSUMPTIONS = (
-    "Links, drives and the runtime are as fast as explains Kim et al., Table 6, beside any GPU: "
-    "four rates are fitted to it.",
-    f"One of them: the runtime takes {PAPER_RATES.update_overhead_us:,.0f} us for each tensor's "
-    "update.",
-    "The kernel moves as many bytes a second for any optimizer.",
-    "The runtime makes one transfer after the other. It fetches a parameter again that is not used "
+    "Four rates of links, drives and the runtime are fitted to Kim et al., Table 6; they hold "
+    "beside any GPU.",
+    f"One of these rates is the runtime's: {PAPER_RATES.update_overhead_us:,.0f} us for each "
+    "tensor's update.",
+    "The kernel moves the same number of bytes per second for any optimizer.",
+    "The runtime makes one transfer at a time. It fetches a parameter again unless it is used "
     f"within {MODULE.ahead_ops} operations.",
 )
 
 _FEWER = (
-    "Gradients leave the GPU, which computes in FP32, in BF16. States have 8 bits a value and a "
-    "scale for each 256. Parameters are in FP32.",
+    "The GPU computes in FP32, and its gradients leave in BF16. States have 8 bits per value and a "
+    "scale for every 256 values. Parameters are in FP32.",
 )
 
 SYSTEMS = tuple(

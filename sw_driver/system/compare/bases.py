@@ -2,7 +2,8 @@
 
 Each system uses only its own parts: cores of the host, a module and drives as in Kim et al.,
 memory-nodes at links of the GPU as in Kwon and Rhu, a CXL expander, or a memory stack as in Liu et
-al. No built machine has them all.
+al. No built machine has them all. A machine with several GPUs is one GPU's share of it, since all
+GPUs do the same at the same time.
 """
 
 from __future__ import annotations
@@ -10,34 +11,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine import Device, Figure, Machine, Memory, assumed, calibrated, given
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
+from sw_driver.machine.gpus import GPUS
 from sw_driver.machine.hetero_pim import HETERO_PIM
+from sw_driver.machine.hosts import HOSTS, PCIE
 from sw_driver.machine.mc_dla import CATALOGUES
 from sw_driver.machine.measured import V100_PCIE
 from sw_driver.machine.memferry import MEMFERRY_V100
 from sw_driver.machine.parts import link
-from sw_driver.machine.processors import A100, H100, RTX_4090, V100
+from sw_driver.machine.processors import V100
 from sw_driver.machine.sentinel import TIERS
+from sw_driver.numbers import check_name
 
 from ..axdimm.platform import PAPER_RATES
 
-__all__ = ["BASES", "IDLE_KEYS", "WATTS"]
+__all__ = ["BASES", "IDLE_KEYS", "WATTS", "machine_of"]
 
 _LINKS = 6
 """Links from a GPU to memory-nodes (Kwon and Rhu)."""
 _ENOUGH = assumed(1000, "the GPU's own link is the bound")
+_NODES = {"v100": "mc_dla", "a100-40": "a100", "a100": "a100", "h100": "h100", "h200": "h100"}
+"""Entries of ``CATALOGUES`` by GPU; GPUs without NVLink have no memory-nodes."""
+_HOP = assumed(5_000, "a collective's begin: some microseconds in NCCL")
+_BUS_SHARE = 0.75
+"""Share of the links between GPUs that large collectives reach."""
 _FITTED = AXDIMM_PLATFORM.override(
     PAPER_RATES.changes(),
     lambda value, source: calibrated(value, f"fitted to Kim et al., Table 6, {source}"),
 )
 
 
-def _base(name: str, gpu: Device, gpu_bytes: Figure, pcie: Figure, parts: str = "") -> Machine:
+def _base(name: str, gpu: Device, capacity_bytes: Figure, pcie: Figure, parts: str) -> Machine:
     """Return a machine; ``parts`` names the entry of ``CATALOGUES`` for links to memory-nodes."""
     cxl = TIERS["cxl"]
     memories = [
-        Memory(name="gpu", capacity_bytes=gpu_bytes),
+        Memory(name="gpu", capacity_bytes=capacity_bytes),
         Memory(name="host", capacity_bytes=assumed(256 << 30, "as servers of these years have")),
         *(_FITTED.memory(name) for name in ("module0", "module1", "nvme")),
         Memory(
@@ -72,42 +82,69 @@ def _base(name: str, gpu: Device, gpu_bytes: Figure, pcie: Figure, parts: str = 
     )
 
 
-def _rate(generation: str) -> Figure:
-    return TIERS[generation].link("pcie").read_gb_per_s
-
-
-BASES: Mapping[str, Machine] = {
-    machine.name: machine
-    for machine in (
-        _base(
-            "v100", V100, given(32 << 30, "Kim et al., Table 3, and Yao et al., V-A: V100, 32 GB"),
-            _rate("pcie3"), "mc_dla",
-        ),
-        _base(
-            "a100", A100, given(80 << 30, "NVIDIA A100 data sheet: 80 GB"), _rate("pcie4"), "a100",
-        ),
-        _base(
-            "h100", H100, given(80 << 30, "NVIDIA H100 data sheet: 80 GB"), _rate("pcie5"), "h100",
-        ),
-        _base(
-            "rtx4090", RTX_4090, given(24 << 30, "NVIDIA Ada white paper: RTX 4090, 24 GB"),
-            _rate("pcie4"),
-        ),
+def _at_host(machine: Machine, gpu: str, gpus: int) -> Machine:
+    """Return a machine with one GPU's share of its own host, and a link to the other GPUs."""
+    host, peers = HOSTS[gpu], GPUS[gpu].nvlink_gb_per_s or PCIE[GPUS[gpu].pcie]
+    peers = assumed(_BUS_SHARE * peers.value, f"{_BUS_SHARE:g} of {peers.source}, as NCCL reaches")
+    memories = tuple(
+        replace(memory, capacity_bytes=host.memory_bytes(gpus)) if memory.name == "host" else memory
+        for memory in machine.memories
     )
-}  # fmt: skip
-"""Machines by the name of the GPU.
+    links = (link("peers", "gpu", "fabric", peers, _HOP),) if gpus > 1 else ()
+    return replace(
+        machine,
+        memories=memories,
+        devices=(machine.device("gpu"), host.cpu(gpus)),
+        links=(*machine.links, *links),
+        junctions=(*machine.junctions, *("fabric" for _ in links)),
+    )
 
-The first is that of Kim et al. and one of Yao et al. The last has no links to memory-nodes.
+
+def _papers(name: str) -> Machine:
+    """Return a machine on the terms of the papers: FP32, at the rates of data sheets."""
+    gpu = GPUS[name]
+    device = V100 if name == "v100" else gpu.device.plain()
+    machine = _base(name, device, gpu.capacity_bytes, PCIE[gpu.pcie], _NODES.get(name, ""))
+    return machine if name == "v100" else _at_host(machine, name, 1)
+
+
+BASES: Mapping[str, Machine] = {name: _papers(name) for name in GPUS}
+"""Machines with one GPU on the terms of the papers, by the name of the GPU.
+
+``v100`` is the PCIe card, at the host of Yao et al. GPUs of workstations and desktops have no links
+to memory-nodes.
 """
+
+
+def machine_of(name: str, precision: str = "fp32") -> Machine:
+    """Return a machine by the name of its GPU, such as ``h100`` or, with eight of them, ``h100x8``.
+
+    With ``precision`` ``fp32`` it is one of :data:`BASES`; with another the GPU has the rates that
+    it keeps in training, by format and shape. Raises
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown name, for more GPUs than
+    the machine has, and for several GPUs in ``fp32``.
+    """
+    gpu, _, count = (name, "", "") if name in GPUS else name.rpartition("x")
+    check_name("--machine", gpu if count.isdecimal() else name, GPUS)
+    gpus, most = int(count or 1), HOSTS[gpu].gpus
+    if not 1 <= gpus <= most:
+        advice = f"such as {gpu}x{most}" if most > 1 else f"give {gpu}"
+        raise InvalidArgumentError(
+            f"--machine is {name!r}: that host has GPUs up to a number of {most}; {advice}"
+        )
+    if precision == "fp32" and gpus == 1:
+        return BASES[gpu]
+    device = BASES[gpu].device("gpu") if precision == "fp32" else GPUS[gpu].device.sustained()
+    machine = _at_host(replace(BASES[gpu], name=name), gpu, gpus)
+    return replace(machine, devices=(device, machine.device("cpu")))
+
 
 IDLE_KEYS = ("cpu.accesses", "gpu.cache_bytes", "memory_node.transfers", "stack.transfers")
 """Settings of these machines that no system depends on."""
 
 WATTS = {
+    **{name: gpu.watts for name, gpu in GPUS.items()},
     "v100": given(250, "NVIDIA V100 data sheet: PCIe, the whole card"),
-    "a100": given(400, "NVIDIA A100 data sheet: SXM4, the whole module"),
-    "h100": given(700, "NVIDIA H100 data sheet: SXM5, the whole module"),
-    "rtx4090": given(450, "NVIDIA Ada white paper: RTX 4090, the whole card"),
     "cpu": assumed(105, "a socket of 12 cores: Intel's E5-2650 v4"),
 }
 """Power in W of GPUs, by the machine's name, and of the host's cores, while they work."""

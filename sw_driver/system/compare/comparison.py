@@ -144,7 +144,7 @@ def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
 def _lacking(needs: Needs, machine: Machine) -> str:
     """Return the memories that are too small, in words; empty if none is."""
     return "; ".join(
-        "takes at least {1} of {0}, which has {2}".format(place, *_apart(need.nbytes, there))
+        "needs at least {1} of {0}, which has {2}".format(place, *_apart(need.nbytes, there))
         for place, need in needs.items()
         if need.nbytes > (there := capacity_bytes(machine, place))
     )

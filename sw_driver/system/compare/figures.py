@@ -39,9 +39,9 @@ _LEGIBLE = 0.045
 
 
 PICTURES = {
-    "pareto": "Time and memory",
-    "parts": "Where the time goes",
-    "sensitivity": "What would change it",
+    "pareto": "Step time and GPU memory",
+    "parts": "Parts of the step time",
+    "sensitivity": "Step time with other memory, links and batches",
 }
 """Titles of the pictures, by name."""
 
@@ -89,8 +89,8 @@ def _pareto(cases: Variation, capacity: int) -> Figure:
     axes.set(
         xscale="log",
         yscale="log",
-        xlabel="memory of the GPU that it takes, GiB",
-        ylabel="time of a step",
+        xlabel="GPU memory in use, GiB",
+        ylabel="step time",
     )
     axes.axvline(capacity / 2**30, color="black", linewidth=0.8, linestyle=":")
     axes.text(
@@ -149,10 +149,10 @@ def _sensitivity(cases: Mapping[str, Variation]) -> Figure:
         ends |= here
         axes.set(xscale="log", yscale="log")
         if varied == "memory":
-            axes.set(xlabel="memory of the GPU, GiB", ylabel="time of a step")
+            axes.set(xlabel="GPU memory, GiB", ylabel="step time")
             _ticks(axes.xaxis)
         else:
-            axes.set_xlabel(f"times the {varied}")
+            axes.set_xlabel(f"{varied}, relative")
             axes.set_xticks(places, [f"{place:g}" for place in places])
             axes.xaxis.set_minor_locator(NullLocator())
     _name(panels[-1], ends, here)

@@ -66,15 +66,15 @@ def _system(name: str, mark: str, units: str, unit_rate: float) -> System:
         name=f"heterogeneous PIM, {name}",
         mark=mark,
         assumptions=(
-            "It trains on Liu et al.'s machine in the GPU's and the host's place: a CPU of 8 cores "
-            "whose main memory is the stack, with 444 units and a core.",
+            "Liu et al.'s machine replaces GPU and host: a CPU of 8 cores with the stack as its "
+            "main memory. The stack has 444 units and a core.",
             units,
-            "What makes 90 % of the time on its CPU is offered to the stack, and runs there or on "
-            "the CPU, where it ends first.",
-            "Steps on end and operations side by side take no more of the stack than one step in "
+            "The operations that take 90 % of the time on its CPU are offered to the stack. They "
+            "run there or on the CPU, whichever ends first.",
+            "Consecutive steps and parallel operations take no more of the stack than one step in "
             "program order.",
-            "While its CPU is at memory and nothing computes, it waits.",
-            "Its energy is that of published figures of its parts.",
+            "While its CPU accesses memory and nothing computes, the step counts as waiting.",
+            "Published figures of its parts give its energy.",
         ),
         needs=_needs,
         run=partial(_run, unit_rate=unit_rate),
@@ -85,14 +85,14 @@ SYSTEMS = (
     _system(
         "our RTL's rate",
         "predicted",
-        "Units and core are as fast as the RTL's; its CPU is faster, and does most.",
+        "Units and core are as fast as the RTL's; the CPU is faster, and does most of the work.",
         0,
     ),
     _system(
         "calibrated",
         "calibrated",
-        f"Each unit does {CALIBRATED_RATE} operations a cycle, with which VGG-19 takes no longer "
-        "than on Liu et al.'s GPU, and the core is an ARM Cortex-A9.",
+        f"Each unit does {CALIBRATED_RATE} operations per cycle, so that VGG-19 takes no longer "
+        "than on Liu et al.'s GPU. The core is an ARM Cortex-A9.",
         CALIBRATED_RATE,
     ),
 )

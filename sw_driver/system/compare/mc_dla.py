@@ -12,7 +12,7 @@ from sw_driver.machine import Machine
 from sw_driver.workload import Op, Trace, peak_bytes
 from sw_driver.workload.trace import Tensor
 
-from ..clock import Event, Steps
+from ..clock import EngineEvent, ProcessSteps
 from ..engine import Engine
 from ..outcome import Outcome
 from ..placing import FAST, SLOW, Placing, life, run
@@ -77,7 +77,7 @@ class Virtual(Placing):
             self.due.setdefault(op, []).append(tensor)
         self.order = [*leaving.until][::-1]
         """Tensors that no move back was requested for, the next one at the end."""
-        self.left: dict[int, Event] = {}
+        self.left: dict[int, EngineEvent] = {}
 
     def begins(self, tensor: Tensor) -> str:
         return FAST
@@ -85,10 +85,10 @@ class Virtual(Placing):
     def allocate(self, tensor: Tensor) -> str:
         return ""
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         return [self.engine.process(self._begin(op.id), f"begin of operation {op.id}")]
 
-    def _begin(self, op: int) -> Steps:
+    def _begin(self, op: int) -> ProcessSteps:
         due = self.due.get(op, ())
         yield from map(self.left.__getitem__, due)
         self._fetch(op)
@@ -150,11 +150,11 @@ def _system(name: str, place: str, link: str) -> System:
         name=name,
         mark="predicted",
         assumptions=(
-            "Parameters, gradients and optimizer states stay on the GPU. All activations leave "
-            "that are used later than in the next operation, unless everything fits; by "
-            "itself it computes nothing again.",
-            "An activation leaves after its last use in the forward pass, and comes back as early "
-            "as there is room; each is moved whole, one after the other.",
+            "Parameters, gradients and optimizer states stay on the GPU. Activations leave if an "
+            "operation after the next one uses them, unless everything fits. Nothing is computed "
+            "again, except with --recompute.",
+            "An activation leaves after its last use in the forward pass, and returns as soon as "
+            "there is room. Activations move whole, one at a time.",
         ),
         needs=partial(_needs, place, link),
         run=partial(_run, place, link),

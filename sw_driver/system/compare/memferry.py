@@ -18,7 +18,7 @@ from sw_driver.workload import Trace
 
 from ..memferry.budget import gpu_bytes
 from ..memferry.costs import TILE_ROWS, profile_of
-from ..memferry.link import Link, every
+from ..memferry.link import LinkModel, every
 from ..memferry.planners import planned
 from ..memferry.profile import ModelProfile
 from ..memferry.runs import BUFFER_PS_PER_BYTE
@@ -46,7 +46,7 @@ def _planned(profile: ModelProfile, memory_bytes: int | None, reserves: tuple[fl
     if memory_bytes is None:
         return Way(plan=every(profile, "DHA", False))
     plans = [planned(profile, "ours", memory_bytes, reserve) for reserve in reserves]
-    return Way(plan=min(plans, key=Link(profile, shared=True).step_ns))
+    return Way(plan=min(plans, key=LinkModel(profile, shared=True).step_ns))
 
 
 def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:
@@ -93,9 +93,9 @@ def _system(
 
     if axdimm:
         assumptions += (
-            "An AXDIMM for each 32 GiB of the host's memory, with a link as Kim et al.'s; all "
-            "update side by side, at our RTL's rate, beside all transfers, and no core does.",
-            "The modules move as many bytes a second for any optimizer.",
+            "Every 32 GiB of the host's memory is an AXDIMM with a link like Kim et al.'s. All of "
+            "them update in parallel, at our RTL's rate, while transfers go on; no core updates.",
+            "The modules move the same number of bytes per second for any optimizer.",
         )
     return System(
         name=name, mark=mark, assumptions=(*assumptions, *_ALWAYS), needs=needs, run=outcome
@@ -107,15 +107,15 @@ def _bytes(trace: Trace, *kinds: str) -> int:
 
 
 _ALWAYS = (
-    "Copies in both directions have the rate of the GPU's link towards it.",
-    "Each parameter has a gradient that moves, also one that is not trained.",
+    "Copies in both directions have the rate of the link towards the GPU.",
+    "Every parameter has a gradient that moves, even a parameter that is not trained.",
 )
 _ALL_THERE = "All parameters and gradients stay in the GPU's memory for the step."
 _PLAN = (
-    "The plan is what our planner finds, which improves on the paper's, for all of the GPU's "
-    "memory that activations leave.",
-    "Parameters that are copied to the GPU stay for the step. A product reads those that are not, "
-    f"from the host's memory, once for every {TILE_ROWS} rows that it makes.",
+    "Our planner, which improves on the paper's, makes the plan. It uses all GPU memory that "
+    "activations leave free.",
+    "Parameters that are copied to the GPU stay for the step. A product reads others from the "
+    f"host's memory, once for every {TILE_ROWS} rows of its result.",
 )
 
 SYSTEMS = (
@@ -125,8 +125,7 @@ SYSTEMS = (
         "calibrated",
         lambda profile, _: deepspeed(profile, BUFFER_PS_PER_BYTE),
         _ALL_THERE,
-        "A gradient's buffer takes the GPU as long as explains one of Yao et al.'s speed-ups: one "
-        "rate is fitted to it.",
+        "The GPU's time for a gradient's buffer is fitted to one of Yao et al.'s speed-ups.",
     ),
     *(
         _system(
@@ -137,7 +136,7 @@ SYSTEMS = (
             (
                 f"MemFerry{ending}",
                 (1, 0.5, 0),
-                "Gradients stay on the GPU where that makes it faster.",
+                "Gradients stay on the GPU where that makes the step faster.",
             ),
             (f"GO-MemFerry{ending}", (0,), "No gradient stays in the GPU's memory."),
         )

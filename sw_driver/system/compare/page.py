@@ -14,9 +14,9 @@ from sw_driver.files import write_whole
 from sw_driver.numbers import check_name
 from sw_driver.report import Report, Table, Watch
 from sw_driver.workload import Trace
+from sw_driver.workload.loading import load_workload
 from sw_driver.workload.recomputation import recomputed
 from sw_driver.workload.summary import described
-from sw_driver.workload.what import load_workload
 
 from ..outcome import Outcome
 from ..reproduction import MARKS
@@ -36,42 +36,44 @@ ASSUMPTIONS = tuple(
 _INTRODUCTION = """\
 # Which system trains it
 
-Five papers say how to train a model for which a GPU has too little memory, each on a machine of
-its own and beside a baseline of its own. Here models of all their systems, and of what is in use
-today, run the same training step on one base machine, with the parts that each of them adds. This
-page, with another network or [a function of yours](systems.md#a-model-of-your-own), is what this
-command writes:
+Five papers train models that are too large for a GPU's memory, each on its own machine and beside
+its own baseline. Here models of their systems, and of systems in use today, run the same training
+step on one base machine, with the parts that each system adds. This command writes the page, also
+for other networks or [a function of yours](systems.md#a-model-of-your-own):
 
 ```
 {command}
 ```
 
-Without `--out` it prints the tables. In Python, {{py:mod}}`sw_driver.system.compare` has the same.
+Without `--out` it prints the tables. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
 
-- **A table.** *step* is the time of a training step when many follow each other. *GPU memory* and
-  *elsewhere* are the most bytes that it takes; of a system that cannot run, the least with which it
-  could. *largest* is the number of parameters, in billions, of the largest model of this kind that
-  would run. *assumes* has numbers of [the list](#what-is-assumed), beside what all of them assume.
-- **Marks.** No time is measured. With a *c* it is calibrated, by figures of the paper that are not
+- **A table.** *step* is the time of one training step among many. *GPU memory* and *elsewhere* are
+  the peak of the bytes that it takes. For a system that cannot run, they are the least bytes that
+  it needs. *largest* is the number of parameters, in billions, of the largest model of this kind
+  that would run. *assumes* has the system's numbers in [the list](#what-is-assumed); the first
+  numbers hold for all systems.
+- **Marks.** No time is measured. A *c* marks times calibrated to figures of the paper that are not
   on this page; all others are predicted.
 - **To change an assumption**, `--machine` takes another GPU (`v100`, `a100`, `h100`, `rtx4090`),
   `--memory` another size of its memory, and `--set` any number of the machine, such as
   `--set pcie.read_gb_per_s=25` or `--set host.capacity_bytes=64GiB`. An unknown key is refused with
   a list of all; {{py:mod}}`sw_driver.system.compare.bases` has the source of each number. With
-  `--recompute` all systems train a model that computes activations again, as many do that offload.
-- **Limits.** An operation costs what data sheets allow, so that all are faster here than real
-  kernels make them, and those that wait for links stand behind more than they would. It is one GPU,
-  in FP32, with the batch that was captured. A policy is as its paper has it, also where that is not
-  the best: with 2,050 MiB on a V100, bert-base takes Sentinel 9 % longer over a link that is twice
-  as fast towards the GPU alone, and recomputation of a small LSTM takes 1 % more memory.
+  `--recompute` all systems train a model that computes activations again, as offloading often does.
+- **Limits.** Data sheets give the cost of an operation, so all steps are faster here than with real
+  kernels. Systems that wait for links look slower beside the others than they would be. There is
+  one GPU, in FP32, with the captured batch. Policies are those of the papers, even where they are
+  not the best. With 2,050 MiB on a V100, for example, Sentinel takes 9 % longer for bert-base if
+  its link is twice as fast towards the GPU only. Recomputation of a small LSTM takes 1 % more
+  memory.
 """
 
 _CAPTIONS = {
-    "pareto": "Left and low is better. Each point is a system on this GPU, or on one with more or "
-    "less memory; hollow ones take more than this GPU has. One is shown of those that nearly meet.",
-    "parts": "Where the time of a step on this GPU goes; a bar with an arrow is cut off:",
-    "sensitivity": "A step with other memory on the GPU, with other rates of its links (PCIe, CXL, "
-    "to memory-nodes), and with other batches; a line ends where a system cannot run.",
+    "pareto": "Time of a step against memory; left and low is better. Each point is a system on "
+    "this GPU, or on one with more or less memory. Hollow points take more memory than this GPU "
+    "has. Of points that nearly coincide, one is shown.",
+    "parts": "Parts of the time of a step on this GPU; a bar with an arrow is cut off:",
+    "sensitivity": "Time of a step with other sizes of GPU memory, other rates of the GPU's links "
+    "(PCIe, CXL, to memory-nodes), and other batches; a line ends where a system cannot run.",
 }
 
 
@@ -85,6 +87,8 @@ def report(
     changes: Mapping[str, str] | None = None,
     recompute: bool = False,
     rule: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
     folder: Path | None = None,
     watch: Watch = Watch(),
 ) -> Report:
@@ -92,7 +96,8 @@ def report(
 
     Parameters
     ----------
-    names: networks, traces or functions; see :func:`~sw_driver.workload.what.load_workload`.
+    names, batch, seq: networks, traces or functions, and their sizes; see
+        :func:`~sw_driver.workload.loading.load_workload`.
     machine: one of :data:`~sw_driver.system.compare.bases.BASES`.
     changes: changes that :meth:`~sw_driver.machine.machine.Machine.override` takes.
     folder: for ``compare.md`` and, in ``compare/``, pictures of the first network.
@@ -116,7 +121,8 @@ def report(
     advised: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         watch.say(f"reading {name}")
-        trace = load_workload(name, rule)
+        trace = load_workload(name, rule, batch=batch, seq=seq)
+        name += f", batch {batch}" * (batch is not None) + f", {seq} tokens" * (seq is not None)
         if recompute:
             name, trace = f"{name}, recomputed", recomputed(trace)
         traces[name] = trace
@@ -135,7 +141,8 @@ def report(
         words = ["nearmem", "compare", *names, "--machine", machine]
         words += [f"--set={key}={value}" for key, value in changes.items()]
         words += ["--recompute"] * recompute
-        words += [f"--rule={rule}"] * (rule is not None)
+        given = {"rule": rule, "batch": batch, "seq": seq}
+        words += [f"--{option}={value}" for option, value in given.items() if value is not None]
         shown = [file.relative_to(folder) for file in drawn]
         text = page(f"{join(words)} --out DIR", where, rows, advised, shown)
         files = [folder / "compare.md", *drawn]
@@ -145,7 +152,7 @@ def report(
         parts += [table(rows[name], f"{name} on {where}"), *reasons(rows[name])]
     for name, sentences in advised.items():
         parts += [f"{name} on {where}:", *(f"- {sentence}" for sentence in sentences)]
-    parts.append(f"Of what is assumed, 1 to {len(ALWAYS)} hold for all.")
+    parts.append(f"Assumptions 1 to {len(ALWAYS)} hold for all systems.")
     results = [
         {"network": name, **row.describe(), "assumes": _assumed(row)}
         for name in rows
@@ -220,20 +227,20 @@ def advice(rows: Sequence[Row], alone: Outcome) -> list[str]:
         )
 
     if done:
-        say("The fastest", *min(done, key=lambda item: item[1].step_ns))
+        say("Fastest", *min(done, key=lambda item: item[1].step_ns))
     if sold := [item for item in done if item[0] in WITHOUT_HARDWARE]:
-        say("The fastest without other hardware", *min(sold, key=lambda item: item[1].step_ns))
+        say("Fastest without additional hardware", *min(sold, key=lambda item: item[1].step_ns))
     if sparing := [item for item in done if "gpu" in item[1].peak_bytes]:
         least = min(sparing, key=lambda item: (item[1].peak_bytes["gpu"], item[1].step_ns))
-        say("The least GPU memory", *least)
+        say("Least GPU memory", *least)
     if not done:
-        sentences.append("None can run it")
+        sentences.append("No system can run it")
         if needing := [row for row in rows if "gpu" in row.needs]:
             row = min(needing, key=lambda item: item.needs["gpu"].nbytes)
             needs = {place: need.nbytes for place, need in row.needs.items()}
-            sentences.append(f"The least that one needs: {row.system.name}, {_memory(needs)}")
+            sentences.append(f"Smallest need: {row.system.name}, {_memory(needs)}")
     sentences.append(
-        f"If all were in the GPU's memory: {seconds(alone.step_ns)}, "
+        f"With everything in the GPU's memory: {seconds(alone.step_ns)}, "
         f"with {_memory(alone.peak_bytes)}"
     )
     return sentences
@@ -265,7 +272,10 @@ def page(
         for name, *cells in zip(names, *steps.values(), strict=True)
     ]
     parts = [_INTRODUCTION.format(command=command).strip()]
-    parts += ["## All networks", f"Times of a step on {where}; a system without one cannot run it."]
+    parts += [
+        "## All networks",
+        f"Times of a step on {where}; a system without a time cannot run it.",
+    ]
     parts += [Table(headings=["", *networks], rows=overview).markdown]
     for path in pictures:
         parts += [_CAPTIONS[path.stem], f"![{first}: {path.stem}]({path.as_posix()})"]
@@ -274,5 +284,5 @@ def page(
         parts += [table(rows).markdown]
         parts += ["\n".join(f"- {sentence}" for sentence in reasons(rows))]
     parts.append(Report(results=None, assumptions=ASSUMPTIONS).markdown.strip())
-    parts.append(f"1 to {len(ALWAYS)} are assumed by all.")
+    parts.append(f"Assumptions 1 to {len(ALWAYS)} hold for all systems.")
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -73,12 +73,11 @@ def _system(name: str, place: str, link: str, owner: str) -> System:
         name=f"Sentinel over {name}",
         mark="predicted",
         assumptions=(
-            f"The first step, which is profiled, has all tensors in {owner} memory, as the paper's "
-            "has in the slow one: they must have room there. Later all are on the GPU if they fit.",
-            "An update runs on the GPU as soon as its layer's gradients are there, which are freed "
-            "behind it.",
-            f"Cases 3 are tested if a step has {TRIALS} of them at most; else the next interval "
-            "waits.",
+            f"The first step is profiled with all tensors in {owner} memory, like the paper's slow "
+            "memory: they must fit there. In later steps all are on the GPU if they fit.",
+            "An update runs on the GPU once its layer's gradients are there, and frees them.",
+            f"If a step has at most {TRIALS} cases 3, both answers to them are tried; otherwise "
+            "the next interval waits.",
         ),
         needs=partial(_needs, place, link),
         run=partial(_run, place, link),

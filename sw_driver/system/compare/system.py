@@ -36,14 +36,14 @@ bytes.
 
 ALWAYS = (
     "One GPU trains, in FP32, with the batch of the step that was captured.",
-    "An operation takes a launch and the longer of its arithmetic and its bytes, by data sheets; "
-    "none of these steps was measured.",
-    "Memory takes what tensors take, without an allocator's gaps.",
-    "A step is one of many that are alike; profiling and planning take no time.",
+    "An operation takes its launch and the longer of its arithmetic and its bytes, at data-sheet "
+    "rates; none of these steps was measured.",
+    "Memory in use is the sum of tensors, without an allocator's gaps.",
+    "A step is one of many equal ones; profiling and planning take no time.",
     "The largest model has more layers of the same sizes, and the same batch.",
-    "Energy is the full power of GPU and cores while they work, also while a kernel waits for what "
-    "it reads or writes over a link, and nothing of links, drives and "
-    "other memories. A heterogeneous PIM has a model of its own; of modules there is no figure.",
+    "Energy is the full power of GPU and cores while they work, also while a kernel waits for a "
+    "link. Links, drives and other memories are left out. A heterogeneous PIM has its own model; "
+    "for modules there is no figure.",
 )
 """Assumptions of all systems."""
 
@@ -54,7 +54,14 @@ class CannotRunError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """Least bytes of a place with which a step runs."""
+    """Least bytes of a place with which a step runs.
+
+    Examples
+    --------
+    >>> from sw_driver.workload import load_trace
+    >>> Need.of_all(load_trace("gpt-tiny"))
+    Need(nbytes=575240, growing_bytes=541440)
+    """
 
     nbytes: int
     growing_bytes: int
@@ -91,6 +98,13 @@ class System:
     Both functions take a trace of one step and one of
     :data:`~sw_driver.system.compare.bases.BASES`, perhaps changed. They may raise
     :class:`CannotRunError`.
+
+    Examples
+    --------
+    >>> needs = {"host": Need(nbytes=1000, growing_bytes=800)}
+    >>> mine = System(name="mine", mark="predicted", needs=lambda *_: needs, run=lambda *_: None)
+    >>> mine.needs(None, None)["host"].growing_bytes
+    800
     """
 
     name: str

@@ -90,6 +90,16 @@ class Costs:
     unit_rate: operations that a unit does a cycle, in the calibrated column; 0 for predicted.
     frequency: factor of the clock of the stack, of its units, memory and cores.
     gpu_use: share of the GPU that a network uses, one of ``GPU_USE``.
+
+    Examples
+    --------
+    >>> from sw_driver.workload import load_trace
+    >>> product = next(op for op in load_trace("alexnet-32").ops if op.geometry)
+    >>> costs = Costs()
+    >>> product.kind, costs.cpu(product)
+    ('convolution', Cost(operation_ns=14641000, movement_ns=0, sync_ns=0))
+    >>> [phase.device for phase in costs.phases(product)]
+    ['pools', 'pools']
     """
 
     machine: Machine = HETERO_PIM

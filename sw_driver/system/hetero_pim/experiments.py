@@ -7,7 +7,7 @@ from sw_driver.machine.hetero_pim import GPU_USE
 from ..reproduction import data
 from ..runs import experiments
 from . import figures
-from .runs import Steps
+from .runs import HeteroPimRuns
 
 __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION", "REFUSED"]
 
@@ -26,33 +26,33 @@ adders, and with programmable cores. See its [runtime](../hetero-pim.md) and its
 *Predicted* is this project's RTL. *Calibrated* has one fitted number, operations of a unit a cycle:
 with it [VGG-19](#figure-8-a-step-in-each-configuration) takes as long as on the GPU. 444 units of
 312.5 MHz do 139 GFLOP/s and the GPU does 6.8 TFLOP/s with VGG-19, so a unit has to do 49 at least.
-What is not judged is in [all claims](claims.md#not-judged).
+[All claims](claims.md#not-judged) lists the figures that are not judged.
 
-Hetero PIM is faster than CPU, Progr PIM and Fixed PIM, and takes less energy. **Missed are:**
+Hetero PIM is faster than CPU, Progr PIM and Fixed PIM, and takes less energy. **Missed:**
 
 - Accesses: ReLU, its gradient and Adam move as much as VGG-19's convolutions.
-- The GPU's time: by V-D the GPU is used to 63 % with VGG-19 and to 30 and 28 % with AlexNet and
-  DCGAN, for which the fitted rate is too fast. ResNet-50 and Inception-v3 have more that memory
-  bounds.
-- The gain over Fixed PIM: most of either's time is the CPU's.
+- The GPU's time: in V-D, VGG-19 uses 63 % of the GPU, AlexNet 30 and DCGAN 28 %. The fitted rate
+  is too fast for the latter two. Memory bounds more operations of ResNet-50 and Inception-v3.
+- The gain over Fixed PIM: the CPU takes most of the time in both.
 - Movement: Hetero PIM leaves a tenth of the time to the CPU. Fixed PIM has more of it on the pools.
-- Cores: Progr PIM has one, and is slower than the CPU. Sixteen help where one is waited for.
+- Cores: Progr PIM has one, and is slower than the CPU. Sixteen cores help only where operations
+  wait for the one core.
 - Predicted energy: a step takes 6 to 20 times as long as on the GPU.
-- RC and OP: a core's launch takes longer than the host's. OP gains little, as a step begins with
-  the weights that the last one updates at its end.
+- RC and OP: a core's launch takes longer than the host's. OP gains little: a step needs at its
+  start the weights that the previous step updates at its end.
 - Two networks: the CPU is idle for less than a third of a step.
 
-The CPU does half of its peak (assumed), the GPU the share that V-D has. Operations are ranked by
-type, and go where they end first. The core is the RTL's or an ARM Cortex-A9. Energy is by
-[published figures](../hetero-pim.md#two-rates), scaled to 10 nm.
+The CPU reaches half of its peak (assumed), the GPU the share that V-D gives. Operations are ranked
+by type, and each runs where it ends first. The core is the RTL's or an ARM Cortex-A9. Energy comes
+from [published figures](../hetero-pim.md#two-rates), scaled to 10 nm.
 """
 
-EXPERIMENTS = experiments(Steps, figures)
+EXPERIMENTS = experiments(HeteroPimRuns, figures)
 """Experiments by name, in the order of the page."""
 
 REFUSED = {
-    "figure10": "it compares with Neurocube, whose simulator is not public, and the paper gives no "
-    "figures of it but that it is 3 times slower at least: make the others"
+    "figure10": "it compares with Neurocube, and Neurocube's simulator is not public; the paper "
+    "only says that it is at least 3 times slower: make the others"
 }
 """Experiments of the paper that are left out, with the reason."""
 
@@ -137,7 +137,10 @@ DATA = (
         "%",
         "Table I leaves 97.0 % at most for AlexNet and 75.2 % for DCGAN: an operation outside a "
         "list of five has no more than the list's last.",
-        {f"the five longest of {name}, accesses": 98 for name in ("alexnet-32", "dcgan")},
+        {
+            f"share of accesses, five longest operations of {name}": 98
+            for name in ("alexnet-32", "dcgan")
+        },
         digits=0,
     ),
     *data(
@@ -155,44 +158,58 @@ DATA = (
         "VI-A, Figure 8",
         "x",
         _CORES,
-        {"PIMs over CPU, least": 1.19, "over Progr PIM, least": 2.5, "over Progr PIM, most": 23},
+        {
+            "speed-up of PIMs over CPU, least": 1.19,
+            "speed-up over Progr PIM, least": 2.5,
+            "speed-up over Progr PIM, most": 23,
+        },
     ),
     *data(
         "VI-A, Figure 8",
         "x",
-        "The paper does not say how much of its peak its CPU reaches.",
-        {"PIMs over CPU, most": 28},
+        "The paper does not give the share of its peak that its CPU reaches.",
+        {"speed-up of PIMs over CPU, most": 28},
     ),
     *data(
         "VI-A, Figure 8",
         "x",
-        "By Figure 13 it is 1.30 times 3.8 = 4.94 at most.",
-        {"over Fixed PIM, most": 5.7},
+        "Figure 13 allows 1.30 times 3.8 = 4.94 at most.",
+        {"speed-up over Fixed PIM, most": 5.7},
     ),
     *data(
         "VI-A, Figure 8",
         "x",
         "The calibrated rate is fitted to it.",
-        {"over GPU, vgg-19": 1},
+        {"speed-up over GPU, vgg-19": 1},
     ),
     *data(
         "VI-C, Figure 10",
         "x",
         "Neurocube's simulator is not public.",
-        {"over Neurocube, least": 3},
+        {"speed-up over Neurocube, least": 3},
     ),
     *data(
         "VI-D, Figure 11",
         "x",
-        "With t = a + b / f they make VGG-19 1.34 times as fast as the GPU at 1x and AlexNet 0.76 "
-        "times, and Figure 8 has both within 10 %.",
+        "If a step's time at frequency f is t = a + b / f, these figures make VGG-19 1.34 times as "
+        "fast as the GPU at 1x and AlexNet 0.76 times; Figure 8 has both within 10 %.",
         {
-            "2x over GPU, vgg-19": 1.36,
-            "4x over GPU, vgg-19": 1.37,
-            "2x over GPU, alexnet-32": 1.17,
-            "4x over GPU, alexnet-32": 1.60,
+            "speed-up of 2x over GPU, vgg-19": 1.36,
+            "speed-up of 4x over GPU, vgg-19": 1.37,
+            "speed-up of 2x over GPU, alexnet-32": 1.17,
+            "speed-up of 4x over GPU, alexnet-32": 1.60,
         },
     ),
-    *data("VI-E, Figure 13", "x", _CORES, {"neither, over Progr and Fixed PIM, most": 8.5}),
-    *data("VI-E, Figure 14", "x", _CORES, {"Progr and Fixed PIM over neither, most": 2.7}),
+    *data(
+        "VI-E, Figure 13",
+        "x",
+        _CORES,
+        {"speed-up over Progr and Fixed PIM without RC and OP, most": 8.5},
+    ),
+    *data(
+        "VI-E, Figure 14",
+        "x",
+        _CORES,
+        {"energy of Progr and Fixed PIM over energy without RC and OP, most": 2.7},
+    ),
 )

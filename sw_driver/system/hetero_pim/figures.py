@@ -24,7 +24,7 @@ from .energy import units_beside
 from .operations import on_pools
 from .profiling import modelled
 from .ranking import by_type
-from .runs import CALIBRATED, COLUMNS, PREDICTED, Step, Steps
+from .runs import CALIBRATED, COLUMNS, PREDICTED, HeteroPimRuns, HeteroPimStep
 from .scheduling import PARTS
 
 __all__ = [
@@ -60,10 +60,12 @@ _MOST_OPS = 8000
 """Operations of the steps beside another network, at most, to limit the time to seconds."""
 
 
-class _Results(dict[str, dict[str, list[Step]]]):
+class _Results(dict[str, dict[str, list[HeteroPimStep]]]):
     """Steps by column, variant, and network."""
 
-    def __init__(self, steps: Steps, *variants: str, columns: Sequence[str] = COLUMNS) -> None:
+    def __init__(
+        self, steps: HeteroPimRuns, *variants: str, columns: Sequence[str] = COLUMNS
+    ) -> None:
         for column in columns:
             self[column] = {
                 name: [steps.run(column, network, **VARIANTS[name]) for network in NETWORKS]
@@ -127,7 +129,7 @@ def _between(
     return _numbers(where, "x", ends, both)
 
 
-def table1(steps: Steps) -> Experiment:
+def table1(steps: HeteroPimRuns) -> Experiment:
     """Judge the claims of section II-A on Table I."""
     machine, not_multiply_add = HETERO_PIM.override(steps.changes), []
     sums: dict[str, float] = {}
@@ -145,12 +147,12 @@ def table1(steps: Steps) -> Experiment:
                 shares = [getattr(row, figure) for row in types]
                 sums[figure] = sum(100 * share / sum(shares) for share in shares[:5])
     figures = {
-        f"the five longest of {VGG}, time": (95, sums["time"]),
-        f"the five longest of {VGG}, accesses": (98, sums["accesses"]),
-        "not multiply/add, at most": (40, max(not_multiply_add)),
+        f"share of time, five longest operations of {VGG}": (95, sums["time"]),
+        f"share of accesses, five longest operations of {VGG}": (98, sums["accesses"]),
+        "share of time outside multiply/add, most": (40, max(not_multiply_add)),
     }
     return Experiment(
-        title="Table I: what takes a step's time, and accesses main memory",
+        title="Table I: time and main memory accesses by type of operation",
         quoted={
             name: predicted(ours, value, section="II-A", unit="%", band=(value, inf))
             for name, (value, ours) in figures.items()
@@ -158,20 +160,20 @@ def table1(steps: Steps) -> Experiment:
     )
 
 
-def figure8(steps: Steps) -> Experiment:
+def figure8(steps: HeteroPimRuns) -> Experiment:
     """Compare a step and its parts in each configuration."""
     where = "VI-A"
     results = _Results(steps, CPU, GPU, PROGR, FIXED, PIM)
     orders = {f"Hetero PIM is faster than {x}": ("ms", x, PIM) for x in (CPU, PROGR, FIXED)}
-    orders[f"less movement and synchronisation than {FIXED}"] = ("lost_ns", FIXED, PIM)
+    orders[f"Hetero PIM moves and synchronises less than {FIXED}"] = ("lost_ns", FIXED, PIM)
     quoted = results.orders(where, orders)
-    before = {f"{name} before CPU": results.over(CPU, name) for name in (PROGR, FIXED)}
+    before = {f"{name} is faster than CPU": results.over(CPU, name) for name in (PROGR, FIXED)}
     quoted |= _faster(where, figures=before)
-    least = {"over Fixed PIM, least": (1.4, min(results.over(FIXED)))}
+    least = {"speed-up over Fixed PIM, least": (1.4, min(results.over(FIXED)))}
     quoted |= _numbers(where, "x", (1.4, 5.7), least)
     bands = (0.1, (0, 1), (1, inf), 0.1)
     for network, band, times in zip(NETWORKS[1:], bands, results.over(GPU)[1:], strict=True):
-        quoted |= _numbers(where, "x", band, {f"over GPU, {network}": (1, times)})
+        quoted |= _numbers(where, "x", band, {f"speed-up over GPU, {network}": (1, times)})
     parts: list[Row] = [
         {"network": network, "configuration": name}
         | {
@@ -189,8 +191,8 @@ def figure8(steps: Steps) -> Experiment:
         rows=results.rows("ms"),
         quoted=quoted,
         notes=[
-            f"Calibrated: each unit does {steps.rate} operations a cycle, as long as the memory's "
-            "320 GB/s allow it."
+            f"In calibrated rows a unit does {steps.rate} operations in a cycle, unless the "
+            "memory's 320 GB/s limit it."
         ],
         draw=partial(
             draw_bars,
@@ -201,21 +203,21 @@ def figure8(steps: Steps) -> Experiment:
     )
 
 
-def figure9(steps: Steps) -> Experiment:
+def figure9(steps: HeteroPimRuns) -> Experiment:
     """Compare the energy of a step in each configuration."""
     where = "VI-B"
     results = _Results(steps, CPU, GPU, PROGR, FIXED, PIM)
     more, *others = (
-        {f"{name} takes more than Hetero PIM": ("energy_j", name, PIM)}
+        {f"{name} takes more energy than Hetero PIM": ("energy_j", name, PIM)}
         for name in (FIXED, CPU, GPU)
     )
-    most = {"Progr PIM takes most": ("energy_j", PROGR, CPU, GPU, FIXED)}
+    most = {"Progr PIM takes the most energy": ("energy_j", PROGR, CPU, GPU, FIXED)}
     quoted = results.orders(where, {**more, **most})
     for order in others:  # in the calibrated column, the least below implies it
         quoted |= results.orders(where, order, [PREDICTED])
     for name, ends in {CPU: (3, 24), GPU: (1.3, 5)}.items():
         times = results.over(name, figure="energy_j")
-        quoted |= _between(where, f"{name} over Hetero PIM", ends, times)
+        quoted |= _between(where, f"energy of {name} over Hetero PIM", ends, times)
     rows = results.rows("J", "energy_j", 2)
     return Experiment(
         title="Figure 9: dynamic energy of a step",
@@ -225,13 +227,14 @@ def figure9(steps: Steps) -> Experiment:
     )
 
 
-def figure11(steps: Steps) -> Experiment:
+def figure11(steps: HeteroPimRuns) -> Experiment:
     """Compare steps with the stack at higher frequencies."""
     where = "VI-D"
     results = _Results(steps, GPU, *FREQUENCIES)
-    orders = {"less movement and synchronisation at 4x": ("lost_ns", "1x", "4x")}
+    orders = {"the stack at 4x moves and synchronises less than at 1x": ("lost_ns", "1x", "4x")}
     before = {
-        f"Hetero PIM at {clock} before GPU": results.over(GPU, clock) for clock in ("2x", "4x")
+        f"Hetero PIM at {clock} is faster than GPU": results.over(GPU, clock)
+        for clock in ("2x", "4x")
     }
     rows = results.rows("ms")
     return Experiment(
@@ -242,46 +245,54 @@ def figure11(steps: Steps) -> Experiment:
     )
 
 
-def figure12(steps: Steps) -> Experiment:
+def figure12(steps: HeteroPimRuns) -> Experiment:
     """Compare steps with cores in the place of units."""
     results = _Results(steps, *CORES, columns=[CALIBRATED])
     slower = [100 * (1 - 1 / ratio) for ratio in results.over("16P", "1P")]
-    figures = {"16P slower, least": (12, min(slower)), "16P slower, most": (14, max(slower))}
+    figures = {
+        "slow-down of 16P from 1P, least": (12, min(slower)),
+        "slow-down of 16P from 1P, most": (14, max(slower)),
+    }
     rows = results.rows("ms")
     return Experiment(
-        title="Figure 12: cores in the place of units",
+        title="Figure 12: cores in place of units",
         rows=rows,
         quoted=_numbers("VI-D", "%", (0, 14), figures, digits=1),
-        notes=["A core has the area of 3.3 units, by lookup tables."],
+        notes=["A core takes the area of 3.3 units, counted in lookup tables."],
         draw=_bars(rows, "ms", CORES),
     )
 
 
-def figure13(steps: Steps) -> Experiment:
+def figure13(steps: HeteroPimRuns) -> Experiment:
     """Compare a step with and without recursive kernels and the operation pipeline."""
     where = "VI-E"
     results = _Results(steps, FIXED, *RUNTIMES, columns=[CALIBRATED])
     before = {
-        "RC before neither": results.over(NEITHER, RC),
-        "RC and OP before RC": results.over(RC, BOTH),
+        "RC is faster than neither": results.over(NEITHER, RC),
+        "RC and OP are faster than RC alone": results.over(RC, BOTH),
     }
-    gain = {"RC and OP over neither, most": (3.8, max(results.over(NEITHER, BOTH)))}
+    gain = {"speed-up by RC and OP, most": (3.8, max(results.over(NEITHER, BOTH)))}
     rows = results.rows("ms")
     return Experiment(
         title="Figure 13: with and without RC and OP",
         rows=rows,
-        quoted=_between(where, "neither, over Fixed PIM", (1.07, 1.3), results.over(FIXED, NEITHER))
+        quoted=_between(
+            where,
+            "speed-up over Fixed PIM without RC and OP",
+            (1.07, 1.3),
+            results.over(FIXED, NEITHER),
+        )
         | _faster(where, figures=before)
         | _numbers(where, "x", _RUNTIME_BAND, gain),
         draw=_bars(rows, "ms", RUNTIMES),
     )
 
 
-def figure14(steps: Steps) -> Experiment:
+def figure14(steps: HeteroPimRuns) -> Experiment:
     """Compare the energy of a step with and without RC and OP."""
     results = _Results(steps, NEITHER, BOTH, columns=[CALIBRATED])
     gain = max(results.over(NEITHER, BOTH, "energy_j"))
-    figures = {"neither over RC and OP, most": (3.9, gain)}
+    figures = {"energy without RC and OP over energy with both, most": (3.9, gain)}
     return Experiment(
         title="Figure 14: dynamic energy with and without RC and OP",
         rows=results.rows("J", "energy_j", 2),
@@ -289,7 +300,7 @@ def figure14(steps: Steps) -> Experiment:
     )
 
 
-def figure15(steps: Steps) -> Experiment:
+def figure15(steps: HeteroPimRuns) -> Experiment:
     """Show the share of the pools that computes."""
     where = "VI-E"
     results = _Results(steps, *RUNTIMES, columns=[CALIBRATED])
@@ -297,21 +308,23 @@ def figure15(steps: Steps) -> Experiment:
         results.figures(CALIBRATED, name, "pools_percent") for name in RUNTIMES
     )
     more = {
-        "RC, points more, VGG-19": (66, round(recursive[0] - none[0], 1) + 0.0),
-        "OP beside RC, points more, AlexNet": (18, both[1] - recursive[1]),
+        "utilization that RC adds, in points, VGG-19": (66, round(recursive[0] - none[0], 1) + 0.0),
+        "utilization that OP adds to RC, in points, AlexNet": (18, both[1] - recursive[1]),
     }
-    close = {"RC and OP, least": (100, min(both))}
+    close = {"utilization with RC and OP, least": (100, min(both))}
     rows = results.rows("%", "pools_percent")
     return Experiment(
-        title="Figure 15: how much of the pools computes",
+        title="Figure 15: utilization of the pools",
         rows=rows,
         quoted=_numbers(where, "%", _RUNTIME_BAND, more, digits=1)
         | _numbers(where, "%", 0.1, close, digits=1),
-        draw=partial(draw_bars, rows, {"banks at work, %": [f"{name}, %" for name in RUNTIMES]}),
+        draw=partial(
+            draw_bars, rows, {"utilization of the pools, %": [f"{name}, %" for name in RUNTIMES]}
+        ),
     )
 
 
-def side_by_side(steps: Steps, network: str, other: str) -> tuple[int, int]:
+def side_by_side(steps: HeteroPimRuns, network: str, other: str) -> tuple[int, int]:
     """Return the ns of steps of two networks, one network after the other and both together.
 
     Each network has a number of steps that takes about as long as the other's.
@@ -327,7 +340,7 @@ def side_by_side(steps: Steps, network: str, other: str) -> tuple[int, int]:
     return alone.total_ns + second * of_other.step_ns, both.total_ns
 
 
-def figure16(steps: Steps) -> Experiment:
+def figure16(steps: HeteroPimRuns) -> Experiment:
     """Compare two networks in sequence and side by side.
 
     The second runs on CPU and core while the first leaves them idle.
@@ -335,7 +348,7 @@ def figure16(steps: Steps) -> Experiment:
     where = "VI-F"
     rows: list[Row] = []
     gains: list[float] = []
-    columns = ("sequential, ms", "side by side, ms", "faster, %")
+    columns = ("sequential, ms", "side by side, ms", "speed gain, %")
     for network, other in product(BESIDE, OTHERS):
         sequential_ns, both_ns = side_by_side(steps, network, other)
         gains.append(100 * (sequential_ns / both_ns - 1))
@@ -344,18 +357,20 @@ def figure16(steps: Steps) -> Experiment:
             {"network": network, "beside": other}
             | {name: Claim(ours=ours, mark=CALIBRATED, digits=1) for name, ours in cells}
         )
-    quoted = above(where, 0, {f"side by side is faster, {CALIBRATED}": gains}, mark=CALIBRATED)
-    ends = {"faster, least": (69, min(gains)), "faster, most": (83, max(gains))}
+    quoted = above(
+        where, 0, {f"two networks are faster side by side, {CALIBRATED}": gains}, mark=CALIBRATED
+    )
+    ends = {"speed gain, least": (69, min(gains)), "speed gain, most": (83, max(gains))}
     return Experiment(
-        title="Figure 16: two networks",
+        title="Figure 16: two networks side by side",
         rows=rows,
         quoted=quoted | _numbers(where, "%", (69, 83), ends, digits=1),
-        notes=["The paper does not say which its six pairs are."],
-        draw=partial(draw_bars, rows, {"faster, %": ["faster, %"]}),
+        notes=["The paper does not name its six pairs."],
+        draw=partial(draw_bars, rows, {"speed gain, %": ["speed gain, %"]}),
     )
 
 
-def figure17(steps: Steps) -> Experiment:
+def figure17(steps: HeteroPimRuns) -> Experiment:
     """Compare energy-delay products and powers by frequency."""
     where = "VI-G"
     results = _Results(steps, *FREQUENCIES, GPU)
@@ -375,6 +390,6 @@ def figure17(steps: Steps) -> Experiment:
     return Experiment(
         title="Figure 17: energy-delay product and power by frequency",
         rows=rows,
-        quoted=quoted | _between(where, "power of GPU over that at 4x", (1.5, 2.6), power),
+        quoted=quoted | _between(where, "power of GPU over power at 4x", (1.5, 2.6), power),
         draw=_bars(rows, "J s", [*FREQUENCIES, GPU]),
     )

@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sw_driver.numbers import check_name
 from sw_driver.workload.capture import without_mkldnn
+from sw_driver.workload.loading import Build, StepFunction
 from sw_driver.workload.products import GRADIENTS
 from sw_driver.workload.trace import TraceError
-from sw_driver.workload.what import Build, Step
 
 __all__ = ["operation_times"]
 
@@ -63,7 +63,7 @@ class _Marking(TorchDispatchMode):
         return tuple(results)
 
 
-def operation_times(build: Build, step: Step, rule: str) -> list[tuple[str, int]]:
+def operation_times(build: Build, step: StepFunction, rule: str) -> list[tuple[str, int]]:
     """Return kinds of operations with their times in ns, in order.
 
     ``step`` returns the loss, or None if it has called ``backward``. Raises

@@ -97,7 +97,7 @@ def _cycles(work: Work, config: PimConfig, banks: int, share: float) -> float:
         tile += these * cycles / count
         # Lanes are idle during the first chunk's load, loads during the last chunk's work.
         first_load += these * max(load for _, load, _ in costs) / form.chunks
-        spared = max(cost - work for cost, _, work in costs) / form.chunks
+        spared = max(cost - lane_cycles for cost, _, lane_cycles in costs) / form.chunks
         last += these * spared
     rounds = outer1 * outer2 / speed / tile
     rounds = max(1, ceil(rounds - _TAIL)) if rounds < _FEW_TILES else rounds + _TAIL
@@ -126,7 +126,7 @@ def _tile_cycles(
 ) -> tuple[float, float, float]:
     """Return the cycles of a tile, of its loads alone, and of its lanes."""
     vectors = 1 << (ceil(first / lanes) - 1).bit_length()
-    work = form.channels * form.taps * _TURN * ceil(vectors * second / _TURN)
+    lane_cycles = form.channels * form.taps * _TURN * ceil(vectors * second / _TURN)
     moves = [_load(form, 0, first, lanes)]
     if form.second_kind is not Second.NONE:
         shared = form.second_kind is Second.SHARED
@@ -140,8 +140,8 @@ def _tile_cycles(
     moved = (
         cycles([*moves, _store(form, first, second, vectors, lanes)]) + _CHUNK_CYCLES * form.chunks
     )
-    tile = (work**_POWER + moved**_POWER) ** (1 / _POWER)
-    return tile + _TILE_CYCLES, cycles(moves), work
+    tile = (lane_cycles**_POWER + moved**_POWER) ** (1 / _POWER)
+    return tile + _TILE_CYCLES, cycles(moves), lane_cycles
 
 
 def _load(form: Form, place: int, vectors: int, lanes: int) -> tuple[float, float, float]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from sw_driver.machine import Machine
 from sw_driver.machine.hetero_pim import HETERO_PIM
+from sw_driver.workload.loading import Build, StepFunction, with_step
 from sw_driver.workload.trace import Op, Trace, TraceError
-from sw_driver.workload.what import Build, Step, with_step
 
 from .costs import past
 from .operations import operation_name
@@ -34,21 +34,23 @@ def modelled(trace: Trace, machine: Machine = HETERO_PIM) -> list[Profiled]:
     return _profile(trace, outer, [cpu.cost(op) for op in outer])
 
 
-def measured(workload: str, trace: Trace, machine: Machine = HETERO_PIM) -> list[Profiled]:
+def measured(
+    workload: str, trace: Trace, batch: int | None = None, seq: int | None = None
+) -> list[Profiled]:
     """Return a profile of ``trace`` with the times of PyTorch on this computer, in ns.
 
-    The trace is the step of ``workload``, a shipped network or a ``FILE.py:FUNCTION``. Accesses are
-    by the cache of the machine's CPU. Raises :class:`~sw_driver.workload.trace.TraceError` for a
+    The trace is the step of ``workload``, a network or a ``FILE.py:FUNCTION``. Accesses are by the
+    cache of the machine's CPU. Raises :class:`~sw_driver.workload.trace.TraceError` for a
     step that does not run here, and for one that lacks an operation of the trace.
     """
 
-    def times(build: Build, step: Step) -> list[tuple[str, int]]:
+    def times(build: Build, step: StepFunction) -> list[tuple[str, int]]:
         from .measuring import operation_times
 
         return operation_times(build, step, trace.origin["rule"])
 
     # The trace lacks operations that move nothing.
-    ran, times_ns = iter(with_step(workload, times, "run")), []
+    ran, times_ns = iter(with_step(workload, times, "run", batch=batch, seq=seq)), []
     for op in trace.ops:
         ns = next((ns for kind, ns in ran if kind == op.kind), None)
         if ns is None:
@@ -57,7 +59,7 @@ def measured(workload: str, trace: Trace, machine: Machine = HETERO_PIM) -> list
                 "model and batch of the trace, or plan with --profile model"
             )
         times_ns.append(ns)
-    return _profile(trace, past(trace, machine.device("cpu")), times_ns)
+    return _profile(trace, past(trace, HETERO_PIM.device("cpu")), times_ns)
 
 
 def offered(rows: Sequence[Profiled], share: float = SHARE, *, types: bool = True) -> list[int]:

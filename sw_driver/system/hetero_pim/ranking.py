@@ -31,7 +31,15 @@ _COLUMNS = ["operation", "time", "accesses", "kind"]
 
 @dataclass(frozen=True, kw_only=True)
 class Profiled:
-    """Time and accesses of an operation in the profiled step."""
+    """Time and accesses of an operation in the profiled step.
+
+    Examples
+    --------
+    >>> times = {"conv": (80, 900), "relu": (5, 300), "copy": (15, 20)}
+    >>> rows = [Profiled(operation=name, time=t, accesses=n) for name, (t, n) in times.items()]
+    >>> [row.operation for row in ranking(rows)]
+    ['conv', 'copy', 'relu']
+    """
 
     operation: str
     """Unique name."""

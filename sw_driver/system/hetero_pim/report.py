@@ -15,8 +15,8 @@ from sw_driver.numbers import parse_number
 from sw_driver.report import Report, Table, Watch, count, milliseconds
 from sw_driver.report import share as shown_share
 from sw_driver.workload import Trace
+from sw_driver.workload.loading import load_workload
 from sw_driver.workload.summary import described
-from sw_driver.workload.what import load_workload
 
 from ..errors import EngineError
 from .configurations import CONFIGURATIONS, HETERO
@@ -45,6 +45,8 @@ def report(
     units: int | None = None,
     cores: int | None = None,
     rule: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
     folder: Path | None = None,
     watch: Watch = Watch(),
 ) -> Report:
@@ -52,8 +54,8 @@ def report(
 
     Parameters
     ----------
-    workload: a CSV file of a profile, which is only ranked, or see
-        :func:`~sw_driver.workload.what.load_workload`.
+    workload, batch, seq: a CSV file of a profile, which is only ranked, or see
+        :func:`~sw_driver.workload.loading.load_workload`.
     share: share of the step's time on the CPU that is offered to the PIMs, in per cent.
     by: ``operation`` (default for a profile), or ``type`` (default for a workload).
     profile: source of a workload's times, ``model`` (default) or ``measured``.
@@ -80,6 +82,7 @@ def report(
     files: list[Path] = []
     if is_profile:
         options = {"profile": profile, "units": units, "cores": cores, "rule": rule, "out": folder}
+        options |= {"batch": batch, "seq": seq}
         for name, value in options.items():
             if value is not None:
                 raise InvalidArgumentError(
@@ -87,9 +90,9 @@ def report(
                 )
         rows = read_profile(Path(workload))
     else:
-        trace = load_workload(workload, rule)
+        trace = load_workload(workload, rule, batch=batch, seq=seq)
         workload_figures = described(trace)
-        rows = measured(workload, trace) if profile == "measured" else modelled(trace)
+        rows = measured(workload, trace, batch, seq) if profile == "measured" else modelled(trace)
         results["profile"] = _PROFILES[profile or "model"]
         use = GPU_USE[trace.name].value if trace.name in GPU_USE else 1.0
         try:
@@ -114,14 +117,14 @@ def report(
     notes: list[str] = []
     if not is_profile:
         parts += [_placed(rows, results["places"]), _steps(results)]
-        notes.append(f"The GPU does {machine['gpu_use']:.0%} of its peak rates.")
+        notes.append(f"The GPU reaches {machine['gpu_use']:.0%} of its peak rates.")
         reasons: dict[str, str] = results["reasons"]
         notes += [f"{name} cannot run it: {reason}" for name, reason in reasons.items()]
     unit = "types of operations" if len(grouped) < len(rows) else "operations"
     profiled = "" if is_profile else f", profiled {results['profile']}"
     return Report(
         title=f"{workload}{profiled}: the PIMs are offered {len(picked)} of {len(grouped)} "
-        f"{unit}, which make {results['share']:.1%} of the time",
+        f"{unit}, with {results['share']:.1%} of the time",
         results=results,
         parts=parts,
         notes=notes,
@@ -163,7 +166,7 @@ def _ranked(
         "accesses": lambda row: shown_share(row.accesses / accesses),
     }
     first = [of_name[name] for name in results["ranking"][:_MOST]]
-    return Table.of("The first of the ranking", first, columns, words=(0, 1))
+    return Table.of("Operations at the top of the ranking", first, columns, words=(0, 1))
 
 
 def _placed(rows: Sequence[Profiled], places: Mapping[str, str]) -> Table:
@@ -172,12 +175,12 @@ def _placed(rows: Sequence[Profiled], places: Mapping[str, str]) -> Table:
     for row in rows:
         alike.setdefault((places[row.operation], row.kind), []).append(row.time)
     columns = {
-        "": lambda item: item[0][0],
+        "device": lambda item: item[0][0],
         "type": lambda item: item[0][1],
         "number": lambda item: count(len(item[1])),
-        "of the time": lambda item: shown_share(sum(item[1]) / time),
+        "share of time": lambda item: shown_share(sum(item[1]) / time),
     }
-    title = "Where Hetero PIM runs operations"
+    title = "Devices that run the operations in Hetero PIM"
     return Table.of(title, sorted(alike.items()), columns, words=(0, 1))
 
 
@@ -192,6 +195,6 @@ def _steps(results: Mapping[str, Any]) -> Table:
         ]
         for name, ns in results["step_ns"].items()
     ]
-    headings = ("", "a step", "faster", "computing", "moving", "waiting", "pools used")
-    title = "A step, and how much faster than on the CPU"
+    headings = ("", "step time", "speed-up", "computing", "moving", "waiting", "pools used")
+    title = "Step times, and speed-ups over the CPU"
     return Table(title=title, headings=headings, rows=rows)

@@ -25,7 +25,13 @@ from .ranking import SHARE
 from .scheduling import Schedule, schedule
 
 __all__ = [
-    "CALIBRATED", "CALIBRATED_RATE", "COLUMNS", "PREDICTED", "Case", "Step", "Steps",
+    "CALIBRATED",
+    "CALIBRATED_RATE",
+    "COLUMNS",
+    "PREDICTED",
+    "HeteroPimCase",
+    "HeteroPimRuns",
+    "HeteroPimStep",
     "calibrated_rate",
 ]  # fmt: skip
 
@@ -43,7 +49,7 @@ CALIBRATED_RATE = 93
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step(Outcome):
+class HeteroPimStep(Outcome):
     """Times of a step, with its dynamic energy and its schedule."""
 
     made: Schedule
@@ -76,8 +82,17 @@ class Step(Outcome):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(runs.Case[Step]):
-    """A step of a network, which is one of ``GPU_USE``, in a configuration."""
+class HeteroPimCase(runs.Case[HeteroPimStep]):
+    """A step of a network, which is one of ``GPU_USE``, in a configuration.
+
+    Examples
+    --------
+    >>> for frequency in (1, 4):
+    ...     case = HeteroPimCase(network="alexnet-32", frequency=frequency)
+    ...     print(case.result(lambda _: None).step_ns // 10**6, "ms")
+    461 ms
+    253 ms
+    """
 
     configuration: Configuration = HETERO
     unit_rate: float = 0
@@ -99,17 +114,19 @@ class Case(runs.Case[Step]):
         column = f"{self.unit_rate:g} a cycle" if self.unit_rate else "predicted"
         return f"{self.network}, {self.configuration.name}, {column}"
 
-    def simulate(self) -> Step:
+    def simulate(self) -> HeteroPimStep:
         """Return the schedule and energy of several steps."""
         trace, costs = load_trace(self.network), costs_of(self)
         beside = load_trace(self.beside[0]).unrolled(self.beside[1]) if self.beside else None
         chosen = offered(modelled(trace, costs.machine), self.share)
         made = schedule(trace, costs, self.configuration, chosen, steps=self.steps, beside=beside)
         joules = energy(made, costs, self.configuration).total
-        return Step(made=made, step_ns=made.step_ns, parts_ns=made.breakdown_ns, energy_j=joules)
+        return HeteroPimStep(
+            made=made, step_ns=made.step_ns, parts_ns=made.breakdown_ns, energy_j=joules
+        )
 
 
-def costs_of(case: Case) -> Costs:
+def costs_of(case: HeteroPimCase) -> Costs:
     """Return the costs of a case's network on its machine."""
     return Costs(
         machine=HETERO_PIM.override(case.changes),
@@ -126,7 +143,7 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
     With it, a step of VGG-19 takes the PIM no longer than the GPU. Raises
     :class:`~sw_driver.system.errors.EngineError` if none is enough.
     """
-    case = Case(network=FITTED, changes=changes)
+    case = HeteroPimCase(network=FITTED, changes=changes)
     gpu_ns = replace(case, configuration=GPU).result(progress).step_ns
 
     def enough(rate: int) -> bool:
@@ -142,7 +159,7 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps(runs.Runs):
+class HeteroPimRuns(runs.Runs):
     """Steps of networks in one of ``COLUMNS``."""
 
     @cached_property
@@ -150,7 +167,7 @@ class Steps(runs.Runs):
         """Operations of a unit a cycle in the calibrated column."""
         return calibrated_rate(self.changes, self.progress)
 
-    def run(self, column: str, network: str, **fields: Any) -> Step:
+    def run(self, column: str, network: str, **fields: Any) -> HeteroPimStep:
         """Return a step of a case in one of ``COLUMNS``; ``fields`` are its other fields."""
         rate = self.rate if column == CALIBRATED else 0
-        return self.simulated(Case, network=network, unit_rate=rate, **fields)
+        return self.simulated(HeteroPimCase, network=network, unit_rate=rate, **fields)

@@ -18,7 +18,7 @@ from sw_driver.device.timeline import Timeline
 from sw_driver.numbers import check_integer
 from sw_driver.workload.trace import Op, Trace
 
-from ..clock import Clock, Entry
+from ..clock import EngineClock, Entry
 from ..errors import EngineError
 from .configurations import Configuration
 from .costs import Costs, Phase, past
@@ -201,7 +201,7 @@ class _Part:
 
     def __post_init__(self) -> None:
         self.took_ns = self.launch_ns + self.operation_ns + self.movement_ns + self.sync_ns
-        self.work = self.took_ns * self.width
+        self.bank_ns = self.took_ns * self.width
 
 
 _Way = tuple[_Part, ...]
@@ -224,7 +224,7 @@ class _Working:
 class _Run:
     def __init__(self, costs: Costs, configuration: Configuration) -> None:
         self.costs, self.configuration = costs, configuration
-        self.clock = Clock()
+        self.clock = EngineClock()
         self.rows: list[Row] = []
         self.ended: list[int] = []
         self.needed: list[int] = []
@@ -326,7 +326,7 @@ class _Run:
             else:
                 way = ways[0]
             for part in way:
-                left[part.device] += part.work
+                left[part.device] += part.bank_ns
 
     def end_of(self, way: _Way, left: dict[str, int]) -> int:
         """Return the ns until a way ends, after all that is left to its devices.
@@ -335,8 +335,8 @@ class _Run:
         """
         end = 0
         for part in way:
-            work = left[part.device] + part.work
-            end = max(end + part.took_ns, -(-work // self.places[part.device]))
+            bank_ns = left[part.device] + part.bank_ns
+            end = max(end + part.took_ns, -(-bank_ns // self.places[part.device]))
         return end
 
     def is_free(self, device: str, number: int) -> bool:

@@ -18,7 +18,7 @@ from sw_driver.machine import Figure, Link, Machine, MachineError, Memory
 from sw_driver.machine.mc_dla import MC_DLA
 from sw_driver.numbers import check_fields, check_integer
 
-from ..collectives import Lane
+from ..collectives import RingLane
 from ..reproduction import Changes
 
 __all__ = [
@@ -220,7 +220,7 @@ def machine_of(design: Design, parts: Machine, devices: int = DEVICES) -> Machin
     )
 
 
-def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[Lane, ...]:
+def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[RingLane, ...]:
     """Return the rings, in both directions, that collectives are spread over.
 
     Any number of device-nodes have the distances of the topology's eight.
@@ -230,7 +230,7 @@ def lanes(design: Design, parts: Machine, devices: int = DEVICES) -> tuple[Lane,
     # Share of each of the topology's ring links that the design has.
     share = design.ring_links / LINKS
     return tuple(
-        Lane(
+        RingLane(
             gaps=tuple(islice(cycle(gaps(ring)[::way]), devices)),
             gb_per_s=share * rate.value,
             hop_ns=int(link.latency_ns.value),

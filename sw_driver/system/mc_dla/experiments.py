@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..reproduction import Datum, data
 from ..runs import experiments
 from . import figures
-from .runs import Runs
+from .runs import McDlaRuns
 
 __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 
@@ -18,12 +18,12 @@ INTRODUCTION = """\
 # MC-DLA: the systems
 
 Kwon and Rhu, *Beyond the Memory Wall: A Case for Memory-centric HPC System for Deep Learning*
-(MICRO 2018). Eight devices train a network that does not fit their memory. What a layer computes
-moves out until the backward pass needs it. In DC-DLA it moves to the host's memory over PCIe, in
-HC-DLA over half of the devices' links. In MC-DLA it moves to memory-nodes that sit between the
-devices: to one of a device's own (S), to one neighbour (L), or to both neighbours (B). The oracle,
-DC-DLA(O), has memory without end and moves nothing. [Models of whole systems](../systems.md) says
-how steps are simulated. This page is written by
+(MICRO 2018). Eight devices train a network that does not fit their memory. Activations move out
+until the backward pass needs them. In DC-DLA they move to the host's memory over PCIe, in HC-DLA
+over half of the devices' links. In MC-DLA they move to memory-nodes that sit between the devices:
+to a device's own one (S), to one neighbour (L), or to both neighbours (B). The oracle, DC-DLA(O),
+has unlimited memory and moves nothing. [Models of whole systems](../systems.md) explains the
+simulation. This page is written by
 
 ```
 .venv/bin/nearmem reproduce mc-dla --out docs/papers
@@ -32,41 +32,41 @@ how steps are simulated. This page is written by
 **Met:** the paper's order of the designs and nearly all of its means, within 10 %.
 
 **Missed:** both figures with PCIe 4. Figures that contradict others of the paper are not judged;
-they are with [all claims](claims.md#not-judged).
+[all claims](claims.md#not-judged) lists them.
 
-**Two rates are calibrated.** The device-node's arithmetic is a quarter of what its PEs could do, by
-MC-DLA(S) at worst 24 % behind (B). A PCIe uplink carries 14.2 GB/s, by (B)'s two means; copies
-reach 12, and the lanes have 15.75.
+**Two rates are calibrated.** The device-node's arithmetic is a quarter of its PEs' peak, so that
+MC-DLA(S) is at worst 24 % behind (B). A PCIe uplink carries 14.2 GB/s, fitted to (B)'s two means;
+copies reach 12, and the lanes have 15.75.
 
-The paper leaves open what follows. It was chosen with the paper's means in sight:
+The paper leaves the following open. We chose it knowing the paper's means:
 
 - Numbers are FP32. Recurrent layers have the widths of DeepBench's published sizes and, as there,
   no products with inputs. The gradient of their weights is one product over all time steps.
-- The results of products are moved, once for each layer. What lies between them is computed again.
-  Moving goes on beside all else, as early as there is memory.
+- The results of products are moved, once for each layer. Results between them are computed again.
+  Moves overlap with everything else, and begin as soon as there is memory.
 - In model-parallel training each device computes a share of each layer's outputs. Inputs are
   gathered in the forward pass and once more in the backward pass. Their gradients are all-reduced.
 - Two devices share a PCIe uplink, as in a DGX-1. Collectives use all rings in both directions.
 """
 
 
-EXPERIMENTS = experiments(Runs, figures)
+EXPERIMENTS = experiments(McDlaRuns, figures)
 """Experiments by name, in the order of the page."""
 
 DATA: Sequence[Datum] = (
     *data(
         "II-C",
         "x",
-        "Moving at 92 % of HC-DLA's rate throughout contradicts that HC-DLA is only 1.32 to 1.38 "
-        "times as fast as DC-DLA, which moves at an eighth of that rate.",
-        {"HC-DLA: largest mean of a socket's 300 GB/s": 0.92},
+        "If HC-DLA moved at 92 % of its rate throughout, it would be more than 1.32 to 1.38 times "
+        "as fast as DC-DLA, which moves at an eighth of that rate.",
+        {"HC-DLA: largest mean use of a socket's 300 GB/s": 0.92},
     ),
     *data(
         "V-A",
         "steps",
         "88 % less overlaying needs 9 GB/s over PCIe for each device, and a switch that two "
         "devices share has at most 7.9.",
-        {"DC-DLA: steps with overlaying longest, of 16": 14},
+        {"DC-DLA: steps, of 16, with overlaying as the longest part": 14},
         digits=0,
     ),
     *data(
@@ -74,25 +74,28 @@ DATA: Sequence[Datum] = (
         "x",
         "It contradicts the speeds of (B) and (S): HC-DLA moves over more links than (S), and what "
         "its collectives can add is less than the difference.",
-        {"HC-DLA beside DC-DLA, data-parallel": 1.32},
+        {"speed of HC-DLA over DC-DLA, data-parallel": 1.32},
     ),
     *data(
         "V-B",
         "x",
-        "It is not said whether this is data-parallel or model-parallel training, or a mean.",
-        {"(B) beside DC-DLA whose traffic is compressed 2.6 times": 2.3},
+        "The paper does not say whether this is data- or model-parallel training, or a mean.",
+        {"speed of (B) over DC-DLA with traffic compressed 2.6 times": 2.3},
     ),
     *data(
         "V-D",
         "x",
         "One device moves eight times as much as each of eight, so it would need 26.7 GB/s, and "
         "PCIe 3.0 x16 has 15.75.",
-        {"DC-DLA with 4 devices, of one": 1.3, "DC-DLA with 8 devices, of one": 2.7},
+        {
+            "speed of DC-DLA with 4 devices over one": 1.3,
+            "speed of DC-DLA with 8 devices over one": 2.7,
+        },
     ),
     *data(
         "III-A",
         "GB",
-        "It is an input: ten DIMMs by their data sheet.",
+        "It is an input: ten DIMMs, from their data sheet.",
         {"smallest memory-node": 80, "largest memory-node": 1300},
         digits=0,
     ),

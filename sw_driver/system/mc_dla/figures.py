@@ -14,7 +14,7 @@ from sw_driver.workload.layers import load_layers
 from ..plotting import draw_bars, draw_lines
 from ..reproduction import Changes, Claim, Experiment, Row, above, calibrated, given, predicted
 from .designs import DC, DESIGNS, HC, ORACLE, B, L, S, catalogue
-from .runs import BATCH, Runs
+from .runs import BATCH, McDlaRuns
 from .step import MODES, step
 
 __all__ = ["figure2", "figure11", "figure13", "figure14", "scaling", "sensitivity", "table4"]
@@ -34,7 +34,7 @@ _DEVICES = {
 _SPEED, _OVERHEAD = "speed", "overhead, %"
 
 
-def figure2(base: Runs) -> Experiment:
+def figure2(base: McDlaRuns) -> Experiment:
     """Compare five generations of a device, and the overhead of overlaying over PCIe on each."""
     node = catalogue(base.changes).device("node").tflop_per_s.value
     rows: list[Row] = []
@@ -69,21 +69,21 @@ def figure2(base: Runs) -> Experiment:
         title="Figure 2: five generations of a device",
         rows=rows,
         quoted={
-            "the fifth beside the first, least": claim(min(speeds), 20),
-            "the fifth beside the first, most": claim(max(speeds), 34),
-            **above("Figure 2", 0, {"more overhead than the generation before": grows}),
+            "speed of the fifth device over the first, least": claim(min(speeds), 20),
+            "speed of the fifth device over the first, most": claim(max(speeds), 34),
+            **above("Figure 2", 0, {"overhead grows from one generation to the next": grows}),
         },
         notes=[
-            "One device. Speed is without overlaying, beside the first device. Overhead is how "
-            "much longer a step of DC-DLA takes. The paper does not name the devices: these five "
-            "are *assumed*, with rates from NVIDIA's and Google's data sheets. Each reaches the "
-            "same share of its peak as the device-node, and has the device-node's PCIe."
+            "Every run has one device. Speed is without overlaying, relative to the first device. "
+            "Overhead is the extra time of a step of DC-DLA. The paper does not name the devices: "
+            "these five are *assumed*, with rates from NVIDIA's and Google's data sheets. Each "
+            "reaches the device-node's share of its peak, and has the device-node's PCIe."
         ],
         draw=partial(
             draw_bars,
             rows,
             {
-                "speed beside the first": [f"{name}, {_SPEED}" for name in _CNNS],
+                "speed relative to the first": [f"{name}, {_SPEED}" for name in _CNNS],
                 "overhead of overlaying, %": [f"{name}, {_OVERHEAD}" for name in _CNNS],
             },
         ),
@@ -95,7 +95,7 @@ _OVERLAY = ("out", "back")
 """Queues of moves to the stores, and back."""
 
 
-def figure11(base: Runs) -> Experiment:
+def figure11(base: McDlaRuns) -> Experiment:
     """Compare computation, synchronization and overlaying, each by itself."""
     rows: list[Row] = []
     for network, mode in base.steps():
@@ -120,21 +120,22 @@ def figure11(base: Runs) -> Experiment:
         title="Figure 11: parts of a step",
         rows=rows,
         quoted={
-            "HC-DLA: overlaying, less by": claim(1 - times(*_OVERLAY), 0.88),
-            "HC-DLA: synchronization, times DC-DLA's": claim(times("sync"), 1 + 0.90),
-            "MC-DLA(L): overlaying, times (B)'s": claim(
+            "HC-DLA: reduction of overlaying time": claim(1 - times(*_OVERLAY), 0.88),
+            "HC-DLA: synchronization time over DC-DLA's": claim(times("sync"), 1 + 0.90),
+            "MC-DLA(L): overlaying time over (B)'s": claim(
                 times(*_OVERLAY, design=L, over=B), 2, section="Figure 10"
             ),
         },
         notes=[
-            "How long each part is busy in a step. Parts overlap, and take longer where they share "
-            f"links. `--out DIR` also writes timelines of {_SHOWN}, data-parallel."
+            "The table gives the busy time of each part of a step. Parts overlap, and take longer "
+            "where they share links. `--out DIR` also writes timelines of "
+            f"{_SHOWN}, data-parallel."
         ],
         draw=partial(_draw_parts, base, rows),
     )
 
 
-def _draw_parts(base: Runs, rows: list[Row], path: Path) -> list[Path]:
+def _draw_parts(base: McDlaRuns, rows: list[Row], path: Path) -> list[Path]:
     panels = {
         f"{name}: % of its parts": ["compute, ms", f"sync. {name}, ms", f"overlay {name}, ms"]
         for name in (DC, B)
@@ -149,7 +150,7 @@ def _draw_parts(base: Runs, rows: list[Row], path: Path) -> list[Path]:
     return files
 
 
-def figure13(base: Runs) -> Experiment:
+def figure13(base: McDlaRuns) -> Experiment:
     """Compare the speed of all designs with DC-DLA's."""
     rows: list[Row] = []
     for network, mode in base.steps():
@@ -168,31 +169,31 @@ def figure13(base: Runs) -> Experiment:
     rows.append({"": "mean of both", **{name: predicted(x) for name, x in means[""].items()}})
     in_order = list(means[""].values()) == sorted(means[""].values())
     return Experiment(
-        title="Figure 13: speed beside DC-DLA",
+        title="Figure 13: speed relative to DC-DLA",
         rows=rows,
         quoted={
-            "(B), arithmetic mean of the two means": fitted(
+            "speed of (B), arithmetic mean of the two means": fitted(
                 fmean(means[mode][B] for mode in MODES), 2.8
             ),
-            "(B) of the oracle": claim(base.speedup(B, over=ORACLE), 0.95),
-            "(L) of (B)": claim(base.speedup(L, over=B), 0.96),
-            "(S) of (B)": claim(base.speedup(S, over=B), 1 - 0.14),
-            "(S) of (B), least": fitted(min(base.shares(S, B)), 1 - 0.24),
-            "(B) of the oracle, least": claim(min(base.shares(B, ORACLE)), 0.84),
-            "(B) of the oracle, most": claim(max(base.shares(B, ORACLE)), 0.99),
+            "speed of (B) over the oracle": claim(base.speedup(B, over=ORACLE), 0.95),
+            "speed of (L) over (B)": claim(base.speedup(L, over=B), 0.96),
+            "speed of (S) over (B)": claim(base.speedup(S, over=B), 1 - 0.14),
+            "speed of (S) over (B), least": fitted(min(base.shares(S, B)), 1 - 0.24),
+            "speed of (B) over the oracle, least": claim(min(base.shares(B, ORACLE)), 0.84),
+            "speed of (B) over the oracle, most": claim(max(base.shares(B, ORACLE)), 0.99),
             "designs in the paper's order, by the mean of both": claim(
                 float(in_order), 1, unit="", band=0, digits=0
             ),
         },
         notes=[
-            "Means are harmonic, as the paper says of its own. But its 2.8 is the arithmetic mean "
-            "of 3.5 and 2.1; their harmonic mean is 2.63."
+            "Means are harmonic, as the paper states. Its 2.8, however, is the arithmetic mean of "
+            "3.5 and 2.1; their harmonic mean is 2.63."
         ],
-        draw=partial(draw_bars, rows, {"speed, of that of DC-DLA": list(DESIGNS)}),
+        draw=partial(draw_bars, rows, {"speed relative to DC-DLA": list(DESIGNS)}),
     )
 
 
-def figure14(base: Runs) -> Experiment:
+def figure14(base: McDlaRuns) -> Experiment:
     """Compare (B) with DC-DLA at several batches."""
     rows: list[Row] = []
     every: list[float] = []
@@ -206,17 +207,17 @@ def figure14(base: Runs) -> Experiment:
         title="Figure 14: speed of MC-DLA(B) against the batch",
         rows=rows,
         quoted={"mean of all batches": mean},
-        notes=["The paper's batches are in its picture only. These are ours."],
+        notes=["The paper shows its batches only in a picture. These are ours."],
         draw=partial(
             draw_lines,
             rows,
             {f"{mode}-parallel": f"{mode}-parallel" for mode in MODES},
-            "speed, of that of DC-DLA",
+            "speed relative to DC-DLA",
         ),
     )
 
 
-def table4(base: Runs) -> Experiment:
+def table4(base: McDlaRuns) -> Experiment:
     """Report the power of memory-nodes, and the speed for each watt."""
     speed = fmean(base.speedup(B, mode) for mode in MODES)
     rows: list[Row] = []
@@ -228,11 +229,11 @@ def table4(base: Runs) -> Experiment:
         rows.append(
             {
                 "DIMMs": name,
-                "W a DIMM": given(watts, digits=1),
-                "of 3200 W, 8 of them, %": given(
+                "W per DIMM": given(watts, digits=1),
+                "eight nodes, % of 3200 W": given(
                     100 * share, more, section="V-C", unit="%", band=0.05, digits=1
                 ),
-                "speed a watt": calibrated(
+                "speed per watt": calibrated(
                     speed / (1 + share), speed_per_watt, section="V-C", unit="x", band=_BAND
                 ),
             }
@@ -242,7 +243,7 @@ def table4(base: Runs) -> Experiment:
         rows=rows,
         notes=[
             "Eight memory-nodes of ten DIMMs are added to a system of 3200 W. Power is *given*, "
-            "from data sheets; speed is Figure 13's."
+            "from data sheets; speed is that of Figure 13."
         ],
     )
 
@@ -252,7 +253,7 @@ def _both_ways(link: str, gb_per_s: float) -> Changes:
     return {f"{link}.{way}_gb_per_s": str(gb_per_s) for way in ("read", "write")}
 
 
-def sensitivity(base: Runs) -> Experiment:
+def sensitivity(base: McDlaRuns) -> Experiment:
     """Compare other hosts and devices."""
     parts = catalogue(base.changes)
     tflop_per_s = parts.device("node").tflop_per_s.value
@@ -266,26 +267,29 @@ def sensitivity(base: Runs) -> Experiment:
     dgx_2 = base.with_changes(_both_ways("pcie", host_gb_per_s / 2), devices=16)
     claim = partial(predicted, section="V-B", unit="x", band=_BAND)
     speeds: Mapping[str, Claim] = {
-        "as above": predicted(base.speedup(B)),
+        "as in Figure 13": predicted(base.speedup(B)),
         "PCIe 4": claim(fast_host.speedup(B), 2.1),
         "TPUv2-class devices": claim(tpu.speedup(B), 3.2),
         "DGX-2-class": claim(dgx_2.speedup(B), 2.9),
     }
     return Experiment(
         title="Other hosts and devices (V-B)",
-        rows=[{"system": name, "(B) beside DC-DLA": speed} for name, speed in speeds.items()],
-        quoted={"DC-DLA with PCIe 4 beside itself": claim(fast_host.faster(base, DC), 1.38)},
-        notes=[
-            "Harmonic means of both ways to split. TPUv2: 180 instead of 125 TFLOP/s, and "
-            "2,400 GB/s. DGX-2: 16 device-nodes, four to a PCIe uplink.",
+        rows=[
+            {"system": name, "speed of (B) over DC-DLA": speed} for name, speed in speeds.items()
         ],
-        why_missed="DC-DLA gains more from PCIe 4 than in the paper, as moving over PCIe is the "
-        "longest part of all 16 steps here, and of 14 there. If steps took as long as their "
-        "longest part, the paper's own means would let DC-DLA gain 1.45 or more.",
+        quoted={"DC-DLA: speed with PCIe 4 over PCIe 3": claim(fast_host.faster(base, DC), 1.38)},
+        notes=[
+            "Speeds are harmonic means over data- and model-parallel training. TPUv2 has 180 "
+            "TFLOP/s instead of 125, and 2,400 GB/s. DGX-2 has 16 device-nodes, four to a PCIe "
+            "uplink.",
+        ],
+        why_missed="DC-DLA gains more from PCIe 4 than in the paper: moves over PCIe are the "
+        "longest part of all 16 steps here, and of 14 there. If a step took as long as its longest "
+        "part, the paper's own means would let DC-DLA gain 1.45 or more.",
     )
 
 
-def scaling(base: Runs) -> Experiment:
+def scaling(base: McDlaRuns) -> Experiment:
     """Compare more devices for the same batch: CNNs, data-parallel."""
     runs = base.with_changes(networks=_CNNS, modes=("data",))
     rows: list[Row] = []
@@ -299,7 +303,7 @@ def scaling(base: Runs) -> Experiment:
         title="More devices (V-D)",
         rows=rows,
         notes=[
-            "Speed beside one device; AlexNet, GoogLeNet, VGG-E and ResNet, a batch of 512. The "
-            "oracle stands for training without overlaying."
+            "Speed is relative to one device, for AlexNet, GoogLeNet, VGG-E and ResNet with a "
+            "batch of 512. The oracle stands for training without overlaying."
         ],
     )

@@ -17,14 +17,14 @@ from ..reproduction import Changes
 from .designs import DC, DESIGNS, DEVICES, catalogue
 from .step import MODES, step
 
-__all__ = ["BATCH", "NETWORKS", "Case", "Runs"]
+__all__ = ["BATCH", "NETWORKS", "McDlaCase", "McDlaRuns"]
 
 BATCH = 512
 NETWORKS = tuple(BENCHMARKS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(runs.Case[Outcome]):
+class McDlaCase(runs.Case[Outcome]):
     """A step of a network on a design with the given parts."""
 
     network: str = NETWORKS[0]
@@ -47,8 +47,15 @@ class Case(runs.Case[Outcome]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Runs(runs.Runs):
-    """Steps on any design, of some networks and modes."""
+class McDlaRuns(runs.Runs):
+    """Steps on any design, of some networks and modes.
+
+    Examples
+    --------
+    >>> runs = McDlaRuns(networks=("alexnet",), modes=("data",))
+    >>> round(runs.speedup("MC-DLA(B)"), 2)
+    5.75
+    """
 
     networks: Sequence[str] = NETWORKS
     modes: Sequence[str] = MODES
@@ -60,14 +67,14 @@ class Runs(runs.Runs):
         for name in ("networks", "modes"):
             check_integer(f"the number of {name}", len(getattr(self, name)))
 
-    def with_changes(self, changes: Changes | None = None, **others: Any) -> Runs:
+    def with_changes(self, changes: Changes | None = None, **others: Any) -> McDlaRuns:
         """Return runs with further changes of the parts, and ``others`` of the fields."""
         return replace(self, changes={**self.changes, **(changes or {})}, **others)
 
     def result(self, design: str, network: str, mode: str) -> Outcome:
         """Return the result of one step."""
         others = {"mode": mode, "batch": self.batch, "devices": self.devices}
-        return self.simulated(Case, network=network, design=design, **others)
+        return self.simulated(McDlaCase, network=network, design=design, **others)
 
     def steps(self, mode: str = "") -> list[tuple[str, str]]:
         """Return networks with modes, all or one."""
@@ -85,7 +92,7 @@ class Runs(runs.Runs):
             for step in self.steps(mode)
         ]
 
-    def faster(self, than: Runs, design: str) -> float:
+    def faster(self, than: McDlaRuns, design: str) -> float:
         """Return the harmonic mean of a design's speed, as a multiple of that in other runs."""
         return harmonic_mean(
             than.result(design, *step).step_ns / self.result(design, *step).step_ns

@@ -19,7 +19,7 @@ from sw_driver.machine import Machine
 from sw_driver.numbers import check_integer
 from sw_driver.workload.layers import Layer
 
-from ..clock import Action, Event, Steps
+from ..clock import Action, EngineEvent, ProcessSteps
 from ..collectives import lane_ns, sent_share
 from ..engine import Engine
 from ..errors import EngineError
@@ -91,7 +91,7 @@ class TrainingStep:
             name=lambda number: layers[number].name,
             spread={_STORES: design.stores} if design.stores else None,
         )
-        self._gathered: dict[int, Event] = {}
+        self._gathered: dict[int, EngineEvent] = {}
         self._complete: dict[int, list[Layer]] = {}
         """Readers of inputs that are gathered once a layer is done, one for each input."""
         self._first_reader: dict[int, int] = {}
@@ -155,7 +155,7 @@ class TrainingStep:
         layer = self.layers[number]
         return WORD_BYTES * self.samples * layer.rows * -(-layer.columns // self.split)
 
-    def _forward(self) -> Steps:
+    def _forward(self) -> ProcessSteps:
         engine, out = self.engine, None
         for number, (layer, cost) in enumerate(zip(self.layers, self.costs, strict=True)):
             if layer.input in self._gathered:
@@ -173,14 +173,14 @@ class TrainingStep:
             self._back(number)
         engine.process(self._backward(), "backward")
 
-    def _back(self, number: int) -> Event:
+    def _back(self, number: int) -> EngineEvent:
         """Return the event at which a layer's feature map is in the node."""
         return self.residency.move(number, "node", "back")
 
-    def _backward(self) -> Steps:
+    def _backward(self) -> ProcessSteps:
         # A device-node keeps only its share of gathered inputs, and gathers them once more.
-        again: dict[int, Event] = {}
-        reduced: dict[int, Event] = {}
+        again: dict[int, EngineEvent] = {}
+        reduced: dict[int, EngineEvent] = {}
         for number in reversed(range(len(self.layers))):
             layer, cost = self.layers[number], self.costs[number]
             yield self._back(number)
@@ -207,7 +207,7 @@ class TrainingStep:
     def _compute(self, duration_ns: int, label: str, category: str) -> Action:
         return self.engine.queue("compute").execute(duration_ns, label, category=category)
 
-    def _collective(self, kind: str, layer: Layer) -> Event:
+    def _collective(self, kind: str, layer: Layer) -> EngineEvent:
         """Start a collective of a layer's input, or of its weights, on all rings at once.
 
         It shares the links' rates with moves.
@@ -226,7 +226,7 @@ class TrainingStep:
             lane_ns(lane, kind, part) - lane.busy_ns(carried) - lane.hop_ns for lane in lanes_
         )
 
-        def run() -> Steps:
+        def run() -> ProcessSteps:
             yield engine.clock.timeout(max(waiting_ns, 0))
             parts = []
             for port in self.design.ports:

@@ -15,7 +15,7 @@ from itertools import accumulate, compress
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_fields, check_integer, check_number
 
-from .link import Mode, Plan, backward_way, overlap
+from .link import AccessPlan, Mode, backward_way, overlap
 from .profile import ModelProfile
 
 __all__ = [
@@ -110,7 +110,18 @@ def gradients(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Bytes of the GPU's memory for parameters and gradients, and the limit for gradients."""
+    """Bytes of the GPU's memory for parameters and gradients, and the limit for gradients.
+
+    Examples
+    --------
+    >>> from sw_driver.system.memferry.link import AccessPlan
+    >>> from sw_driver.system.memferry.runs import MemferryCase, profile_for
+    >>> profile = profile_for(MemferryCase(network="bert-base"))
+    >>> layers = len(profile.layers)
+    >>> plan = AccessPlan(modes=("GFGB",) * layers, gradients_on_gpu=(False,) * layers)
+    >>> [Budget(room_bytes=room << 20, gradient_bytes=0).fits(profile, plan) for room in (9, 999)]
+    [False, True]
+    """
 
     room_bytes: int
     gradient_bytes: int
@@ -122,7 +133,7 @@ class Budget:
         """Return the bytes left for gradients; negative if the parameters do not fit."""
         return min(self.gradient_bytes, self.room_bytes - parameter_bytes(profile, modes))
 
-    def fits(self, profile: ModelProfile, plan: Plan) -> bool:
+    def fits(self, profile: ModelProfile, plan: AccessPlan) -> bool:
         """Return whether a plan fits."""
         return _gradient_bytes(profile, plan) <= self.for_gradients(profile, plan.modes)
 
@@ -155,7 +166,7 @@ def parameter_bytes(profile: ModelProfile, modes: Sequence[Mode]) -> int:
     return sum(layer.nbytes for layer, mode in layers if mode != "DHA")
 
 
-def gpu_bytes(profile: ModelProfile, plan: Plan) -> int:
+def gpu_bytes(profile: ModelProfile, plan: AccessPlan) -> int:
     """Return the peak of the GPU's memory in a step, in bytes."""
     kept = parameter_bytes(profile, plan.modes) + _gradient_bytes(profile, plan)
     return kept + _fixed_bytes(profile)
@@ -182,7 +193,7 @@ def fitted(profile: ModelProfile, modes: Sequence[Mode], room_bytes: int) -> tup
     return tuple(fitting)
 
 
-def completed(profile: ModelProfile, modes: Sequence[Mode], budget: Budget) -> Plan:
+def completed(profile: ModelProfile, modes: Sequence[Mode], budget: Budget) -> AccessPlan:
     """Return a plan from modes of the forward pass.
 
     Parameters that do not fit become DHA. Then DFGB layers and gradients are chosen in the room
@@ -191,10 +202,10 @@ def completed(profile: ModelProfile, modes: Sequence[Mode], budget: Budget) -> P
     modes = fitted(profile, modes, budget.room_bytes)
     modes = dfgb(profile, modes, budget.room_bytes - parameter_bytes(profile, modes))
     stays = gradients(profile, modes, budget.for_gradients(profile, modes))
-    return Plan(modes=modes, gradients_on_gpu=stays)
+    return AccessPlan(modes=modes, gradients_on_gpu=stays)
 
 
-def _gradient_bytes(profile: ModelProfile, plan: Plan) -> int:
+def _gradient_bytes(profile: ModelProfile, plan: AccessPlan) -> int:
     return sum(compress((layer.nbytes for layer in profile.layers), plan.gradients_on_gpu))
 
 

@@ -22,14 +22,14 @@ Computation*. Parameters are in the host's memory while a GPU trains:
 - *GO-MemFerry* also writes all gradients to the host by DHA.
 
 [Parameters in the host's memory](../memferry.md) has the planners,
-[models of whole systems](../systems.md) says how steps are simulated. This page is written by
+[models of whole systems](../systems.md) explains the simulation. This page is written by
 
 ```
 .venv/bin/nearmem reproduce memferry --out docs/papers
 ```
 
-Layers' times are a cost model's. Most of the paper's figures depend on samples and tokens that it
-does not say; they are with [all claims](claims.md#not-judged). Orders and trends are judged.
+A cost model gives the layers' times. Orders and trends are judged. Most of the paper's figures
+depend on samples and tokens that it does not state; [all claims](claims.md#not-judged) lists them.
 
 **Met:** MemFerry is faster than both baselines, with less memory than DeepSpeed; GO-MemFerry takes
 the least.
@@ -38,26 +38,27 @@ the least.
 place on a V100 and MemFerry's gain there (Figure 11), and how the gain changes with size (Figures 9
 and 13).
 
-**Two numbers are calibrated:** how long a GPU waits for DeepSpeed's buffers, by the gain at 1 B
-(Figure 13), and the V100's tokens, by the largest networks (Figure 11). Also open, and chosen:
+**Two numbers are calibrated.** The GPU's wait for DeepSpeed's buffers is fitted to the gain at 1 B
+(Figure 13), and the V100's tokens to the largest networks (Figure 11). The paper leaves the
+following open, and we chose it:
 
-- MemFerry's plan is by the paper's Algorithm 1, repaired. DHA and copies share a link here.
+- MemFerry plans with the paper's Algorithm 1, repaired. DHA and copies share a link here.
 - Native updates when all gradients are there (II-B). If it updated layer by layer, it would be
   faster than MemFerry for three networks of Figure 9.
-- All is FP32, and DeepSpeed has its default bucket.
-- The table of words is the output's weight, too, but for Figure 3.
+- All numbers are FP32, and DeepSpeed has its default bucket.
+- The table of words is also the output's weight, except in Figure 3.
 """
 
 EXPERIMENTS = experiments(Runs, figures)
 """Experiments by name, in the order of the page."""
 
 _OPEN = (
-    "The paper does not say how many samples of which length a step has, on which computing and "
-    "activations depend."
+    "The paper does not give the number and length of a step's samples; computing and activations "
+    "depend on them."
 )
 
 DATA: Sequence[Datum] = (
-    *data("abstract, I", "x", _OPEN, {"most gain over ZeRO-Offload": 1.68}),
+    *data("abstract, I", "x", _OPEN, {"gain over ZeRO-Offload, most": 1.68}),
     *data(
         "V-B, Figure 9",
         "x",
@@ -88,14 +89,14 @@ DATA: Sequence[Datum] = (
         {
             "DeepSpeed's use of the GPU, GPT-2": 63.1,
             "DeepSpeed's use of the GPU, BERT-base": 63,
-            "most of MemFerry's use, of DeepSpeed's": 127,
+            "MemFerry's use relative to DeepSpeed's, most": 127,
         },
         digits=1,
     ),
     *data(
         "I, III-A",
         "%",
-        "Without offloading the model's GPU never waits, and what is lost is the framework's.",
+        "Without offloading the model's GPU never waits; the paper's loss is the framework's.",
         {"use of the GPU alone, BERT-base": 99, "use of the GPU alone, GPT-2, at least": 80},
         digits=0,
     ),
@@ -108,7 +109,7 @@ DATA: Sequence[Datum] = (
             "MemFerry, GPT-2": 1.4,
             "MemFerry, mean": 25.4,
             "MemFerry, most": 61.7,
-            "GO-MemFerry than MemFerry, small networks": 17.6,
+            "GO-MemFerry relative to MemFerry, small networks": 17.6,
             "GO-MemFerry, most": 74.4,
         },
         digits=1,
@@ -116,7 +117,7 @@ DATA: Sequence[Datum] = (
     *data(
         "I, V-C, Figure 12",
         "% less",
-        "These are two means of the same, and cannot both be.",
+        "These are two values for one mean, and only one can be right.",
         {"GO-MemFerry, mean": 41.6, "GO-MemFerry, mean, section I": 20.1},
         digits=1,
     ),
@@ -134,13 +135,13 @@ DATA: Sequence[Datum] = (
     *data(
         "V-D, Figure 14",
         "s",
-        "The global batch is not said, nor what is between the GPUs.",
+        "The paper names neither the global batch nor the links between GPUs.",
         {"a step on 1 GPU": 5.41, "a step on 8 GPUs": 4.12},
     ),
     *data(
         "abstract, V-D, Figure 14",
         "%",
-        "The global batch is not said, nor what is between the GPUs.",
+        "The paper names neither the global batch nor the links between GPUs.",
         {"gain over DeepSpeed on 8 GPUs": 28.1, "gain over native on 8 GPUs": 19.1},
         digits=1,
     ),

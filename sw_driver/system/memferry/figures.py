@@ -23,7 +23,7 @@ from ..reproduction import (
     predicted,
 )  # fmt: skip
 from ..runs import Runs
-from .runs import DEEPSPEED, GO, MACHINES, MEMFERRY, NATIVE, PAPERS, Case, profile_for
+from .runs import DEEPSPEED, GO, MACHINES, MEMFERRY, NATIVE, PAPERS, MemferryCase, profile_for
 
 __all__ = ["figure3", "figure9", "figure10", "figure11", "figure12", "figure13", "figure14"]
 
@@ -37,7 +37,7 @@ GPUS = (1, 2, 4, 8)
 TOKENS = 3.7
 """Factor of the traces' 378 tokens on the V100, fitted to the largest networks that fit."""
 
-_TIMES = {"a step, ms": [f"{system}, ms" for system in PAPERS]}
+_TIMES = {"step time, ms": [f"{system}, ms" for system in PAPERS]}
 _PEAKS = {"the GPU's memory, GiB": [f"{system}, GiB" for system in PAPERS]}
 _MORE = (1, inf)
 """Band for claims whose point is that there is a gain."""
@@ -46,7 +46,7 @@ _SLOWER = (1.01, inf)
 
 _BOTH, _THAN_GO = "MemFerry is faster than both baselines", "MemFerry is faster than GO-MemFerry"
 
-Steps = Mapping[str, Sequence[Outcome]]
+Outcomes = Mapping[str, Sequence[Outcome]]
 """Steps of each system, on each of some networks."""
 
 
@@ -55,7 +55,7 @@ def figure3(runs: Runs) -> Experiment:
     runs.progress("layers of bert-base")
     layers = {
         layer.name: layer
-        for layer in profile_for(Case(network="bert-base", changes=runs.changes)).layers
+        for layer in profile_for(MemferryCase(network="bert-base", changes=runs.changes)).layers
     }  # fmt: skip
     words, output = layers["words"], layers["logits"]
     embedding = replace(
@@ -81,19 +81,19 @@ def figure3(runs: Runs) -> Experiment:
         rows.append({"layer": kind} | {c: predicted(ns / 1e3, digits=1) for c, ns in times.items()})
         forward, dha, backward, slow, written = times.values()
         judged = [
-            ("b: forward", dha / forward, forward_band),
-            ("c: backward", slow / backward, _SLOWER),
+            ("b: forward time", dha / forward, forward_band),
+            ("c: backward time", slow / backward, _SLOWER),
         ]
         if kind == "LayerNorm":
-            judged.append(("d: gradients", written / backward, _SLOWER))
+            judged.append(("d: gradient time", written / backward, _SLOWER))
         for name, x, band in judged:
             where = f"Figure 3{name[0]}"
-            quoted |= claims(where, "x", band, {f"{kind}, {name} by DHA, of on the GPU": (1, x)})
+            quoted |= claims(where, "x", band, {f"{kind}, {name} by DHA over the GPU's": (1, x)})
     return Experiment(
         title="Figure 3: layers of BERT-base",
         rows=rows,
         quoted=quoted,
-        notes=["On the GPU a forward pass includes the copy of the parameters."],
+        notes=["The forward time on the GPU includes the copy of the parameters."],
         why_missed="the backward pass of an embedding reads no parameters here, and a norm "
         "computes for longer than its bytes take on the link.",
         draw=partial(
@@ -104,15 +104,17 @@ def figure3(runs: Runs) -> Experiment:
 
 def _steps(
     runs: Runs, networks: Sequence[str], systems: Sequence[str] = PAPERS, **case: Any
-) -> Steps:
+) -> Outcomes:
     """Simulate a step of each network on each system; ``case`` has further fields of the case."""
     return {
-        system: [runs.simulated(Case, network=name, system=system, **case) for name in networks]
+        system: [
+            runs.simulated(MemferryCase, network=name, system=system, **case) for name in networks
+        ]
         for system in systems
     }
 
 
-def _faster(steps: Steps, system: str, *others: str) -> list[float]:
+def _faster(steps: Outcomes, system: str, *others: str) -> list[float]:
     """Return the speed-up of a system over the fastest of others, on each network."""
     fastest = [min(steps[other][n].step_ns for other in others) for n in range(len(steps[system]))]
     return [ns / step.step_ns for ns, step in zip(fastest, steps[system], strict=True)]
@@ -123,7 +125,7 @@ def _peak(step: Outcome) -> int:
     return step.peak_bytes["gpu"]
 
 
-def _less(steps: Steps, system: str, *others: str) -> list[float]:
+def _less(steps: Outcomes, system: str, *others: str) -> list[float]:
     """Return the % of the GPU's memory that a system saves over the best of others."""
     least = [min(_peak(steps[other][n]) for other in others) for n in range(len(steps[system]))]
     both = zip(steps[system], least, strict=True)
@@ -131,7 +133,7 @@ def _less(steps: Steps, system: str, *others: str) -> list[float]:
 
 
 def _rows(
-    networks: Sequence[str], steps: Steps, *, times: bool = True, peaks: bool = True
+    networks: Sequence[str], steps: Outcomes, *, times: bool = True, peaks: bool = True
 ) -> list[dict[str, Claim | str]]:
     return [
         {"network": network}
@@ -155,14 +157,14 @@ def figure9(runs: Runs) -> Experiment:
     rows = _rows(NETWORKS, steps, peaks=False)
     over = {than: _faster(steps, MEMFERRY, than) for than in BASELINES}
     for n, row in enumerate(rows):
-        row |= {f"over {than}": predicted(gains[n]) for than, gains in over.items()}
+        row |= {f"speed-up over {than}": predicted(gains[n]) for than, gains in over.items()}
     small, large = (
         [x for gains in over.values() for x in gains[at]] for at in (slice(2), slice(2, 4))
     )
-    of_large = "gain of small networks, of that of large ones"
+    of_small = "gain of small networks over the"
     gains = {
-        f"most {of_large}": (1.687 / 1.321, max(small) / max(large)),
-        f"least {of_large}": (1.217 / 1.071, min(small) / min(large)),
+        f"most {of_small} most of large ones": (1.687 / 1.321, max(small) / max(large)),
+        f"least {of_small} least of large ones": (1.217 / 1.071, min(small) / min(large)),
     }
     return Experiment(
         title="Figure 9: steps on an A100",
@@ -176,8 +178,8 @@ def figure9(runs: Runs) -> Experiment:
             },
         )
         | claims(where, "x", _MORE, gains),
-        why_missed="the least gain would be met with a table of words apart from the output's "
-        "weight.",
+        why_missed="the least gain would be met if the table of words and the output's weight "
+        "were two tensors.",
         draw=partial(draw_bars, rows, _TIMES),
     )
 
@@ -198,8 +200,8 @@ def figure10(runs: Runs) -> Experiment:
         "MemFerry's use over native's, GPT-2": (1.5, gpt[MEMFERRY] - gpt[NATIVE]),
     }
     falls = {
-        "a step falls with each share of them": [max(slope) <= 0 for slope in slopes],
-        "and is convex": [slope == sorted(slope) for slope in slopes],
+        "step time falls with the reserve factor": [max(slope) <= 0 for slope in slopes],
+        "step time is convex in the reserve factor": [slope == sorted(slope) for slope in slopes],
     }
     relative: list[Row] = [
         {"reserve factor": f"{share:g}"}
@@ -225,7 +227,10 @@ def figure10(runs: Runs) -> Experiment:
         why_missed="a gradient on the GPU also has to be copied, which the paper's D(i, j) leaves "
         "out.",
         draw=partial(
-            draw_lines, relative[1:], {name: name for name in NETWORKS}, "a step, of that at 0"
+            draw_lines,
+            relative[1:],
+            {name: name for name in NETWORKS},
+            "step time relative to factor 0",
         ),
     )
 
@@ -246,7 +251,7 @@ def figure11(runs: Runs) -> Experiment:
     of_paper = dict(zip(PAPERS, (1.9, 2.4, 2.4, 2.9), strict=True))
     fits = {f"largest network, {name}": (of_paper[name], largest[name]) for name in PAPERS}
     ratio = largest[GO] / largest[DEEPSPEED] if largest[DEEPSPEED] else 0.0
-    larger = {"GO-MemFerry's largest network, of DeepSpeed's": (1.52, ratio)}
+    larger = {"GO-MemFerry's largest network over DeepSpeed's": (1.52, ratio)}
     gains = _faster(longer, MEMFERRY, DEEPSPEED)
     return Experiment(
         title="Figure 11: Transformer-XL on a V100",
@@ -263,14 +268,14 @@ def figure11(runs: Runs) -> Experiment:
         | above(where, 0, {"GO-MemFerry takes the least memory": _less(steps, GO, *PAPERS[:-1])})
         | claims("abstract, V-C", "x", 0.01, larger, mark="calibrated")
         | claims(where, "B", 0, fits, mark="calibrated", digits=1)
-        | claims(where, "x", 0.1, {"MemFerry over DeepSpeed": (1.12, fmean(gains))}),
+        | claims(where, "x", 0.1, {"speed-up of MemFerry over DeepSpeed": (1.12, fmean(gains))}),
         notes=[
-            f"The largest networks are with {TOKENS:g} times the table's 378 tokens, *calibrated*: "
-            "3.5 to 3.9 give all four sizes. With it MemFerry is "
+            f"The largest networks have {TOKENS:g} times the table's 378 tokens. This factor is "
+            "*calibrated*: 3.5 to 3.9 give all four sizes. With it MemFerry is "
             f"{min(gains):.2f} to {max(gains):.2f} times as fast as DeepSpeed.",
         ],
-        why_missed="what GO-MemFerry writes is hidden behind the updates of the host's 12 cores, "
-        "and longer backward passes hide DeepSpeed's.",
+        why_missed="updates on the host's 12 cores hide GO-MemFerry's writes, and longer backward "
+        "passes hide DeepSpeed's.",
         draw=partial(draw_bars, rows, _TIMES | _PEAKS),
     )
 
@@ -281,9 +286,9 @@ def figure12(runs: Runs) -> Experiment:
     rows = _rows(NETWORKS, steps, times=False)
     mem, go = (_less(steps, system, DEEPSPEED) for system in (MEMFERRY, GO))
     for n, row in enumerate(rows):
-        row["MemFerry, % less"] = predicted(mem[n], digits=1)
-        row["GO-MemFerry, % less"] = predicted(go[n], digits=1)
-    more = "MemFerry saves more of small networks than of GPT-2"
+        row["MemFerry saves, %"] = predicted(mem[n], digits=1)
+        row["GO-MemFerry saves, %"] = predicted(go[n], digits=1)
+    more = "MemFerry saves more with small networks than with GPT-2"
     saved = {more: (40.1 - 1.4, fmean(mem[:2]) - mem[-1])}
     least = {
         "MemFerry takes less than DeepSpeed": mem,
@@ -303,22 +308,26 @@ def figure13(runs: Runs) -> Experiment:
     rows = _rows(ON_A100, steps, peaks=False)
     over = _faster(steps, MEMFERRY, DEEPSPEED)
     for mark, row, x in zip((calibrated, predicted, predicted), rows, over, strict=True):
-        row["over DeepSpeed"] = mark(x)
+        row["speed-up over DeepSpeed"] = mark(x)
     room = _room("a100", runs.changes)
     too_large = [system for system in PAPERS if _peak(steps[system][-1]) > room]
-    falls = {"over DeepSpeed, 1 B, of 6.7 B": (1.37 / 1.26, over[0] / over[-1])}
+    falls = {"speed-up over DeepSpeed, 1 B relative to 6.7 B": (1.37 / 1.26, over[0] / over[-1])}
     return Experiment(
         title="Figure 13: Transformer-XL on an A100",
         rows=rows,
         quoted=above(where, 1, {_BOTH: _faster(steps, MEMFERRY, *BASELINES)})
-        | {"over DeepSpeed, 1 B": calibrated(over[0], 1.37, section=where, unit="x", band=0.01)}
-        | claims(where, "x", 0.1, {"over DeepSpeed, 6.7 B": (1.26, over[-1])})
+        | {
+            "speed-up over DeepSpeed, 1 B": calibrated(
+                over[0], 1.37, section=where, unit="x", band=0.01
+            )
+        }
+        | claims(where, "x", 0.1, {"speed-up over DeepSpeed, 6.7 B": (1.26, over[-1])})
         | claims(where, "x", _MORE, falls),
         notes=[
-            "In the paper 6.7 B fit in 80 GB; here they are too large for "
+            "In the paper 6.7 B parameters fit in 80 GB; here they are too large for "
             f"{', '.join(too_large) or 'none'}.",
         ],
-        why_missed="all that takes time grows with the parameters, and the gain does not fall.",
+        why_missed="all parts of a step grow with the parameters, so the gain does not fall.",
         draw=partial(draw_bars, rows, _TIMES),
     )
 
@@ -340,9 +349,11 @@ def figure14(runs: Runs) -> Experiment:
     return Experiment(
         title="Figure 14: 4.3 B on several A100",
         rows=rows,
-        quoted=above(where, 0, {"a step gets shorter up to 8 GPUs": falls})
+        quoted=above(where, 0, {"step time falls up to 8 GPUs": falls})
         | above(where, 0, {_BOTH: faster})
-        | claims(where, "x", _MORE, {"1 GPU, of 8": (5.41 / 4.12, ours[0] / ours[-1])}),
-        notes=["There is no GO-MemFerry, as nothing adds up what several GPUs write by DHA."],
-        draw=partial(draw_lines, rows, {f"{name}, ms": name for name in took}, "a step, ms"),
+        | claims(
+            where, "x", _MORE, {"step time on 1 GPU over 8": (5.41 / 4.12, ours[0] / ours[-1])}
+        ),
+        notes=["GO-MemFerry is missing: nothing adds up gradients that several GPUs write by DHA."],
+        draw=partial(draw_lines, rows, {f"{name}, ms": name for name in took}, "step time, ms"),
     )

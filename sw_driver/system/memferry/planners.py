@@ -15,7 +15,7 @@ from sw_driver.numbers import check_name
 
 from .algorithm import printed, repaired
 from .budget import Budget, budget_of, completed, fitted, gpu_bytes
-from .link import MODES, WAYS, Link, Mode, Plan, ahead, backward_way
+from .link import MODES, WAYS, AccessPlan, LinkModel, Mode, ahead, backward_way
 from .profile import DHA_TIMES, LayerProfile, ModelProfile
 
 __all__ = [
@@ -81,19 +81,19 @@ def exact(
     return tuple(reversed(modes))
 
 
-def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
+def exact_step(profile: ModelProfile, budget: Budget) -> AccessPlan:
     """Return the plan with the shortest step on a shared link, by trying all plans.
 
     The time of a layer there depends on the loads behind it. Raises
     :class:`~sw_driver.device.errors.InvalidArgumentError` for more than :data:`MOST_LAYERS`.
     """
-    link, layers = Link(profile, shared=True), profile.layers
+    link, layers = LinkModel(profile, shared=True), profile.layers
     if len(layers) > MOST_LAYERS:
         raise InvalidArgumentError(
             f"the number of layers is {len(layers)}: expected {MOST_LAYERS} or fewer, whose plans "
             "can all be tried; the planner 'ours' takes any number"
         )
-    best, shortest = Plan(modes=(), gradients_on_gpu=()), inf
+    best, shortest = AccessPlan(modes=(), gradients_on_gpu=()), inf
     all_modes = product(MODES, repeat=len(layers))
     for forward_ns, modes in sorted((link.forward_ns(modes), modes) for modes in all_modes):
         alone = [
@@ -107,7 +107,7 @@ def exact_step(profile: ModelProfile, budget: Budget) -> Plan:
         for stays in product((False, True), repeat=len(layers)):
             if forward_ns + sum(map(getitem, alone, stays)) >= shortest:
                 continue  # this is a lower bound of the step
-            plan = Plan(modes=modes, gradients_on_gpu=stays)
+            plan = AccessPlan(modes=modes, gradients_on_gpu=stays)
             if budget.fits(profile, plan) and (step_ns := link.step_ns(plan)) < shortest:
                 best, shortest = plan, step_ns
     return best
@@ -119,18 +119,18 @@ _LAYERS_TRIED = 100_000
 """Layers of all tries together, at most: the time of a try grows with the layers."""
 
 
-def ours(profile: ModelProfile, budget: Budget) -> Plan:
+def ours(profile: ModelProfile, budget: Budget) -> AccessPlan:
     """Return the plan with the shortest step found, on a link that DHA and copies share.
 
     The plans of other planners are improved, the best first. Each layer is tried in each other way,
     and if that does not help, pairs of layers, neighbours first. A change that makes the step
     shorter is kept. The number of tries is bounded, so that 200 layers take about a second.
     """
-    link = Link(profile, shared=True)
+    link = LinkModel(profile, shared=True)
 
-    def plan_of(chosen: tuple[tuple[Mode, bool], ...]) -> Plan:
+    def plan_of(chosen: tuple[tuple[Mode, bool], ...]) -> AccessPlan:
         modes, stays = zip(*chosen, strict=True)
-        return Plan(modes=modes, gradients_on_gpu=stays)
+        return AccessPlan(modes=modes, gradients_on_gpu=stays)
 
     def step_ns(chosen: tuple[tuple[Mode, bool], ...]) -> float:
         plan = plan_of(chosen)
@@ -185,7 +185,7 @@ def _changes(now: tuple[Way, ...], ways: tuple[Way, ...]) -> Iterator[tuple[Way,
                     yield tuple(changed)
 
 
-PLANNERS: dict[str, Callable[[ModelProfile, Budget], Plan]] = {
+PLANNERS: dict[str, Callable[[ModelProfile, Budget], AccessPlan]] = {
     "printed": lambda profile, budget: completed(profile, printed(profile), budget),
     "repaired": lambda profile, budget: completed(profile, repaired(profile), budget),
     "exact": lambda profile, budget: completed(profile, exact(profile, budget.room_bytes), budget),
@@ -200,7 +200,7 @@ def planned(
     planner: str = "ours",
     gpu_memory_bytes: int | None = None,
     reserve: float = 1.0,
-) -> Plan:
+) -> AccessPlan:
     """Return the plan of a planner of :data:`PLANNERS`.
 
     ``gpu_memory_bytes`` is the GPU's memory, and ``reserve`` the largest share of all gradients in
@@ -212,19 +212,19 @@ def planned(
     return PLANNERS[planner](profile, budget_of(profile, gpu_memory_bytes, reserve))
 
 
-def figures_of(profile: ModelProfile, planner: str, plan: Plan) -> dict[str, Any]:
+def figures_of(profile: ModelProfile, planner: str, plan: AccessPlan) -> dict[str, Any]:
     """Return a plan with its times and its memory, for JSON.
 
     ``forward_ns`` is on the paper's link, the other times on a shared one.
     """
     names = [layer.name for layer in profile.layers]
-    shared = Link(profile, shared=True)
+    shared = LinkModel(profile, shared=True)
     stays = zip(names, plan.gradients_on_gpu, strict=True)
     return {
         "planner": planner,
         "modes": dict(zip(names, plan.modes, strict=True)),
         "gradients_on_gpu": [name for name, on_gpu in stays if on_gpu],
-        "forward_ns": Link(profile, shared=False).forward_ns(plan.modes),
+        "forward_ns": LinkModel(profile, shared=False).forward_ns(plan.modes),
         "shared_link_forward_ns": shared.forward_ns(plan.modes),
         "step_ns": shared.step_ns(plan),
         "gpu_bytes": gpu_bytes(profile, plan),
@@ -241,7 +241,7 @@ def step_ns_of_changes(
 
     def step_ns(changed: ModelProfile, memory: int | None = gpu_memory_bytes) -> int:
         plan = planned(changed, planner, memory, reserve)
-        return Link(changed, shared=True).step_ns(plan)
+        return LinkModel(changed, shared=True).step_ns(plan)
 
     changes = {
         "link": step_ns(_faster(profile, link=2)),

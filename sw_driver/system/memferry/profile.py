@@ -69,7 +69,18 @@ class LayerProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelProfile:
-    """A network on a device."""
+    """A network on a device.
+
+    Examples
+    --------
+    >>> forward = {"forward_ns": 20, "forward_dha_ns": 100, "gap_forward_ns": 0}
+    >>> backward = {"backward_ns": 40, "backward_dha_ns": 200, "backward_gradient_dha_ns": 300}
+    >>> layer = LayerProfile(name="one", nbytes=80, transfer_ns=80, **forward, **backward)
+    >>> ModelProfile(device="mine", link_bytes_per_s=0, layers=(layer,))
+    Traceback (most recent call last):
+        ...
+    sw_driver.device.errors.InvalidArgumentError: link_bytes_per_s is 0: expected a number ...
+    """
 
     device: str
     link_bytes_per_s: float

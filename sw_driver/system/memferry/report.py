@@ -10,10 +10,10 @@ from typing import Any
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine.presets import PRESETS
 from sw_driver.report import Report, Table, Watch, engineering
-from sw_driver.workload.what import load_workload
+from sw_driver.workload.loading import load_workload
 
 from .costs import profile_of
-from .link import Plan, every
+from .link import AccessPlan, every
 from .planners import figures_of, planned, step_ns_of_changes
 from .profile import MEASURED, LayerProfile, ModelProfile, read_profile, write_profile
 from .systems import System, draw, native, run
@@ -32,6 +32,8 @@ def report(
     reserve: float = 1.0,
     device: str | None = None,
     rule: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
     folder: Path | None = None,
     watch: Watch = Watch(),
 ) -> Report:
@@ -39,7 +41,8 @@ def report(
 
     Parameters
     ----------
-    workload: a profile's file or name, or see :func:`~sw_driver.workload.what.load_workload`.
+    workload, batch, seq: a profile's file or name, or see
+        :func:`~sw_driver.workload.loading.load_workload`.
     planner: one of :data:`~sw_driver.system.memferry.planners.PLANNERS`.
     gpu_bytes: bytes of the GPU's memory for the plan; any amount if None.
     reserve: largest share of all gradients in the GPU's memory.
@@ -49,16 +52,18 @@ def report(
 
     Raises
     ------
-    InvalidArgumentError: for what the planner refuses, and a profile with ``device`` or ``rule``.
+    InvalidArgumentError: for what the planner refuses, and a profile with an option for
+        a network.
     TraceError: for an unknown workload.
     """
     watch.say(f"planning {workload}")
     machine = PRESETS[f"memferry_{device or 'v100'}"]
     file = MEASURED.get(workload, Path(workload) if workload.endswith(".json") else None)
     if file is None:
-        profile = profile_of(load_workload(workload, rule), machine)
+        profile = profile_of(load_workload(workload, rule, batch=batch, seq=seq), machine)
     else:
-        for name, value in (("device", device), ("rule", rule)):
+        given = {"device": device, "rule": rule, "batch": batch, "seq": seq}
+        for name, value in given.items():
             if value is not None:
                 raise InvalidArgumentError(
                     f"--{name} is {value!r}, but a profile already has one: leave it out"
@@ -77,7 +82,7 @@ def report(
     changes = step_ns_of_changes(profile, planner, gpu_bytes, reserve)
     step_ns = figures["step_ns"]
     gains = [f"{name} {(step_ns - ns) / max(step_ns, 1):.1%}" for name, ns in changes.items()]
-    notes = [f"A step would be shorter, with twice as much of one: {', '.join(gains)}"]
+    notes = [f"Doubling one of these would shorten a step by: {', '.join(gains)}"]
     room = int(machine.memory("gpu").capacity_bytes.value)
     if file is None and room < figures["gpu_bytes"]:
         fits = ways["all by DHA"]["gpu_bytes"] <= room
@@ -94,7 +99,7 @@ def report(
     )
 
 
-def _modes(profile: ModelProfile, plan: Plan) -> Table:
+def _modes(profile: ModelProfile, plan: AccessPlan) -> Table:
     """Return a table with one row for layers that are treated alike and differ only in a number."""
     alike: dict[tuple[str, str, str], list[LayerProfile]] = {}
     layers = zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True)
@@ -132,4 +137,4 @@ def _times(ways: Mapping[str, Mapping[str, Any]], gpu_bytes: int | None) -> Tabl
         over = gpu_bytes is not None and way["gpu_bytes"] > gpu_bytes
         cells = [f"{way[time] / 1e6:,.2f} ms" if time in way else "" for time in _TIMES]
         rows.append([name + ", too large" * over, *cells, engineering(way["gpu_bytes"], "B")])
-    return Table(title="A step", headings=["", *_TIMES.values(), "GPU memory"], rows=rows)
+    return Table(title="Step times", headings=["", *_TIMES.values(), "GPU memory"], rows=rows)

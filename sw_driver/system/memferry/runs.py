@@ -15,12 +15,12 @@ from sw_driver.workload import load_trace
 from .. import runs
 from ..outcome import Outcome
 from .costs import profile_of
-from .link import Plan
+from .link import AccessPlan
 from .planners import planned
 from .profile import DHA_TIMES, LayerProfile, ModelProfile
 from .systems import System, deepspeed, native, run
 
-__all__ = ["MACHINES", "SYSTEMS", "Case", "part_of", "profile_for"]
+__all__ = ["MACHINES", "SYSTEMS", "MemferryCase", "part_of", "profile_for"]
 
 DEEPSPEED, NATIVE, MEMFERRY, GO = "DeepSpeed", "native", "MemFerry", "GO-MemFerry"
 OURS = "ours"
@@ -37,8 +37,17 @@ Fitted to MemFerry's speed-up of 1.37 over DeepSpeed at 1 B on an A100 (V-D).
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(runs.Case[Outcome]):
-    """A step of a network on a system."""
+class MemferryCase(runs.Case[Outcome]):
+    """A step of a network on a system.
+
+    Examples
+    --------
+    >>> for system in ("native", "MemFerry"):
+    ...     case = MemferryCase(network="bert-base", system=system)
+    ...     print(case.result(lambda _: None).step_ns // 10**6, "ms")
+    111 ms
+    102 ms
+    """
 
     system: str = MEMFERRY
     machine: str = "a100"
@@ -61,14 +70,14 @@ class Case(runs.Case[Outcome]):
         return run(profile_for(self), system_of(self))
 
 
-def profile_for(case: Case) -> ModelProfile:
+def profile_for(case: MemferryCase) -> ModelProfile:
     """Return the profile of a case on one of its GPUs."""
     profile = _profile(case.network, MACHINES[case.machine].override(case.changes))
     share = Fraction(str(case.samples)) / case.gpus
     return replace(profile, layers=tuple(part_of(layer, share) for layer in profile.layers))
 
 
-def system_of(case: Case) -> System:
+def system_of(case: MemferryCase) -> System:
     """Return the system of a case."""
     profile = profile_for(case)
     if case.system == DEEPSPEED:
@@ -84,7 +93,7 @@ def _profile(network: str, machine: Machine) -> ModelProfile:
 
 
 @cache
-def _plan(profile: ModelProfile, system: str, reserve: float) -> Plan:
+def _plan(profile: ModelProfile, system: str, reserve: float) -> AccessPlan:
     if system == GO:
         return planned(profile, "repaired", reserve=reserve)
     plan = planned(profile, "ours" if system == OURS else "repaired")

@@ -25,12 +25,12 @@ from sw_driver.machine.memferry import MEMFERRY_V100
 from sw_driver.machine.parts import Memory, assumed, given, link
 from sw_driver.numbers import check_fields, check_integer
 
-from ..clock import Event, Semaphore, Steps
-from ..collectives import Lane, lane_ns
+from ..clock import EngineEvent, ProcessSteps, Semaphore
+from ..collectives import RingLane, lane_ns
 from ..engine import Engine
 from ..outcome import Outcome, outcome_of
-from ..work import Flow, Work
-from .link import Mode, Plan, backward_way, every, forward_way, updates_ns
+from ..work import DeviceWork, Flow
+from .link import AccessPlan, Mode, backward_way, every, forward_way, updates_ns
 from .profile import LayerProfile, ModelProfile
 
 __all__ = ["BUCKET_BYTES", "System", "deepspeed", "draw", "native", "run"]
@@ -47,9 +47,18 @@ _GIGA = 10**9
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """A system that runs a step, with its plan."""
+    """A system that runs a step, with its plan.
 
-    plan: Plan
+    Examples
+    --------
+    >>> from sw_driver.system.memferry.runs import MemferryCase, profile_for
+    >>> profile = profile_for(MemferryCase(network="bert-base"))
+    >>> system = native(profile, gpus=4)
+    >>> system.gpus, run(profile, system).step_ns // 10**6
+    (4, 126)
+    """
+
+    plan: AccessPlan
     updates_last: bool = False
     """True if updates begin once all gradients have arrived."""
     buffer_ps_per_byte: int = 0
@@ -141,7 +150,7 @@ class _Step:
         engine.process(self._loads(), "loads")
         engine.process(self._passes(), "passes")
 
-    def _loads(self) -> Steps:
+    def _loads(self) -> ProcessSteps:
         modes = self.system.plan.modes
         for i in [i for i, mode in enumerate(modes) if mode == "GFGB"]:
             yield self._copy(i, "host", "gpu")
@@ -155,12 +164,12 @@ class _Step:
             yield self._copy(i, "host", "gpu")
             self.engine.process(self._arrive(i))
 
-    def _arrive(self, i: int) -> Steps:
+    def _arrive(self, i: int) -> ProcessSteps:
         """Send a layer's parameters to the other GPUs, then mark them as loaded."""
         yield from self._ring(i)
         self._loaded[i].happen()
 
-    def _passes(self) -> Steps:
+    def _passes(self) -> ProcessSteps:
         gpu = self.engine.queue("gpu")
         for i, (layer, mode, _) in enumerate(self._ways):
             if mode == "GFGB":
@@ -188,7 +197,9 @@ class _Step:
             if waits_ns := layer.nbytes * self.system.buffer_ps_per_byte // 1000:
                 yield self.engine.queue("buffers").execute(waits_ns, layer.name)
 
-    def _compute(self, layer: LayerProfile, mode: Mode, phase: str, way: Sequence[int]) -> Steps:
+    def _compute(
+        self, layer: LayerProfile, mode: Mode, phase: str, way: Sequence[int]
+    ) -> ProcessSteps:
         alone_ns, *moved = way
         flows = [
             Flow(self._bytes(ns), *ends)
@@ -196,11 +207,11 @@ class _Step:
             if ns
         ]
         self.memory.take("workspace", layer.workspace_bytes)
-        work, label = Work(alone_ns, flows), f"{layer.name}, {mode}"
+        work, label = DeviceWork(alone_ns, flows), f"{layer.name}, {mode}"
         yield self.engine.queue("gpu").work(lambda: work, label, category=phase)
         self.memory.give("workspace")
 
-    def _gradient(self, i: int) -> Steps:
+    def _gradient(self, i: int) -> ProcessSteps:
         """Send a gradient from every GPU to the host and schedule its update."""
         yield from self._ring(i)
         yield self._copy(i, "gpu", "host")
@@ -215,17 +226,17 @@ class _Step:
             queue = self.engine.queue("updates")
             queue.execute(self._updates[number], name, category="update")
 
-    def _copy(self, i: int, source: str, target: str) -> Event:
+    def _copy(self, i: int, source: str, target: str) -> EngineEvent:
         layer = self.profile.layers[i]
         queue = self.engine.queue("loads" if target == "gpu" else "gradients")
         return queue.transfer(self._bytes(layer.transfer_ns), source, target, layer.name)
 
-    def _ring(self, i: int) -> Steps:
+    def _ring(self, i: int) -> ProcessSteps:
         """Send parameters to the other GPUs, or reduce their gradients, which takes as long."""
         layer, gpus = self.profile.layers[i], self.system.gpus
         if gpus > 1:
             rate = self.profile.link_bytes_per_s / _GIGA
-            lane = Lane(gaps=(1,) * gpus, gb_per_s=rate, hop_ns=0)
+            lane = RingLane(gaps=(1,) * gpus, gb_per_s=rate, hop_ns=0)
             ns = lane_ns(lane, "broadcast", layer.nbytes)
             yield self.engine.queue("ring").execute(ns, layer.name)
 

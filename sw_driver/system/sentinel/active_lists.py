@@ -14,9 +14,9 @@ from statistics import mean
 from sw_driver.machine import Machine
 from sw_driver.workload.trace import Op, Tensor, Trace
 
-from ..clock import Event
+from ..clock import EngineEvent
 from ..engine import Engine
-from ..placing import FAST, SLOW, Lane, Placing, run
+from ..placing import FAST, SLOW, MoveQueue, Placing, run
 from .profiling import PAGE_BYTES, original
 
 __all__ = ["AT_ONCE", "BLOCK_BYTES", "PERIOD_NS", "ActiveLists", "active_lists", "in_blocks"]
@@ -71,7 +71,7 @@ class ActiveLists(Placing):
         self.referenced: set[int] = set()
         """Units that were accessed before the last look at them."""
         super().__init__(engine, trace, step)
-        self.up, self.down = Lane(self, FAST, at_once), Lane(self, SLOW, at_once)
+        self.up, self.down = MoveQueue(self, FAST, at_once), MoveQueue(self, SLOW, at_once)
 
     def begins(self, tensor: Tensor) -> str:
         return self.allocate(tensor)
@@ -85,7 +85,7 @@ class ActiveLists(Placing):
         self.inactive.pop(tensor.id, None)
         super().release(tensor)
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         if self.every_steps:
             due = op.id % (self.every_steps * len(self.step.ops)) == 0
         else:
@@ -132,9 +132,9 @@ class ActiveLists(Placing):
                 break
             self._move(tensor, self.active, self.up)
 
-    def _move(self, tensor: int, own: dict[int, None], lane: Lane) -> None:
+    def _move(self, tensor: int, own: dict[int, None], queue: MoveQueue) -> None:
         own[tensor] = own.pop(tensor)  # now the newest
-        lane.ask(tensor)
+        queue.ask(tensor)
 
 
 def active_lists(

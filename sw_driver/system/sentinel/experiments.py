@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..reproduction import data
 from ..runs import experiments
 from . import figures
-from .runs import Steps
+from .runs import SentinelRuns
 
 __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 
@@ -18,45 +18,47 @@ stay in a pool in fast memory. Others move there before an interval of layers ne
 [the planner](../sentinel.md), [the simulation](../systems.md).
 `.venv/bin/nearmem reproduce sentinel --out docs/papers` writes this page.
 
-Nothing is measured: an operation takes what its bytes and arithmetic take. The paper leaves open
-whether moves take from the memories' rates. *Shared* they do, *apart* they do not; where neither is
-named, it is *apart*. Figures 1 to 4 and Tables 1 and 3 to 5 are [not judged](claims.md#not-judged).
+Nothing is measured: bytes and arithmetic give the time of an operation. The paper leaves open
+whether moves share the memories' rates with operations. *Shared*, they do; *apart*, they have rates
+of their own. Without a name, it is *apart*. Figures 1 to 4 and Tables 1 and 3 to 5 are
+[not judged](claims.md#not-judged).
 
 **Met.** With a fifth of the peak as fast memory ResNets lose nothing *apart*, and 6 % at most
-*shared*. IAL, which moves pages by a kernel's lists, at its best loses what it does in the paper.
-More fast memory is never slower.
+*shared*. IAL moves pages by a kernel's lists; with its best settings it loses as much as in the
+paper. More fast memory is never slower.
 
 **Missed,** so the command fails:
 
 - *A fifth of the peak* is below the paper's lower bound for three networks: `lstm-ptb` has 144 of
   625 MB in one layer. It loses less under IAL.
-- *Sentinel over IAL* is 6 % and not 18, as IAL is at its best.
-- *At 60 %* `lstm-ptb` loses, which uses all weights in each of 35 time steps, and `dcgan`, of whose
-  bytes two thirds outlive the step. *Shared*, all lose: 80 % of ResNet-32's 320 MB out and back
-  take 15 ms, beside 51 for its step's bytes.
+- *Sentinel's gain over IAL* is 6 % and not 18, because IAL has its best settings.
+- *At 60 %* two networks lose. `lstm-ptb` uses all weights in each of 35 time steps, and two thirds
+  of the bytes of `dcgan` outlive the step. *Shared*, all lose: moving 80 % of ResNet-32's 320 MB
+  out and back takes 15 ms, beside 51 ms for its step's own bytes.
 - *Interval lengths* hardly matter: in the shortest, of 12 ms, 19 GB/s bring 227 of 320 MB.
-- *False sharing* costs nothing: few bytes are of tensors smaller than a page.
+- *False sharing* costs nothing: few bytes belong to tensors smaller than a page.
 - *Without a pool* `dcgan` is faster; ResNets lose nothing.
-- *Figure 13:* to `resnet-34` and to `resnet-50` fast memory grows faster than the peak.
+- *Figure 13:* fast memory grows faster than the peak from `resnet32` to `resnet-34` and from
+  `resnet152` to `resnet-50`.
 """
 
-EXPERIMENTS = experiments(Steps, figures)
+EXPERIMENTS = experiments(SentinelRuns, figures)
 """The paper's figures of sections 4.4 and 6."""
 
 _OBJECTS = (
-    "TensorFlow 1.14 has several operations for one of PyTorch, and keeps shapes and numbers as "
-    "objects, too."
+    "TensorFlow 1.14 has several operations for one of PyTorch, and also keeps shapes and numbers "
+    "as objects."
 )
 _ACCESSES = (
-    "The paper counts faults of pages, and does not say what one is of an object of many pages."
+    "The paper counts page faults, and does not define an access to an object of many pages."
 )
 _MIGRATIONS = (
-    "The size of a page is not said: pages of 4 KB would be 22 MB a step of ResNet-32, whose peak "
-    "is 6,144 MB by Table 5."
+    "The paper does not give the size of a page: with 4 KB, a step of ResNet-32 would move 22 MB, "
+    "and its peak is 6,144 MB by Table 5."
 )
 _PEAKS = (
-    "They are TensorFlow's, and contradict Table 1, by which all objects of ResNet-32 have 1,570 "
-    "MB."
+    "The peaks are TensorFlow's, and contradict Table 1: all objects of ResNet-32 have 1,570 MB "
+    "there."
 )
 
 DATA = (
@@ -64,7 +66,7 @@ DATA = (
         "3.2, Figure 1",
         "%",
         _OBJECTS,
-        {"objects that live in 1 layer": 92, "of these, less than 4 KB": 98},
+        {"objects that live in 1 layer": 92, "objects that live in 1 layer, less than 4 KB": 98},
         digits=0,
     ),
     *data(
@@ -73,9 +75,9 @@ DATA = (
         _OBJECTS,
         {
             "all objects": 1570,
-            "all objects, one a page": 1970,
+            "all objects, one per page": 1970,
             "objects of less than 4 KB": 0.45,
-            "objects of less than 4 KB, one a page": 152,
+            "objects of less than 4 KB, one per page": 152,
         },
     ),
     *data("3.2, Figure 2", "%", _ACCESSES, {"objects of up to 10 accesses": 52.3}, digits=1),
@@ -83,7 +85,7 @@ DATA = (
         "3.2, Figure 2",
         "MB",
         _ACCESSES,
-        {"objects of up to 10 accesses": 907, "objects of more than 100": 4},
+        {"objects of up to 10 accesses": 907, "objects of more than 100 accesses": 4},
         digits=0,
     ),
     *data(
@@ -104,13 +106,13 @@ DATA = (
     *data(
         "6.1, Table 3",
         "steps",
-        "Figure 7 alone has more lengths of interval than most networks have steps to try them.",
+        "Figure 7 alone has more interval lengths than most networks have steps to try them.",
         {"resnet32": 8, "resnet152": 5, "lstm-ptb": 2, "dcgan": 4, "mobilenet": 3},
         digits=0,
     ),
     *data(
         "6.2, Table 4",
-        "pages an epoch",
+        "pages per epoch",
         _MIGRATIONS,
         {
             "resnet32, IAL": 807_308,
@@ -129,8 +131,8 @@ DATA = (
     *data(
         "6.2, Table 4",
         "%",
-        "By the table's own rows it is 93 % on average, and 68 % of all of them together.",
-        {"migrations that Sentinel has more than IAL": 88},
+        "The table's own rows give 93 % on average, and 68 % for their sum.",
+        {"migrations of Sentinel beyond those of IAL": 88},
         digits=0,
     ),
     *data(
@@ -155,7 +157,7 @@ DATA = (
         "6.2, Table 5",
         "%",
         "The table itself has 3.2 % for mobilenet.",
-        {"more with Sentinel, at most": 2.1},
+        {"additional peak with Sentinel, most": 2.1},
         digits=1,
     ),
 )

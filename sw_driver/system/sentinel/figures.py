@@ -18,7 +18,7 @@ from ..reproduction import Changes, Claim, Experiment, Row, predicted
 from ..reproduction import claims as of_paper
 from .planning import Planned, Settings
 from .rivals import Rival
-from .runs import SENTINEL, Steps, least_percent, profile_for
+from .runs import SENTINEL, SentinelRuns, least_percent, profile_for
 
 __all__ = ["figure7", "figure8", "figure10", "figure11", "figure12", "figure13"]
 
@@ -31,6 +31,7 @@ SAME = 1
 """Loss of throughput in % that counts as none."""
 BOTH = APART, SHARED = "apart", "shared"
 SLOW_ONLY, IAL = "slow-only", "ial"
+_PAPERS = f"{IAL}, the paper's settings"
 WIDE = 0.25
 """Band of percentages that the paper's text gives."""
 
@@ -63,12 +64,12 @@ The first two are the paper's 1 GB, by the peak of Table 5 and by that of Table 
 cases 2 and 3.
 """
 _NOTE = (
-    f"The paper's 1 GB is 16 % by Table 5 and 64 % by Table 1. *{_SLOWER}* is calibrated: a search "
-    "for cases 2 and 3 found it."
+    "The paper's 1 GB is 16 % of the peak in Table 5, and 64 % of that in Table 1. "
+    f"*{_SLOWER}* is calibrated: a search for cases 2 and 3 found it."
 )
 
 
-def _by_length(steps: Steps) -> dict[str, dict[int, Planned]]:
+def _by_length(steps: SentinelRuns) -> dict[str, dict[int, Planned]]:
     """Return ResNet-32's steps by fast memory and by the layers in an interval."""
     fields = {"transfers": APART, "settings": Settings(trial=False)}
     steps_of = {}
@@ -80,7 +81,7 @@ def _by_length(steps: Steps) -> dict[str, dict[int, Planned]]:
     return steps_of
 
 
-def figure7(steps: Steps) -> Experiment:
+def figure7(steps: SentinelRuns) -> Experiment:
     """Return a step's time by the length of intervals."""
     where = "4.4, Figure 7"
     rows: list[Row] = []
@@ -90,13 +91,13 @@ def figure7(steps: Steps) -> Experiment:
         best[name] = min(took, key=lambda n, took=took: took[n])
         spread[name] = 100 * (max(took.values()) / min(took.values()) - 1)
         row = {f"{n}": _number(ms) for n, ms in took.items()}
-        row |= {"best": _number(best[name], 0), "spread, %": _number(spread[name])}
+        row |= {"best length": _number(best[name], 0), "spread, %": _number(spread[name])}
         rows.append({"fast memory": name, **row})
     inside = LENGTHS[1], LENGTHS[-2]
-    best_slower = {"best, 3 GB/s": (8, best[_SLOWER])}
+    best_slower = {"best length, 3 GB/s": (8, best[_SLOWER])}
     spreads = {f"spread, %, {name}": (21, spread[name]) for name in BY_LENGTH if name != _SLOWER}
     return Experiment(
-        title="Figure 7: ms of a step of ResNet-32 by layers in an interval",
+        title="Figure 7: step time of ResNet-32, in ms, by layers per interval",
         rows=rows,
         quoted=_beside(where, "layers", inside, best_slower, mark="calibrated")
         | _beside(where, "", WIDE, spreads),
@@ -104,7 +105,7 @@ def figure7(steps: Steps) -> Experiment:
     )
 
 
-def figure8(steps: Steps) -> Experiment:
+def figure8(steps: SentinelRuns) -> Experiment:
     """Return the number of intervals that end in each case, by their length."""
     where = "4.4, Figure 8"
     first, last = LENGTHS[0], LENGTHS[-1]
@@ -116,24 +117,26 @@ def figure8(steps: Steps) -> Experiment:
             row = {f"{n}": _number(counts[case - 1], 0) for n, counts in cases.items()}
             rows.append({"fast memory": name, "case": str(case), **row})
         more = {
-            f"case 2 with {last} layers than with {first}, {name}": (
+            f"case 2, {last} layers beside {first}, {name}": (
                 4, cases[last][1] - cases[first][1]
             ),
-            f"case 3 with {first} layers than with {last}, {name}": (
+            f"case 3, {first} layers beside {last}, {name}": (
                 13, cases[first][2] - cases[last][2]
             ),
         }  # fmt: skip
         mark = "calibrated" if name == _SLOWER else "predicted"
         quoted |= _beside(where, "more", (1, inf), more, mark=mark)
     return Experiment(
-        title="Figure 8: cases of ResNet-32 by layers in an interval",
+        title="Figure 8: cases of ResNet-32 by layers per interval",
         rows=rows,
         quoted=quoted,
-        notes=["An interval ends without room for the next (case 2) or without time (case 3)."],
+        notes=[
+            "An interval ends before the next one's tensors fit (case 2) or have come (case 3)."
+        ],
     )
 
 
-def figure10(steps: Steps) -> Experiment:
+def figure10(steps: SentinelRuns) -> Experiment:
     """Return the losses with a fifth of the peak as fast memory."""
     where = "6.2, Figure 10"
     least = {name: least_percent(steps.case(name)) for name in NETWORKS}
@@ -147,7 +150,7 @@ def figure10(steps: Steps) -> Experiment:
             if transfers == APART:
                 best = steps.rival(name, IAL, **fields)
                 first = next(iter(best.tried.values()))  # the settings of the paper
-                made |= {IAL: best, f"{IAL} of the paper": first}
+                made |= {IAL: best, _PAPERS: first}
             made[SLOW_ONLY] = steps.rival(name, SLOW_ONLY, **fields)
             lost[name] = {system: steps.loss(name, result) for system, result in made.items()}
             row = {f"{system}, %": _number(loss) for system, loss in lost[name].items()}
@@ -156,13 +159,14 @@ def figure10(steps: Steps) -> Experiment:
         ours = {name: losses[SENTINEL] for name, losses in lost.items()}
         most = max(loss for name, loss in ours.items() if least[name] <= FIFTH)
         claims = {
-            "loses 8 % at most": _count((loss <= 8 for loss in ours.values()), where),
-            "loses more than 10 % below the bound": _count(
+            "Sentinel loses at most 8 %": _count((loss <= 8 for loss in ours.values()), where),
+            "Sentinel loses more than 10 % below the bound": _count(
                 (loss > 10 for name, loss in ours.items() if least[name] > FIFTH), "4.5"
             ),
-            "loses nothing": _count((loss <= SAME for loss in ours.values()), where, 2),
+            "Sentinel loses nothing": _count((loss <= SAME for loss in ours.values()), where, 2),
         }
-        claims |= _beside(where, "%", (-inf, 8), {"most loss, bound of 20 % or less": (8, most)})
+        largest = {"Sentinel's largest loss, bound of at most 20 %": (8, most)}
+        claims |= _beside(where, "%", (-inf, 8), largest)
         if transfers == APART:
             order = (
                 0 <= losses[SENTINEL] <= losses[IAL] <= losses[SLOW_ONLY]
@@ -171,14 +175,13 @@ def figure10(steps: Steps) -> Experiment:
             claims["fast-only >= Sentinel >= IAL >= slow-only"] = _count(order, where)
             ial, over = [losses[IAL] for losses in lost.values()], _ahead(lost, IAL)
             figures = {"IAL's loss, mean": (17, fmean(ial)), "IAL's loss, most": (32, max(ial))}
-            figures |= {"Sentinel over IAL, mean": (18, fmean(over))}
-            figures |= {"Sentinel over IAL, most": (37, max(over))}
+            figures |= {"Sentinel's gain over IAL, mean": (18, fmean(over))}
+            figures |= {"Sentinel's gain over IAL, most": (37, max(over))}
             claims |= _beside(where, "%", WIDE, figures)
-            papers = f"{IAL} of the paper"
             note = (
-                "*ial* has the best of 16 settings. With the paper's it loses "
-                f"{fmean(own[papers] for own in lost.values()):.0f} % on average, and Sentinel is "
-                f"{fmean(_ahead(lost, papers)):.0f} % ahead of it."
+                "*ial* has the best of 16 settings. With the paper's settings it loses "
+                f"{fmean(own[_PAPERS] for own in lost.values()):.0f} % on average, and Sentinel is "
+                f"{fmean(_ahead(lost, _PAPERS)):.0f} % faster."
             )
         quoted |= {f"{name}, {transfers}": claim for name, claim in claims.items()}
     return Experiment(
@@ -186,8 +189,8 @@ def figure10(steps: Steps) -> Experiment:
         rows=rows,
         quoted=quoted,
         notes=[
-            f"Losses are of fast-only's throughput, and {SAME} % is none. Below the lower bound "
-            f"Sentinel has no pool. {note}"
+            f"Losses are relative to fast-only's throughput; up to {SAME} % counts as none. Below "
+            f"the lower bound Sentinel has no pool. {note}"
         ],
         draw=partial(
             draw_bars, rows, {"loss, %": [f"{system}, %" for system in (SENTINEL, IAL, SLOW_ONLY)]}
@@ -202,7 +205,7 @@ def _ahead(lost: Mapping[str, Mapping[str, float]], system: str) -> list[float]:
     ]
 
 
-def figure11(steps: Steps) -> Experiment:
+def figure11(steps: SentinelRuns) -> Experiment:
     """Return Sentinel's losses without one of its parts."""
     where = "6.2, Figure 11"
     reserve, pack, trial = "no space reservation", "having false sharing", "no t&t"
@@ -222,19 +225,20 @@ def figure11(steps: Steps) -> Experiment:
             lost[name].append(100 * (1 - whole.step_ns / step_ns))
             row[f"{name}, %"] = predicted(lost[name][-1])
         rows.append({"network": network, **row})
-    figures = {f"{reserve}, least": (17, min(lost[reserve]))}
-    figures |= {f"{reserve}, most": (23, max(lost[reserve]))}
-    figures |= {f"{pack}, least": (8, min(lost[pack])), f"{pack}, most": (18, max(lost[pack]))}
+    figures = {f"loss, {reserve}, least": (17, min(lost[reserve]))}
+    figures |= {f"loss, {reserve}, most": (23, max(lost[reserve]))}
+    figures |= {f"loss, {pack}, least": (8, min(lost[pack]))}
+    figures |= {f"loss, {pack}, most": (18, max(lost[pack]))}
     return Experiment(
-        title="Figure 11: Sentinel without a part",
+        title="Figure 11: loss of Sentinel without one of its parts",
         rows=rows,
         quoted=_beside(where, "%", WIDE, figures)
         | {f"slower: {trial}": _count((loss > 0.05 for loss in lost[trial]), where, 1)},
-        notes=["Fast memory is 20 % of the peak, or the lower bound if that is more."],
+        notes=["Fast memory is 20 % of the peak, or the lower bound if that is larger."],
     )
 
 
-def figure12(steps: Steps) -> Experiment:
+def figure12(steps: SentinelRuns) -> Experiment:
     """Return Sentinel's losses by the size of fast memory."""
     where = "6.2, Figure 12"
     rows: list[Row] = []
@@ -252,17 +256,19 @@ def figure12(steps: Steps) -> Experiment:
             rows.append({"network": name, **fields, **row})
         claims = {
             "nothing is lost at 60 %": (losses[-1] <= SAME for losses in lost),
-            "20 and 40 % differ by 8 % at most": (
+            "losses at 20 and 40 % differ by at most 8 %": (
                 abs(losses[0] - losses[1]) <= 8 for losses in lost
             ),
-            "more is no slower": (a >= b - 0.05 for losses in lost for a, b in pairwise(losses)),
+            "more fast memory is never slower": (
+                a >= b - 0.05 for losses in lost for a, b in pairwise(losses)
+            ),
         }
         quoted |= {f"{name}, {transfers}": _count(holds, where) for name, holds in claims.items()}
-    title = "Figure 12: what Sentinel loses by the size of fast memory, %"
+    title = "Figure 12: loss of Sentinel, in %, by the size of fast memory"
     return Experiment(title=title, rows=rows, quoted=quoted)
 
 
-def figure13(steps: Steps) -> Experiment:
+def figure13(steps: SentinelRuns) -> Experiment:
     """Return the least fast memory with which ResNets lose nothing."""
     rows: list[Row] = []
     shares: list[int] = []
@@ -281,9 +287,9 @@ def figure13(steps: Steps) -> Experiment:
         rows.append({"network": network} | {name: _number(n, 0) for name, n in row.items()})
     falls = _count((a >= b for a, b in pairwise(shares)), "6.2, Figure 13")
     return Experiment(
-        title="Figure 13: the least fast memory with which ResNets lose 1 % at most",
+        title="Figure 13: least fast memory with which ResNets lose at most 1 %",
         rows=rows,
         quoted={"fast memory grows no faster than the peak": falls},
-        notes=["In steps of 5 %. The paper does not name its ResNets."],
+        notes=["The search has steps of 5 %. The paper does not name its ResNets."],
         draw=partial(draw_bars, rows, {"MB": ["peak, MB", "fast memory, MB"]}),
     )

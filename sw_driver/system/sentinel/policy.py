@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sw_driver.workload.trace import Op, Tensor, Trace
 
-from ..clock import Event, Steps
+from ..clock import EngineEvent, ProcessSteps
 from ..engine import Engine
-from ..placing import FAST, SLOW, Lane, Placing
+from ..placing import FAST, SLOW, MoveQueue, Placing
 
 __all__ = ["Schedule", "Sentinel"]
 
@@ -62,11 +62,11 @@ class Sentinel(Placing):
         self.interval = 0
         self.pool_bytes = 0
         """Bytes that the pool has now."""
-        self.coming, self.leaving = Lane(self, FAST), Lane(self, SLOW)
+        self.coming, self.leaving = MoveQueue(self, FAST), MoveQueue(self, SLOW)
         self.cases: list[tuple[list[int], list[int], list[int]]] = []
         """Intervals that began in case 1, 2 and 3, for each step."""
 
-    def begin(self, op: Op) -> Iterable[Event]:
+    def begin(self, op: Op) -> Iterable[EngineEvent]:
         first = op.id % len(self.step.ops)
         if first in self.schedule.begins:
             return [self.engine.process(self._begin(first), f"begin of operation {op.id}")]
@@ -100,7 +100,7 @@ class Sentinel(Placing):
             return -1
         return self.fast.free_bytes - max(stays - self.pool_bytes, 0)
 
-    def _begin(self, first: int) -> Steps:
+    def _begin(self, first: int) -> ProcessSteps:
         schedule, coming = self.schedule, self.coming
         interval = schedule.begins[first]
         if not first:

@@ -24,6 +24,13 @@ class StepProfile:
     """A step, with the lifetime and the accesses of each of its tensors by id.
 
     Raises :class:`~sw_driver.workload.trace.TraceError` for a step without operations or layers.
+
+    Examples
+    --------
+    >>> from sw_driver.workload import load_trace
+    >>> profile = StepProfile(step=load_trace("gpt-tiny"))
+    >>> len(profile.visits), len(profile.short_lived), profile.lifetime[0]
+    (31, 46, range(0, 31))
     """
 
     step: Trace

@@ -13,8 +13,8 @@ from sw_driver.machine.sentinel import TIERS
 from sw_driver.numbers import MOST, NUMBER_FORMS, check_name, parse_integer, parse_number
 from sw_driver.report import Report, Table, Watch, engineering, milliseconds
 from sw_driver.workload import peak_bytes
+from sw_driver.workload.loading import load_workload
 from sw_driver.workload.summary import described
-from sw_driver.workload.what import load_workload
 
 from .planning import Planned, lower_bound_bytes, planned
 from .profiling import StepProfile, profile_of
@@ -41,7 +41,7 @@ def report(
 
     Parameters
     ----------
-    workload: see :func:`~sw_driver.workload.what.load_workload`.
+    workload: see :func:`~sw_driver.workload.loading.load_workload`.
     fast: fast memory in bytes, or as a share of the step's peak, such as ``20%``.
     slow: one of :data:`~sw_driver.machine.sentinel.TIERS`; it names both memories by the slow one.
     rule: update rule of a function's model.
@@ -88,7 +88,7 @@ def report(
         files = timeline.write_all(folder / "timeline")
         files.append(_draw(curve, figures, folder / "curve.svg"))
     return Report(
-        title=f"{workload} on {machine.name}, of whose fast memory it has {_size(fast_bytes)}",
+        title=f"{workload} on {machine.name} with {_size(fast_bytes)} of fast memory",
         results=figures | {"curve": curve},
         parts=[*_parts(figures), _curve(curve, figures)],
         machine=small.describe(),
@@ -154,11 +154,11 @@ def _parts(figures: Mapping[str, Any]) -> list[Table | str]:
     first, second, third = figures["cases"]
     pool, least, moved = (figures[f"{name}_bytes"] for name in ("pool", "lower_bound", "moved"))
     parts: list[Table | str] = [
-        Table(title="A step", headings=("", "time", "longer"), rows=rows),
-        f"Layers in an interval: {figures['interval_layers']}. Of the intervals {first} end with "
-        f"all there for the next, {second} without room, {third} without time. The pool takes "
-        f"{_size(pool)} at most; {_size(moved)} move in a step. The least fast memory is "
-        f"{_size(least)}.",
+        Table(title="Step times", headings=("", "time", "slow-down"), rows=rows),
+        f"Layers per interval: {figures['interval_layers']}. {first} intervals end with the next "
+        f"one's tensors in fast memory, {second} lack room for them, and {third} lack time. The "
+        f"pool takes at most {_size(pool)}; {_size(moved)} move in a step. The least possible fast "
+        f"memory is {_size(least)}.",
     ]
     if figures["moving"]:
         columns = {
@@ -167,7 +167,7 @@ def _parts(figures: Mapping[str, Any]) -> list[Table | str]:
             "bytes": lambda row: _size(row["nbytes"]),
             "moved": lambda row: _size(row["moved_bytes"]),
         }
-        title = "What moves most in a step"
+        title = "Tensors that move the most bytes in a step"
         parts.append(Table.of(title, figures["moving"], columns, words=(0, 1)))
     return parts
 
@@ -181,8 +181,8 @@ def _curve(curve: list[dict[str, Any]], figures: Mapping[str, Any]) -> Table:
             cells += [str(row["interval_layers"]), _size(row["moved_bytes"])]
         nbytes = row["fast_bytes"]
         rows.append([f"{nbytes / figures['peak_bytes']:.1%}", _size(nbytes), *cells])
-    headings = ("of the peak", "fast memory", "a step", "longer", "layers", "moved")
-    title = "With other sizes of fast memory"
+    headings = ("share of peak", "fast memory", "step time", "slow-down", "layers", "moved")
+    title = "Other sizes of fast memory, with layers per interval"
     return Table(title=title, headings=headings, rows=rows, words=())
 
 
@@ -199,7 +199,7 @@ def _draw(curve: list[dict[str, Any]], figures: Mapping[str, Any], path: Path) -
     for name, style in (("fast", "--"), ("slow", ":")):
         ns = figures[f"{name}_only_ns"]
         axes.axhline(ns / 1e6, color="black", linestyle=style, label=f"{name} memory alone")
-    axes.set(xlabel="fast memory, % of the step's peak", ylabel="a step, ms")
+    axes.set(xlabel="fast memory, % of the step's peak", ylabel="step time, ms")
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     axes.legend()

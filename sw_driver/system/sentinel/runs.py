@@ -22,8 +22,8 @@ from .rivals import RIVALS, Rival
 __all__ = [
     "CAPACITY",
     "SENTINEL",
-    "Case",
-    "Steps",
+    "SentinelCase",
+    "SentinelRuns",
     "least_percent",
     "machine_of",
     "profile_for",
@@ -34,7 +34,7 @@ CAPACITY = f"{FAST}.capacity_bytes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case(runs.Case[Planned | Rival]):
+class SentinelCase(runs.Case[Planned | Rival]):
     """A network's step, and the system that places its tensors."""
 
     percent: int = 20
@@ -71,20 +71,20 @@ class Case(runs.Case[Planned | Rival]):
         return planned(profile, machine, settings, lengths=self.lengths)
 
 
-def profile_for(case: Case) -> StepProfile:
+def profile_for(case: SentinelCase) -> StepProfile:
     """Return the profile of a case's step, behind the cache of its machine's processor."""
     cache_bytes = SENTINEL_MACHINE.override(case.changes).devices[0].cache_bytes
     return _profile(case.network, int(cache_bytes.value) if cache_bytes else 0)
 
 
-def machine_of(case: Case) -> Machine:
+def machine_of(case: SentinelCase) -> Machine:
     """Return the paper's machine with its changes and share of fast memory."""
     nbytes = peak_bytes(profile_for(case).step) * case.percent // 100
     transfers = {f"{memory}.transfers": case.transfers for memory in (FAST, SLOW)}
     return SENTINEL_MACHINE.override({**transfers, **case.changes, CAPACITY: str(nbytes)})
 
 
-def least_percent(case: Case) -> int:
+def least_percent(case: SentinelCase) -> int:
     """Return the lower bound of fast memory, in % of the step's peak."""
     profile = profile_for(case)
     return ceil(100 * lower_bound_bytes(profile) / peak_bytes(profile.step))
@@ -96,20 +96,20 @@ def _profile(network: str, cache_bytes: int) -> StepProfile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Steps(runs.Runs):
+class SentinelRuns(runs.Runs):
     """Steps on the paper's machine, with changes."""
 
-    def case(self, network: str, **fields: Any) -> Case:
+    def case(self, network: str, **fields: Any) -> SentinelCase:
         """Return a case with the changes."""
-        return Case(network=network, changes=self.changes, **fields)
+        return SentinelCase(network=network, changes=self.changes, **fields)
 
     def ours(self, network: str, **fields: Any) -> Planned:
         """Return Sentinel's result."""
-        return cast(Planned, self.simulated(Case, network=network, **fields))
+        return cast(Planned, self.simulated(SentinelCase, network=network, **fields))
 
     def rival(self, network: str, system: str, **fields: Any) -> Rival:
         """Return the result of another system."""
-        return cast(Rival, self.simulated(Case, network=network, system=system, **fields))
+        return cast(Rival, self.simulated(SentinelCase, network=network, system=system, **fields))
 
     def loss(self, network: str, made: Planned | Rival) -> float:
         """Return the % of the throughput with fast memory alone that a step loses."""

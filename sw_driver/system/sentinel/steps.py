@@ -20,7 +20,7 @@ from sw_driver.workload.trace import Op, Stage, Tensor, Trace
 from .planning import Planner, Settings
 from .profiling import StepProfile
 
-__all__ = ["Ask", "Plan", "Step"]
+__all__ = ["Ask", "MigrationPlan", "StepRecord"]
 
 
 class Ask(NamedTuple):
@@ -34,7 +34,7 @@ class Ask(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class MigrationPlan:
     """Moves in a step; storages are by their numbers in the step."""
 
     name: str
@@ -45,7 +45,7 @@ class Plan:
 
 
 @dataclass(eq=False)
-class Step:
+class StepRecord:
     """Record of a step; storages are numbered as they appear."""
 
     functions: list[Any] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Step:
         """Bytes that each operation created."""
         return [sum(self.nbytes[slot] for slot in made) for made in self.made]
 
-    def is_like(self, other: Step, number: int) -> bool:
+    def is_like(self, other: StepRecord, number: int) -> bool:
         """Return whether operation ``number`` of another step is the same as here."""
         return (
             number < len(self.functions)
@@ -86,7 +86,7 @@ class Step:
             and all(self.nbytes[slot] == other.nbytes[slot] for slot in self.slots[number])
         )
 
-    def begins_like(self, other: Step) -> bool:
+    def begins_like(self, other: StepRecord) -> bool:
         """Return whether another step is the same up to its last operation."""
         return all(self.is_like(other, number) for number in range(len(other.functions)))
 
@@ -155,13 +155,13 @@ class Step:
         step = Trace(name="step", tensors=tensors, ops=tuple(ops), layers=("",), stages=names)
         return Planner(StepProfile(step=step), Settings())
 
-    def plans(self, fast_bytes: int, step_ns: int, bytes_per_s: float) -> list[Plan]:
+    def plans(self, fast_bytes: int, step_ns: int, bytes_per_s: float) -> list[MigrationPlan]:
         """Return the plans to try, for a step that takes ``step_ns`` without waiting."""
         lengths = self.planner.lengths_left(fast_bytes, step_ns, bytes_per_s)
         plans = [self._in_intervals(layers) for layers in lengths]
         return [self._as_there_is_room(fast_bytes), *plans]
 
-    def _in_intervals(self, layers: int) -> Plan:
+    def _in_intervals(self, layers: int) -> MigrationPlan:
         schedule = self.planner.schedule(layers, frozenset())
         asks: dict[int, list[Ask]] = {}
         begins = list(schedule.begins)
@@ -176,9 +176,9 @@ class Step:
                 use = int(self.next_use(slot, end))
                 asks.setdefault(begin, []).append(Ask(use, slot, beside))
         name = f"intervals of {layers} layer{'s' * (layers > 1)}"
-        return Plan(name=name, leaving=schedule.leaving, asks=asks)
+        return MigrationPlan(name=name, leaving=schedule.leaving, asks=asks)
 
-    def _as_there_is_room(self, fast_bytes: int) -> Plan:
+    def _as_there_is_room(self, fast_bytes: int) -> MigrationPlan:
         """Return a plan that evicts the storage with the farthest next use, and fetches early.
 
         A storage comes as soon as everything used until then has room beside short-lived storages.
@@ -191,7 +191,7 @@ class Step:
                     if self.last_use(slot, use) < number:
                         asks.setdefault(number, []).append(Ask(use, slot))
             ahead = max(ahead, end)
-        return Plan(name="as there is room", leaving=self._leaving(fast_bytes), asks=asks)
+        return MigrationPlan(name="as there is room", leaving=self._leaving(fast_bytes), asks=asks)
 
     def _leaving(self, fast_bytes: int) -> dict[int, list[int]]:
         there: set[int] = set()

@@ -54,6 +54,17 @@ class Offloading:
     Raises
     ------
     TypeError, ValueError, InvalidArgumentError: for an invalid argument.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nearmem import Axdimm, BackendOptions
+    >>> from nearmem.torch import Adam, TensorStore
+    >>> rules = BackendOptions(settings={"rules": ("adam", "sum_squares", "fill", "accumulate")})
+    >>> with Axdimm("golden", options=rules) as device, TensorStore(device) as store:
+    ...     with Offloading(store, Adam) as platform:
+    ...         print(platform.take(torch.nn.Linear(64, 64))(torch.ones(1, 64)).shape)
+    torch.Size([1, 64])
     """
 
     def __init__(

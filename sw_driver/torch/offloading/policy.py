@@ -38,6 +38,15 @@ class DeviceMemory(Residency):
     Raises
     ------
     InvalidArgumentError: if the limit is not a positive integer, or the kind is unknown.
+
+    Examples
+    --------
+    >>> import torch
+    >>> with DeviceMemory(10_000):
+    ...     small, large = torch.ones(1000), torch.ones(2000)
+    Traceback (most recent call last):
+        ...
+    torch.OutOfMemoryError: no room for 8000 bytes on the device, for aten.ones.default: ...
     """
 
     def __init__(

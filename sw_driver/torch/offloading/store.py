@@ -35,9 +35,9 @@ from sw_driver.device.tensors import byte_view
 
 from .channel import ChannelRoom, Entry, Kept, StoreStatistics, padded_bytes
 
-__all__ = ["Placement", "TensorStore"]
+__all__ = ["ChannelChoice", "TensorStore"]
 
-Placement = Literal["round_robin", "by_bytes"]
+ChannelChoice = Literal["round_robin", "by_bytes"]
 """Choice of a parameter's channel: in turn (paper section 5.2), or that with the fewest bytes."""
 
 Values = NDArray[np.float32]
@@ -64,7 +64,7 @@ class TensorStore:
     ----------
     device: the opened module. It stays open when the store is closed.
     capacity_bytes: bytes of each channel to use; None for the largest free piece.
-    placement: see :data:`Placement`.
+    placement: see :data:`ChannelChoice`.
     storage: file or files to register as storage, striped over; None for the storage that the
         device has registered. Without any, a full channel raises :class:`OutOfMemoryError`.
     storage_bytes: bytes of each file to use, see
@@ -73,6 +73,15 @@ class TensorStore:
     Raises
     ------
     InvalidArgumentError, OutOfMemoryError, StorageError, DeviceInUseError: as their names say.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nearmem import Axdimm
+    >>> with Axdimm("golden") as device, TensorStore(device, capacity_bytes=1 << 16) as store:
+    ...     weights = store.add("weights", np.ones(256, np.float32), rule="adam")
+    ...     print(store.on_module(weights), store.statistics().peak_module_bytes)
+    True [3072, 0]
     """
 
     def __init__(
@@ -80,11 +89,11 @@ class TensorStore:
         device: Axdimm,
         *,
         capacity_bytes: int | None = None,
-        placement: Placement = "round_robin",
+        placement: ChannelChoice = "round_robin",
         storage: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         storage_bytes: int | None = None,
     ) -> None:
-        known = get_args(Placement)
+        known = get_args(ChannelChoice)
         if placement not in known:
             raise InvalidArgumentError(
                 f"placement is {shown(placement)}: expected {' or '.join(map(repr, known))}",

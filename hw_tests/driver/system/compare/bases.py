@@ -25,8 +25,8 @@ def a_base(gpu_bytes: int, other_bytes: int = 1 << 30, **gb_per_s: float) -> Mac
         memories=(
             Memory(name="gpu", capacity_bytes=assumed(gpu_bytes, _WHY)),
             *(
-                Memory(name=each, capacity_bytes=assumed(other_bytes, _WHY))
-                for each in others.values()
+                Memory(name=variant, capacity_bytes=assumed(other_bytes, _WHY))
+                for variant in others.values()
             ),
         ),
         devices=(
@@ -49,14 +49,14 @@ def row(system: System, trace: Trace | str, machine: Machine = V100, **changes: 
     """On a machine with ``changes``, of which the keys have ``__`` for a dot."""
     trace = load_trace(trace) if isinstance(trace, str) else trace
     keys = {key.replace("__", "."): str(value) for key, value in changes.items()}
-    (found,) = compare(trace, machine.override(keys), [system], lambda _: None)
-    return found
+    (made,) = compare(trace, machine.override(keys), [system], lambda _: None)
+    return made
 
 
 def ran(system: System, trace: Trace | str, machine: Machine = V100, **changes: object) -> Outcome:
-    found = row(system, trace, machine, **changes)
-    assert found.outcome, found.reason
-    return found.outcome
+    made = row(system, trace, machine, **changes)
+    assert made.outcome, made.reason
+    return made.outcome
 
 
 def both_ways(link: str, gb_per_s: float) -> dict[str, str]:

@@ -46,13 +46,13 @@ def row(trace: Trace | str, changes: Mapping[str, str], system: System = SYSTEMS
 
 
 def ran(trace: Trace | str, changes: Mapping[str, str], system: System = SYSTEMS[0]) -> Outcome:
-    found = row(trace, changes, system)
-    assert found.outcome, found.reason
-    return found.outcome
+    made = row(trace, changes, system)
+    assert made.outcome, made.reason
+    return made.outcome
 
 
 def module(*nbytes: int | str) -> dict[str, str]:
-    return {f"module{number}.capacity_bytes": str(each) for number, each in enumerate(nbytes)}
+    return {f"module{number}.capacity_bytes": str(size) for number, size in enumerate(nbytes)}
 
 
 def test_steps_are_those_of_the_reproduction() -> None:
@@ -72,7 +72,9 @@ def test_steps_are_those_of_the_reproduction() -> None:
         assert row.energy_j is None
 
 
-@pytest.mark.parametrize("system", [SYSTEMS[0], SYSTEMS[-1]], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "system", [SYSTEMS[0], SYSTEMS[-1]], ids=lambda one_system: one_system.name
+)
 @pytest.mark.parametrize(
     "network", ["gpt-tiny", "gpt3-large", "bert-base", "alexnet", "lstm-ptb", "word2vec", "rnn-gru"]
 )
@@ -88,7 +90,7 @@ def test_what_is_needed_is_enough_and_no_byte_less_is(network: str, system: Syst
     assert tight.step_ns >= roomy.outcome.step_ns
     short = row(trace, {"gpu.capacity_bytes": str(least - 1)}, system)
     assert short.needs["gpu"].nbytes == least
-    assert "takes at least" in short.reason
+    assert "needs at least" in short.reason
 
 
 @pytest.mark.parametrize(
@@ -107,16 +109,16 @@ def test_a_channel_holds_an_update_and_a_gradient(
     # Of alexnet, without states. The first channel has the weights, of which the largest has
     # 150,994,944 bytes; the second the biases, and 16,384. Drives have the others.
     alexnet, largest = called_adam("alexnet"), (150_994_944, 16_384)
-    least = tuple(int(each * (1 + gradient)) for each in largest)
+    least = tuple(int(nbytes * (1 + gradient)) for nbytes in largest)
     tight = row(alexnet, ROOMY | module(*least), system)
     assert tight.outcome
     assert tight.needs["module"].nbytes == sum(least) == tight.outcome.peak_bytes["module"]
     others = sum(kept) - sum(largest)
     assert tight.needs["nvme"].nbytes == others <= tight.outcome.peak_bytes["nvme"]
     for short in ((least[0] - 1, least[1]), (1 << 30, least[1] - 1)):
-        found = row(alexnet, ROOMY | module(*short), system)
-        assert found.needs["module"].nbytes == sum(short) + 1
-        assert found.reason.startswith("takes at least")
+        refused = row(alexnet, ROOMY | module(*short), system)
+        assert refused.needs["module"].nbytes == sum(short) + 1
+        assert refused.reason.startswith("needs at least")
     drives = ROOMY | module(*least) | {"nvme.capacity_bytes": str(others - 1)}
     assert "of nvme, which has" in row(alexnet, drives, system).reason
 
@@ -126,31 +128,31 @@ def test_drives_have_all_of_a_second_model(least: tuple[int | str, int | str]) -
     """Of alexnet's 244,403,360 bytes, of which drives have some, or none."""
     once = ROOMY | module(*least)
     need = row("alexnet", once).needs["nvme"].nbytes
-    found = row("alexnet", once | {"nvme.capacity_bytes": str(need + 244_403_360)})
-    assert found.largest_parameters == 2 * 244_403_360 // 4
+    made = row("alexnet", once | {"nvme.capacity_bytes": str(need + 244_403_360)})
+    assert made.largest_parameters == 2 * 244_403_360 // 4
 
 
 def test_drives_that_are_a_little_too_small_are_named() -> None:
     """What moves has room in both places, which no arithmetic says."""
     tight = ROOMY | module(64 << 10, 8 << 10)
     least = row("gpt-tiny", tight).needs["nvme"].nbytes
-    found = row("gpt-tiny", tight | {"nvme.capacity_bytes": str(least)})
-    assert found.outcome is None
-    assert found.reason.startswith(f"memory 'nvme' of {least} bytes is too small, as ")
-    assert "\n" not in found.reason
+    made = row("gpt-tiny", tight | {"nvme.capacity_bytes": str(least)})
+    assert made.outcome is None
+    assert made.reason.startswith(f"memory 'nvme' of {least} bytes is too small, as ")
+    assert "\n" not in made.reason
 
 
 def test_faster_parts_and_more_room_make_no_step_slower() -> None:
     small = ROOMY | module("400MiB", "200MiB")
     for link in ("pcie", "module", "nvme", "direct", "drives", "channel0", "channel1"):
-        times = [ran("bert-base", small | both_ways(link, each)).step_ns for each in (1, 4, 16)]
+        times = [ran("bert-base", small | both_ways(link, number)).step_ns for number in (1, 4, 16)]
         assert times[0] > times[2], link
         assert times == sorted(times, reverse=True), link
-    more = [module(f"{each}MiB", f"{each}MiB") for each in (400, 800, 1600)]
-    times = [ran("bert-base", ROOMY | each).step_ns for each in more]
+    more = [module(f"{number}MiB", f"{number}MiB") for number in (400, 800, 1600)]
+    times = [ran("bert-base", ROOMY | change).step_ns for change in more]
     assert times[0] > times[2]
     assert times == sorted(times, reverse=True)
-    papers, ours, fewer = (each.outcome for each in rows("bert-base", small))
+    papers, ours, fewer = (made.outcome for made in rows("bert-base", small))
     assert papers
     assert ours
     assert fewer
@@ -173,16 +175,16 @@ def test_updating_is_what_is_left_when_all_gradients_are_there() -> None:
 
 
 def test_fewer_bytes_are_refused_to_a_rule_that_no_narrow_kernel_has() -> None:
-    found = row("resnet32", ROOMY, SYSTEMS[-1])
-    assert found.reason == (
+    made = row("resnet32", ROOMY, SYSTEMS[-1])
+    assert made.reason == (
         "resnet32 is updated by momentum; kernels with such formats have adam and adamw"
     )
-    assert not found.needs
+    assert not made.needs
 
 
 def test_who_is_not_trained_makes_no_update_faster() -> None:
     trace = load_trace("rnn-gemv")
-    frozen = next(each for each in trace.tensors if each.kind == "parameter")
+    frozen = next(tensor for tensor in trace.tensors if tensor.kind == "parameter")
     frozen = replace(frozen, id=len(trace.tensors), name="frozen")
     more = rows(replace(trace, tensors=(*trace.tensors, frozen)), {})[0].outcome
     assert more

@@ -127,15 +127,15 @@ def test_what_is_fixed_must_have_room_in_a_model_of_any_size() -> None:
 
 def test_a_larger_input_is_no_larger_model() -> None:
     trace = load_trace("gpt-tiny")
-    number = next(each.id for each in trace.tensors if each.kind == "input")
+    number = next(tensor.id for tensor in trace.tensors if tensor.kind == "input")
     larger = [*trace.tensors]
     larger[number] = replace(larger[number], nbytes=GB)
-    for each in SYSTEMS:
+    for system in SYSTEMS:
         before, after = (
-            each.needs(step, MACHINE) for step in (trace, replace(trace, tensors=tuple(larger)))
+            system.needs(step, MACHINE) for step in (trace, replace(trace, tensors=tuple(larger)))
         )
         for place, need in after.items():
-            assert need.growing_bytes == before[place].growing_bytes, each.name
+            assert need.growing_bytes == before[place].growing_bytes, system.name
 
 
 def test_a_table_shows_rows_and_who_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,18 +153,18 @@ def test_a_table_shows_rows_and_who_would_help(monkeypatch: pytest.MonkeyPatch) 
         ["late", "cannot", "1.0 GiB", "", "9.7 bn", "", "8"],
         ["other", "cannot", "", "", "", "", "9"],
     ]
-    assert [each.split(":")[0] for each in reasons(rows)] == ["large", "late", "other"]
+    assert [reason.split(":")[0] for reason in reasons(rows)] == ["large", "late", "other"]
     alone = outcome(8 * 10**8, 9 * GB)
-    last = "If all were in the GPU's memory: 800.0 ms, with gpu 9.0 GiB, host 16.0 GiB"
+    last = "With everything in the GPU's memory: 800.0 ms, with gpu 9.0 GiB, host 16.0 GiB"
     assert advice(rows, alone) == [
-        "The fastest: fast, 1.0 s, with gpu 8.0 GiB, host 16.0 GiB",
-        "The fastest without other hardware: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
-        "The least GPU memory: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
+        "Fastest: fast, 1.0 s, with gpu 8.0 GiB, host 16.0 GiB",
+        "Fastest without additional hardware: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
+        "Least GPU memory: small, 1.5 s, with gpu 3.0 GiB, host 16.0 GiB",
         last,
     ]
-    needed = "The least that one needs: late, gpu 1.0 GiB"
-    assert advice(rows[2:4], alone) == ["None can run it", needed, last]
-    assert advice(rows[4:], alone) == ["None can run it", last]
+    needed = "Smallest need: late, gpu 1.0 GiB"
+    assert advice(rows[2:4], alone) == ["No system can run it", needed, last]
+    assert advice(rows[4:], alone) == ["No system can run it", last]
     made = page(
         "nearmem compare a b", "it", {"a": rows, "b": rows[::-1]}, {"a": ["A"], "b": ["B"]}, []
     )
@@ -191,12 +191,12 @@ def test_what_runs_again_is_its_share_of_what_is_computed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "said"),
+    ("nbytes", "message"),
     [(0, "0.0 B"), (1023, "1,023.0 B"), (1024, "1.0 KiB"), (24 << 30, "24.0 GiB"),
      (3 << 50, "3,072.0 TiB")],
 )  # fmt: skip
-def test_sizes_are_as_memories_are_sold(nbytes: int, said: str) -> None:
-    assert size(nbytes) == said
+def test_sizes_are_as_memories_are_sold(nbytes: int, message: str) -> None:
+    assert size(nbytes) == message
 
 
 def test_places_without_bytes_are_not_named() -> None:
@@ -210,14 +210,14 @@ def test_numbers_in_a_row_are_a_range() -> None:
 
 
 def test_every_system_has_its_place() -> None:
-    names = [each.name for each in SYSTEMS]
+    names = [system.name for system in SYSTEMS]
     assert len(set(names)) == len(names)
     assert {*WITHOUT_HARDWARE} < {*names}
-    assert [each for each in names if each in DRAWN] == [*DRAWN]
-    assert all(len(each) <= 4 for each in FAMILIES.values())
-    for each in ASSUMPTIONS:
-        assert each[0].isupper(), each
-        assert each.endswith("."), each
+    assert [name for name in names if name in DRAWN] == [*DRAWN]
+    assert all(len(family) <= 4 for family in FAMILIES.values())
+    for assumption in ASSUMPTIONS:
+        assert assumption[0].isupper(), assumption
+        assert assumption.endswith("."), assumption
 
 
 def test_memory_links_and_batch_are_varied_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,24 +237,29 @@ def test_memory_links_and_batch_are_varied_one_at_a_time(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("sw_driver.system.compare.variation.processes", here)
     base, trace = BASES["v100"], load_trace("gpt-tiny")
-    asked = [outcome(10**9, 1)]
-    found = varied(trace, base, asked, lambda _: None)
+    reported = [outcome(10**9, 1)]
+    variations = varied(trace, base, reported, lambda _: None)
     # 575,200 bytes at the peak: from 36 kB to 1 MiB.
     sizes = [1 << n for n in range(16, 21)]
-    assert [*found["memory"]] == [*sizes, 32 << 30]
-    assert [*found["links"]] == [*found["batch"]] == [*FACTORS]
-    assert found["links"][1] == found["memory"][32 << 30] == found["batch"][1] == asked
+    assert [*variations["memory"]] == [*sizes, 32 << 30]
+    assert [*variations["links"]] == [*variations["batch"]] == [*FACTORS]
+    assert (
+        variations["links"][1]
+        == variations["memory"][32 << 30]
+        == variations["batch"][1]
+        == reported
+    )
     memory, links, batch = seen[:5], seen[5:8], seen[8:]
-    changes = [{"gpu.capacity_bytes": each} for each in sizes]
+    changes = [{"gpu.capacity_bytes": size} for size in sizes]
     rates = ("pcie.read_gb_per_s", "pcie.write_gb_per_s", "node.read_gb_per_s", "cxl.read_gb_per_s")
-    values = [base.keys[each].value for each in rates]  # pyright: ignore[reportAttributeAccessIssue]
+    values = [base.keys[rate].value for rate in rates]  # pyright: ignore[reportAttributeAccessIssue]
     for (step, machine), change in zip(memory, changes, strict=True):
         assert step is trace
         assert machine == base.override({key: str(value) for key, value in change.items()})
     for (step, machine), factor in zip(links, (0.5, 2, 4), strict=True):
         assert step is trace
-        now = [machine.keys[each].value for each in rates]  # pyright: ignore
-        assert now == pytest.approx([factor * each for each in values])
+        now = [machine.keys[rate].value for rate in rates]  # pyright: ignore
+        assert now == pytest.approx([factor * number for number in values])
         assert machine.memories == base.memories
     for (step, machine), factor in zip(batch, (0.5, 2, 4), strict=True):
         assert machine is base
@@ -270,9 +275,9 @@ def test_a_case_in_another_process_is_as_one_here() -> None:
 def test_parts_and_places_that_there_are_not_are_refused() -> None:
     with pytest.raises(ValueError, match="parts_ns take 3: expected step_ns, 2, at most"):
         Outcome(step_ns=2, parts_ns={"computing": 1, "updating": 2})
-    for made, said in (
+    for made, message in (
         (Outcome(step_ns=1, parts_ns={"waiting": 1}), "part is 'waiting': "),
         (Outcome(step_ns=1, peak_bytes={"node": 1}), "place is 'node': "),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             compare(STEP, MACHINE, [a_system("one", needs(), made)], lambda _: None)

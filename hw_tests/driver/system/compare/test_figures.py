@@ -40,7 +40,7 @@ def a_row(number: int, step_ns: int, gpu_bytes: int, reason: str = "") -> Row:
 
 
 HERE = [
-    a_row(0, 0, 0, "takes at least 20.0 GB of gpu, which has 9.0"),
+    a_row(0, 0, 0, "needs at least 20.0 GB of gpu, which has 9.0"),
     a_row(1, 10**9, 8 * GB),
     a_row(2, 11 * 10**8, 4 * GB),
     a_row(3, 20 * 10**9, 0),
@@ -62,15 +62,15 @@ def _families(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Figure]:
-    found: dict[str, Figure] = {}
+    figures_by_name: dict[str, Figure] = {}
 
     def keep(path: Path, figure: Figure) -> Path:
-        found[path.stem] = figure
+        figures_by_name[path.stem] = figure
         return path
 
     monkeypatch.setattr(figures, "write_picture", keep)
     draw("net on v100", HERE, CASES, 9 * GB, tmp_path)
-    return found
+    return figures_by_name
 
 
 def test_hollow_is_what_takes_more_than_there_is(drawn: dict[str, Figure]) -> None:
@@ -80,23 +80,23 @@ def test_hollow_is_what_takes_more_than_there_is(drawn: dict[str, Figure]) -> No
         hollow = line.get_markerfacecolor() == "white"
         faces |= {(float(x), float(y)): hollow for x, y in np.asarray(line.get_xydata())}
     assert faces == {(20, 0.5): True, (8, 1): False, (16, 0.8): True}
-    assert [each.get_text() for each in axes.texts] == ["this GPU, 9.0 GiB", "two", "one"]
+    assert [text.get_text() for text in axes.texts] == ["this GPU, 9.0 GiB", "two", "one"]
 
 
 def test_bars_are_cut_off_or_say_why_there_is_none(drawn: dict[str, Figure]) -> None:
     (axes,) = drawn["parts"].axes
-    assert [each.get_text() for each in axes.texts] == [
-        "cannot: takes at least 20.0 GB of gpu, which has 9.0", "1.0 s", "1.1 s", "20.0 s →",
+    assert [text.get_text() for text in axes.texts] == [
+        "cannot: needs at least 20.0 GB of gpu, which has 9.0", "1.0 s", "1.1 s", "20.0 s →",
     ]  # fmt: skip
     assert axes.get_xlim() == (0, pytest.approx(1.1 * 3 * 1.1))
-    widths = [each.get_width() for each in axes.patches]
+    widths = [patch.get_width() for patch in axes.patches]
     assert widths == pytest.approx([0.5, 0, 0, 0.5, 0.55, 0, 0, 0.55, 10, 0, 0, 10])
 
 
 def test_lines_have_gaps_and_their_names_are_apart(drawn: dict[str, Figure]) -> None:
     memory, links, batch = drawn["sensitivity"].axes
-    assert [each.get_text() for each in batch.texts] == ["four", "two", "one"]
-    heights = sorted(each.xyann[1] for each in batch.texts)
+    assert [text.get_text() for text in batch.texts] == ["four", "two", "one"]
+    heights = sorted(text.xyann[1] for text in batch.texts)
     assert min(b - a for a, b in pairwise(heights)) >= 0.0449
     assert heights[-1] <= 1
     one = links.lines[0]
@@ -106,8 +106,8 @@ def test_lines_have_gaps_and_their_names_are_apart(drawn: dict[str, Figure]) -> 
 
 
 def test_names_make_room_for_each_other_below_the_top() -> None:
-    found = dict(figures._apart({"a": 0.5, "b": 0.5, "c": 0.99, "d": 0.99}))
-    assert found == pytest.approx({"a": 0.5, "b": 0.545, "c": 0.955, "d": 1})
+    heights = dict(figures._apart({"a": 0.5, "b": 0.5, "c": 0.99, "d": 0.99}))
+    assert heights == pytest.approx({"a": 0.5, "b": 0.545, "c": 0.955, "d": 1})
 
 
 def test_pictures_are_the_same_bytes_each_time(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_pictures_are_the_same_bytes_each_time(tmp_path: Path) -> None:
     for folder in folders:
         folder.mkdir()
         files = draw("net on v100", HERE, CASES, 9 * GB, folder)
-        assert [each.name for each in files] == [f"{name}.svg" for name in PICTURES]
+        assert [file.name for file in files] == [f"{name}.svg" for name in PICTURES]
     for name in PICTURES:
         first, second = ((folder / f"{name}.svg").read_bytes() for folder in folders)
         assert first == second

@@ -16,7 +16,7 @@ from sw_driver.system.compare.system import all_parts_ns
 from sw_driver.system.hetero_pim.configurations import HETERO
 from sw_driver.system.hetero_pim.costs import Costs
 from sw_driver.system.hetero_pim.profiling import modelled, offered
-from sw_driver.system.hetero_pim.runs import CALIBRATED_RATE, Case
+from sw_driver.system.hetero_pim.runs import CALIBRATED_RATE, HeteroPimCase
 from sw_driver.system.hetero_pim.scheduling import schedule
 from sw_driver.system.outcome import Outcome
 from sw_driver.workload import Trace, load_trace, peak_bytes
@@ -35,15 +35,15 @@ def rows(trace: Trace, machine: Machine = V100, **changes: str) -> list[Row]:
 
 
 def outcomes(name: str, machine: Machine = V100, **changes: str) -> list[Outcome]:
-    found = [each.outcome for each in rows(load_trace(name), machine, **changes)]
-    return [each for each in found if each is not None]
+    made = [row.outcome for row in rows(load_trace(name), machine, **changes)]
+    return [outcome for outcome in made if outcome is not None]
 
 
 @pytest.mark.parametrize("name", ["vgg-19", "dcgan"])
 def test_a_step_is_that_of_the_reproduction(name: str) -> None:
     peak = {"stack": peak_bytes(load_trace(name))}
     for made, rate in zip(outcomes(name), (0, CALIBRATED_RATE), strict=True):
-        step = Case(network=name, unit_rate=rate).result(quiet)
+        step = HeteroPimCase(network=name, unit_rate=rate).result(quiet)
         assert (made.step_ns, made.energy_j) == (step.step_ns, step.energy_j)
         assert made.peak_bytes == peak
 
@@ -58,7 +58,7 @@ def test_parts_are_what_a_look_at_every_nanosecond_finds() -> None:
         elif row.part == "operation":
             computing[row.begin_ns : row.end_ns] = True
     steady = slice(made.ends_ns[0], made.ends_ns[2])
-    by_hand = [int(each[steady].sum()) // 2 for each in (computing, updating & ~computing)]
+    by_hand = [int(active[steady].sum()) // 2 for active in (computing, updating & ~computing)]
     parts = all_parts_ns(outcomes("gpt-tiny")[1])
     assert [parts["computing"], parts["updating"]] == pytest.approx(by_hand, abs=1)
     assert min(by_hand) > 0
@@ -69,9 +69,9 @@ def test_parts_are_what_a_look_at_every_nanosecond_finds() -> None:
 def test_the_stack_has_to_have_all_of_a_step() -> None:
     least = peak_bytes(load_trace("vgg-19"))
     assert len(outcomes("vgg-19", stack__capacity_bytes=str(least))) == 2
-    for each in rows(load_trace("vgg-19"), stack__capacity_bytes=str(least - 1)):
-        assert each.outcome is None
-        assert each.reason == f"takes at least {least:,} bytes of stack, which has {least - 1:,}"
+    for row in rows(load_trace("vgg-19"), stack__capacity_bytes=str(least - 1)):
+        assert row.outcome is None
+        assert row.reason == f"needs at least {least:,} bytes of stack, which has {least - 1:,}"
     assert not outcomes("gpt3-13b")
     assert len(outcomes("gpt3-13b", stack__capacity_bytes="256GiB")) == 2
 
@@ -79,16 +79,16 @@ def test_the_stack_has_to_have_all_of_a_step() -> None:
 def test_what_the_stack_does_not_suit_is_refused() -> None:
     trace = load_trace("word2vec")
     half = tuple(
-        replace(each, element_bytes=2) if each.kind == "parameter" else each
-        for each in trace.tensors
+        replace(tensor, element_bytes=2) if tensor.kind == "parameter" else tensor
+        for tensor in trace.tensors
     )
-    for each in rows(replace(trace, tensors=half)):
-        assert each.reason == (
+    for row in rows(replace(trace, tensors=half)):
+        assert row.reason == (
             "the stack's units compute FP32, and parameters of word2vec take 2 bytes each"
         )
-    roots = tuple(replace(each, kind="sqrt", geometry=None) for each in trace.ops)
-    for each in rows(replace(trace, ops=roots)):
-        assert each.reason == "the stack's units can run no operation of word2vec"
+    roots = tuple(replace(op, kind="sqrt", geometry=None) for op in trace.ops)
+    for row in rows(replace(trace, ops=roots)):
+        assert row.reason == "the stack's units can run no operation of word2vec"
 
 
 def test_its_time_goes_with_the_stack_and_not_with_the_gpu() -> None:

@@ -36,11 +36,11 @@ def test_a_step_by_hand(system, place: str) -> None:
     """With 500 bytes a1 leaves beside operation 3, and is there again 100 ns after that; a0 comes
     beside operation 4. With 400 a2 and t2 wait for a0 and a1 to have left, to 300 and 550, and a0
     comes when operation 4 is over."""
-    found = row(system, STEP, a_base(500)).describe()
-    assert found["step_ns"] == 900
-    assert found["memory_bytes"] == {"gpu": 500, place: 200}
-    assert found["least_bytes"] == {"gpu": 400, place: 200}
-    assert found["parts_ns"] == {
+    described = row(system, STEP, a_base(500)).describe()
+    assert described["step_ns"] == 900
+    assert described["memory_bytes"] == {"gpu": 500, place: 200}
+    assert described["least_bytes"] == {"gpu": 400, place: 200}
+    assert described["parts_ns"] == {
         "computing": 800, "recomputing": 0, "updating": 0, "waiting": 100
     }  # fmt: skip
     made = ran(system, STEP, a_base(400))
@@ -62,16 +62,19 @@ def test_what_leaves_is_there_until_it_was_used() -> None:
 
 
 def test_with_room_for_all_nothing_moves_and_with_less_nothing_runs() -> None:
-    found = row(NODES, STEP, a_base(600)).describe()
-    assert (found["step_ns"], found["memory_bytes"]) == (800, {"gpu": 600, "memory_node": 0})
-    assert "takes at least" in row(NODES, STEP, a_base(399)).reason
-    assert "takes at least" in row(NODES, STEP, a_base(500, 199)).reason
+    described = row(NODES, STEP, a_base(600)).describe()
+    assert (described["step_ns"], described["memory_bytes"]) == (
+        800,
+        {"gpu": 600, "memory_node": 0},
+    )
+    assert "needs at least" in row(NODES, STEP, a_base(399)).reason
+    assert "needs at least" in row(NODES, STEP, a_base(500, 199)).reason
     assert ran(NODES, STEP, a_base(500, 200)).step_ns == 900
 
 
 def test_a_gpu_without_links_to_nodes_has_none() -> None:
-    found = row(NODES, "gpt-tiny", BASES["rtx4090"])
-    assert found.reason == "rtx4090 has no link 'node' from its GPU to a memory 'memory_node'"
+    made = row(NODES, "gpt-tiny", BASES["rtx4090"])
+    assert made.reason == "rtx4090 has no link 'node' from its GPU to a memory 'memory_node'"
     assert row(HOST, "gpt-tiny", BASES["rtx4090"]).outcome is not None
 
 
@@ -88,12 +91,12 @@ def _recorded(trace: Trace, machine: Machine) -> None:
     assert log is not None
     assert outcome.peak_bytes["fast"] == least["gpu"]
     ops = [ran for ran in log.ran if ran.queue == view.devices[0].name]
-    moves = [each for each in log.transferred if not each.device]
+    moves = [transfer for transfer in log.transferred if not transfer.device]
     assert len(moves) == 2 * len(leaving.until)
     for move in moves:
         tensor = int(move.label.split()[1])
         if move.target == "slow":
-            last = next(op for op, each in leaving.behind.items() if tensor in each)
+            last = next(op for op, left in leaving.behind.items() if tensor in left)
             assert move.begin_ns >= ops[last].end_ns
         else:
             assert move.end_ns <= ops[leaving.until[tensor]].begin_ns
@@ -124,7 +127,7 @@ def test_more_memory_and_faster_links_are_not_slower(name: str) -> None:
     least = NODES.needs(trace, V100.override({"gpu.capacity_bytes": "1"}))["gpu"].nbytes
     peak = peak_bytes(trace)
     sizes = [least + (peak - least) * eighths // 8 for eighths in range(9)]
-    took = [ran(HOST, trace, gpu__capacity_bytes=each).step_ns for each in sizes]
+    took = [ran(HOST, trace, gpu__capacity_bytes=size).step_ns for size in sizes]
     assert all(later <= 1.01 * before for before, later in pairwise(took))
     assert took[-1] == alone < took[0]
     assert ran(NODES, trace, gpu__capacity_bytes=least).step_ns < took[0]

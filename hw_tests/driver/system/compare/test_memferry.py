@@ -15,18 +15,18 @@ from sw_driver.system.compare.comparison import Row, compare
 from sw_driver.system.compare.memferry import SYSTEMS
 from sw_driver.system.compare.system import all_parts_ns
 from sw_driver.system.memferry.planners import planned
-from sw_driver.system.memferry.runs import Case, profile_for
+from sw_driver.system.memferry.runs import MemferryCase, profile_for
 from sw_driver.system.memferry.systems import BUCKET_BYTES, System, run
 from sw_driver.system.outcome import Outcome
 from sw_driver.workload import load_trace
 
 BASE = BASES["v100"]
-NAMES = [each.name for each in SYSTEMS]
+NAMES = [system.name for system in SYSTEMS]
 NATIVE, DEEPSPEED, MEMFERRY, GO, MEMFERRY_AXDIMM, GO_AXDIMM = NAMES
 
 
 def rows(network: str, changes: Mapping[str, str], *names: str) -> list[Row]:
-    systems = [each for each in SYSTEMS if each.name in (names or NAMES)]
+    systems = [system for system in SYSTEMS if system.name in (names or NAMES)]
     return compare(load_trace(network), BASE.override(changes), systems, lambda _: None)
 
 
@@ -39,7 +39,7 @@ def ran(network: str, name: str, changes: Mapping[str, str]) -> Outcome:
 @pytest.mark.parametrize("network", ["bert-base", "alexnet"])
 def test_zero_offload_is_as_reproduced(network: str) -> None:
     for name, system in ((NATIVE, "native"), (DEEPSPEED, "DeepSpeed")):
-        step = Case(network=network, system=system, machine="v100").result(print)
+        step = MemferryCase(network=network, system=system, machine="v100").result(print)
         made = ran(network, name, {})
         assert (made.step_ns, made.busy("gpu")) == (step.step_ns, step.busy("gpu"))
         assert made.peak_bytes["gpu"] == step.peak_bytes["gpu"]
@@ -52,7 +52,7 @@ def test_memferry_is_our_plan_in_the_gpus_memory(name: str, reserve: float) -> N
     """Two modules, as in the reproduction, whose links are no bound."""
     nbytes = 1400 << 20
     machine = {"gpu.capacity_bytes": str(nbytes), "host.capacity_bytes": "64GiB"}
-    profile = profile_for(Case(network="bert-base", machine="v100"))
+    profile = profile_for(MemferryCase(network="bert-base", machine="v100"))
     if "AXDIMM" in name:
         parameters = sum(layer.nbytes for layer in profile.layers) // 4
         profile = replace(profile, update_ns=ceil(parameters * 1000 / (2 * own_mparams_per_s())))
@@ -67,9 +67,9 @@ def test_memferry_is_our_plan_in_the_gpus_memory(name: str, reserve: float) -> N
 @pytest.mark.parametrize("network", ["gpt-tiny", "alexnet", "lstm-ptb", "word2vec"])
 def test_what_is_needed_is_enough_and_no_byte_less_is(network: str) -> None:
     kinds = ("parameter", "gradient", "optimizer_state")
-    host = sum(each.nbytes for each in load_trace(network).tensors if each.kind in kinds)
-    found = rows(network, {})
-    for row in found:
+    host = sum(tensor.nbytes for tensor in load_trace(network).tensors if tensor.kind in kinds)
+    made = rows(network, {})
+    for row in made:
         assert row.outcome
         need, name = row.needs["gpu"], row.system.name
         assert 0 < need.growing_bytes <= need.nbytes <= row.outcome.peak_bytes["gpu"]
@@ -80,8 +80,8 @@ def test_what_is_needed_is_enough_and_no_byte_less_is(network: str) -> None:
         assert tight.step_ns >= row.outcome.step_ns
         for key in least:
             (short,) = rows(network, least | {key: str(int(least[key]) - 1)}, name)
-            assert short.reason.startswith("takes at least")
-    native, deepspeed, memferry, go, *_ = (row.needs["gpu"] for row in found)
+            assert short.reason.startswith("needs at least")
+    native, deepspeed, memferry, go, *_ = (row.needs["gpu"] for row in made)
     assert deepspeed.nbytes - native.nbytes == BUCKET_BYTES
     assert deepspeed.growing_bytes == native.growing_bytes
     assert memferry == go
@@ -102,24 +102,24 @@ def test_parts_of_zero_offloads_step() -> None:
 @pytest.mark.soak
 def test_faster_parts_and_more_room_make_no_step_slower() -> None:
     more = {
-        "gpu": [{"gpu.capacity_bytes": f"{each}MiB"} for each in (4096, 1400, 1200)],
-        "pcie": [both_ways("pcie", each) for each in (48, 12, 6)],
-        "cores": [{"cpu.gb_per_s": str(each)} for each in (108, 13.5)],
+        "gpu": [{"gpu.capacity_bytes": f"{number}MiB"} for number in (4096, 1400, 1200)],
+        "pcie": [both_ways("pcie", number) for number in (48, 12, 6)],
+        "cores": [{"cpu.gb_per_s": str(number)} for number in (108, 13.5)],
     }
-    for what, machines in more.items():
-        for row in zip(*(rows("bert-base", each) for each in machines), strict=True):
-            times = [each.outcome.step_ns for each in row if each.outcome]
-            assert times == sorted(times), (what, row[0].system.name)
+    for change, machines in more.items():
+        for row in zip(*(rows("bert-base", machine) for machine in machines), strict=True):
+            times = [made.outcome.step_ns for made in row if made.outcome]
+            assert times == sorted(times), (change, row[0].system.name)
             cores = "AXDIMM" not in row[0].system.name
-            assert what != "cores" or (times[0] < times[-1]) == cores
+            assert change != "cores" or (times[0] < times[-1]) == cores
 
 
 def test_a_faster_gpu_does_not_lead_the_planner_astray() -> None:
     """By more than a per cent."""
     memory = {"gpu.capacity_bytes": "2050MiB"}
     slow, fast = (
-        ran("bert-base", MEMFERRY, memory | {"gpu.gb_per_s": each}).step_ns
-        for each in ("900", "1800")
+        ran("bert-base", MEMFERRY, memory | {"gpu.gb_per_s": name}).step_ns
+        for name in ("900", "1800")
     )
     assert fast < 1.01 * slow
 
@@ -129,8 +129,8 @@ def test_modules_in_the_cores_place() -> None:
     together: that of one is less than half of PCIe's."""
     for name in (MEMFERRY_AXDIMM, GO_AXDIMM):
         one, same, two, all_ = (
-            ran("bert-base", name, {"host.capacity_bytes": each})
-            for each in ("3GiB", "32GiB", "33GiB", "256GiB")
+            ran("bert-base", name, {"host.capacity_bytes": memory})
+            for memory in ("3GiB", "32GiB", "33GiB", "256GiB")
         )
         assert one == same
         assert one.step_ns > two.step_ns > all_.step_ns
@@ -144,6 +144,6 @@ def test_modules_in_the_cores_place() -> None:
 
 def test_a_plan_with_gradients_on_the_gpu_is_no_slower_than_one_without() -> None:
     for network in ("alexnet", "lstm-ptb"):
-        gradients, none = (ran(network, each, {}) for each in (MEMFERRY, GO))
+        gradients, none = (ran(network, name, {}) for name in (MEMFERRY, GO))
         assert gradients.step_ns <= none.step_ns
         assert gradients.step_ns < ran(network, NATIVE, {}).step_ns

@@ -38,13 +38,13 @@ def test_a_chain_takes_what_was_worked_by_hand(system) -> None:
     with room for one 200 and 250, and with less nothing runs. A link twice as fast hides all."""
     assert ran(system, CHAIN, a_base(300)).step_ns == 4 * 175
     assert ran(system, CHAIN, a_base(300, pcie=2, cxl=2)).step_ns == 4 * 150
-    found = row(system, CHAIN, a_base(200)).describe()
-    assert found["least_bytes"] == {"gpu": 200, PLACES[system]: 500}
-    assert found["parts_ns"] == {
-        "computing": 600, "recomputing": 0, "updating": 0, "waiting": found["step_ns"] - 600
+    described = row(system, CHAIN, a_base(200)).describe()
+    assert described["least_bytes"] == {"gpu": 200, PLACES[system]: 500}
+    assert described["parts_ns"] == {
+        "computing": 600, "recomputing": 0, "updating": 0, "waiting": described["step_ns"] - 600
     }  # fmt: skip
-    assert "takes at least" in row(system, CHAIN, a_base(199)).reason
-    assert "takes at least" in row(system, CHAIN, a_base(300, 499)).reason
+    assert "needs at least" in row(system, CHAIN, a_base(199)).reason
+    assert "needs at least" in row(system, CHAIN, a_base(300, 499)).reason
     assert not row(system, CHAIN, a_base(300, 500)).reason
 
 

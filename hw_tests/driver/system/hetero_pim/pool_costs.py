@@ -88,8 +88,8 @@ def model_cycles(layer: Layer, pass_name: str, banks: int) -> int:
                 ids.append(device.pim_fix(chosen, work, work.result, banks))
             if len(ids) == 1:
                 begin = device.transport.cycles()
-        for each in ids[-stack.works :]:
-            device.wait(each)
+        for work_id in ids[-stack.works :]:
+            device.wait(work_id)
         if len(ids) == 1:
             return device.counters(ids[0]).cycles or 0
         return device.transport.cycles() - begin
@@ -117,4 +117,4 @@ def main(sizes: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main([int(each) for each in sys.argv[1:]] or [2_000_000, 8_000_000])
+    main([int(argument) for argument in sys.argv[1:]] or [2_000_000, 8_000_000])

@@ -15,9 +15,9 @@ from sw_driver.system.hetero_pim.figures import ALEXNET, DCGAN, VGG
 from sw_driver.system.hetero_pim.runs import (
     CALIBRATED,
     CALIBRATED_RATE,
-    Case,
-    Step,
-    Steps,
+    HeteroPimCase,
+    HeteroPimRuns,
+    HeteroPimStep,
     calibrated_rate,
 )
 
@@ -26,14 +26,15 @@ def quiet(_: str) -> None:
     pass
 
 
-STEPS = Steps(changes={}, progress=quiet)
+STEPS = HeteroPimRuns(changes={}, progress=quiet)
 
 
 def test_the_calibrated_rate_is_the_least() -> None:
     gpu_ns, ours_ns = (
-        STEPS.run(CALIBRATED, VGG, configuration=each).step_ns for each in (GPU, HETERO)
+        STEPS.run(CALIBRATED, VGG, configuration=configuration).step_ns
+        for configuration in (GPU, HETERO)
     )
-    lower = Case(network=VGG, unit_rate=STEPS.rate - 1)
+    lower = HeteroPimCase(network=VGG, unit_rate=STEPS.rate - 1)
     assert ours_ns <= gpu_ns < lower.result(quiet).step_ns
     assert STEPS.rate == CALIBRATED_RATE
 
@@ -47,33 +48,36 @@ def test_a_gpu_that_no_rate_reaches_is_refused() -> None:
 
 def test_figures_of_times_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "NETWORKS", (VGG, ALEXNET))
-    claims = figures.figure11(Steps()).claims
-    fast = Case(network=ALEXNET, unit_rate=STEPS.rate, frequency=2)
-    times = [replace(fast, configuration=each).result(quiet).step_ns for each in (GPU, HETERO)]
+    claims = figures.figure11(HeteroPimRuns()).claims
+    fast = HeteroPimCase(network=ALEXNET, unit_rate=STEPS.rate, frequency=2)
+    times = [
+        replace(fast, configuration=configuration).result(quiet).step_ns
+        for configuration in (GPU, HETERO)
+    ]
     assert times[1] < times[0]
-    assert claims["Hetero PIM at 2x before GPU"].texts[0] == "2"
+    assert claims["Hetero PIM at 2x is faster than GPU"].texts[0] == "2"
 
-    claims = figures.figure13(Steps()).claims
+    claims = figures.figure13(HeteroPimRuns()).claims
     without = replace(HETERO, recursive=False, pipeline=False)
-    cases = [replace(fast, network=each, frequency=1) for each in (VGG, ALEXNET)]
+    cases = [replace(fast, network=network, frequency=1) for network in (VGG, ALEXNET)]
     gains = [
         replace(case, configuration=without).result(quiet).step_ns / case.result(quiet).step_ns
         for case in cases
     ]
-    gain = claims["RC and OP over neither, most"]
+    gain = claims["speed-up by RC and OP, most"]
     assert gain.ours == pytest.approx(max(gains), rel=1e-9)
-    assert gain.verdict == claims["RC before neither"].verdict == "missed"
+    assert gain.verdict == claims["RC is faster than neither"].verdict == "missed"
 
 
 def test_section_2_a_is_judged_and_a_change_of_the_machine_changes_it() -> None:
-    longest = "the five longest of vgg-19, time"
+    longest = "share of time, five longest operations of vgg-19"
     claims = figures.table1(STEPS).claims
     assert {name: (claim.texts[0], claim.verdict) for name, claim in claims.items()} == {
         longest: ("98.04", "met"),
-        "the five longest of vgg-19, accesses": ("60.45", "missed"),
-        "not multiply/add, at most": ("66.95", "met"),
+        "share of accesses, five longest operations of vgg-19": ("60.45", "missed"),
+        "share of time outside multiply/add, most": ("66.95", "met"),
     }
-    slower = figures.table1(Steps(changes={"cpu.gb_per_s": "1"})).claims[longest].ours
+    slower = figures.table1(HeteroPimRuns(changes={"cpu.gb_per_s": "1"})).claims[longest].ours
     assert 0 < (slower or 0) < (claims[longest].ours or 0)
 
 
@@ -89,15 +93,16 @@ def test_two_networks_side_by_side() -> None:
 def test_what_is_not_offered_runs_on_the_cpu() -> None:
     """With no share of the time all of it does; with all of it the step is sooner over."""
     none, some, every = (
-        Case(network=ALEXNET, unit_rate=48, share=each).result(quiet) for each in (0, 0.9, 1)
+        HeteroPimCase(network=ALEXNET, unit_rate=48, share=share).result(quiet)
+        for share in (0, 0.9, 1)
     )
     assert set(none.made.places.values()) == {"cpu"}
-    assert none.step_ns == Case(network=ALEXNET, configuration=CPU).result(quiet).step_ns
+    assert none.step_ns == HeteroPimCase(network=ALEXNET, configuration=CPU).result(quiet).step_ns
     assert every.step_ns < some.step_ns < none.step_ns
 
 
 def test_products_of_energy_and_delay() -> None:
-    made = Step(made=cast(Any, None), step_ns=2 * 10**9, energy_j=6.0)
+    made = HeteroPimStep(made=cast(Any, None), step_ns=2 * 10**9, energy_j=6.0)
     assert (made.watts, made.edp) == (3, 12)
 
 
@@ -110,32 +115,35 @@ def alexnet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alexnet")
 def test_figures_of_energy_again(tmp_path: Path) -> None:
-    made = figures.figure9(Steps())
-    case = Case(network=ALEXNET, unit_rate=48)
+    made = figures.figure9(HeteroPimRuns())
+    case = HeteroPimCase(network=ALEXNET, unit_rate=48)
     cpu, gpu, ours = (
-        replace(case, configuration=each).result(quiet) for each in (CPU, GPU, HETERO)
+        replace(case, configuration=configuration).result(quiet)
+        for configuration in (CPU, GPU, HETERO)
     )
     row = next(row for row in made.rows if row["rate"] == "calibrated")
     gpu_j = gpu.step_ns * (85 + 0.3 * 250) / 1e9  # at V-D's use of the GPU
     assert row["GPU, J"].ours == pytest.approx(gpu_j)  # type: ignore[union-attr]
     host_j = ours.step_ns * 85 / 1e9
     assert host_j < row["Hetero PIM, J"].ours < 1.2 * host_j  # type: ignore[union-attr,operator]
-    assert made.claims["CPU over Hetero PIM, least"].ours == pytest.approx(
+    assert made.claims["energy of CPU over Hetero PIM, least"].ours == pytest.approx(
         row["CPU, J"].ours / row["Hetero PIM, J"].ours  # type: ignore[union-attr,operator]
     )
     assert row["CPU, J"].ours == pytest.approx(cpu.step_ns * 85 / 1e9, rel=0.03)  # type: ignore[union-attr]
-    assert made.claims["GPU takes more than Hetero PIM, predicted"].verdict == "missed"
+    assert made.claims["GPU takes more energy than Hetero PIM, predicted"].verdict == "missed"
     assert made.draw is not None
     (picture,) = made.draw(tmp_path / "shares")
     assert "J, in % of the sum" in picture.read_text()
 
-    claims = figures.figure17(Steps()).claims
+    claims = figures.figure17(HeteroPimRuns()).claims
     assert claims["energy-delay product is least at 4x, calibrated"].verdict == "met"
     fast = replace(case, frequency=4).result(quiet)
     fast_w = 85 + (row["Hetero PIM, J"].ours - host_j) / fast.step_ns * 1e9  # type: ignore[union-attr,operator]
-    power = claims["power of GPU over that at 4x, least"].ours
+    power = claims["power of GPU over power at 4x, least"].ours
     assert power == pytest.approx(160 / fast_w, rel=0.02)
 
-    both = figures.figure14(Steps()).claims["neither over RC and OP, most"]
+    both = figures.figure14(HeteroPimRuns()).claims[
+        "energy without RC and OP over energy with both, most"
+    ]
     assert both.ours == pytest.approx(1, rel=0.02)
     assert both.verdict == "missed"

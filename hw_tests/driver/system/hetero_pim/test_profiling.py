@@ -11,8 +11,8 @@ from hw_tests.driver.system.sentinel.steps import a_step
 from sw_driver.machine.hetero_pim import HETERO_PIM
 from sw_driver.system.hetero_pim.profiling import measured, modelled, offered
 from sw_driver.system.hetero_pim.ranking import Profiled
+from sw_driver.workload.loading import load_workload, with_step
 from sw_driver.workload.trace import TraceError, load_trace
-from sw_driver.workload.what import load_workload, with_step
 
 TORCH = "PyTorch is not installed: pip install -e '.[torch]'"
 
@@ -41,7 +41,7 @@ def test_types_are_offered_whole() -> None:
     assert offered(rows, 0.5, types=False) == [0, 4]
     assert offered(rows, 0.4) == [1, 2]
     assert offered(rows, 0.5) == [0, 1, 2, 3]  # a and c have 6
-    assert offered([replace(each, kind="") for each in rows], 0.5) == [0, 4]
+    assert offered([replace(row, kind="") for row in rows], 0.5) == [0, 4]
 
 
 USERS = """\
@@ -73,10 +73,12 @@ def test_every_operation_is_measured(rule: str, users: Path) -> None:
     pytest.importorskip("torch", reason=TORCH)
     trace = load_workload(f"{users}:net", rule)
     rows, model = measured(f"{users}:net", trace), modelled(trace)
-    assert [replace(each, time=1) for each in rows] == [replace(each, time=1) for each in model]
-    assert all(each.time > 0 for each in rows)
-    kinds = [each.kind for each in rows]
-    assert [kinds.count(f"Conv2DBackprop{each}") for each in ("Filter", "Input")] == [2, 1]
+    assert [replace(profiled, time=1) for profiled in rows] == [
+        replace(profiled, time=1) for profiled in model
+    ]
+    assert all(row.time > 0 for row in rows)
+    kinds = [row.kind for row in rows]
+    assert [kinds.count(f"Conv2DBackprop{name}") for name in ("Filter", "Input")] == [2, 1]
     assert kinds.count("BiasAddGrad") == 2
 
 
@@ -107,11 +109,11 @@ def test_measured_steps_are_those_without_marks(users: Path) -> None:
 def test_what_cannot_be_measured_is_refused(users: Path) -> None:
     pytest.importorskip("torch", reason=TORCH)
     trace = load_trace("gpt-tiny")
-    for what, of, said in (
+    for function, kind, message in (
         (f"{users}:net", trace, r"has no Gather_0 \(embedding\)"),
         ("mine.json.gz", trace, "the network is 'mine.json.gz'"),
         (f"{users}:fails", load_workload(f"{users}:fails"), "cannot be run: .*missing"),
         ("gpt-tiny", replace(trace, origin={"rule": "rmsprop"}), "whose time is measured is 'rms"),
     ):
-        with pytest.raises(TraceError, match=said):
-            measured(what, of)
+        with pytest.raises(TraceError, match=message):
+            measured(function, kind)

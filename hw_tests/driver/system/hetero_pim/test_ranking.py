@@ -66,7 +66,7 @@ def profile(text: str) -> list[Profiled]:
 
 
 def names(rows: list[Profiled]) -> list[str]:
-    return [each.operation for each in rows]
+    return [row.operation for row in rows]
 
 
 @pytest.mark.parametrize("network", TABLE_1)
@@ -117,7 +117,7 @@ HEADER = "operation,time,accesses\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "columns are []: expected ['operation', 'time', 'accesses', 'kind'], or"),
         ("operation,time\na,1\n", "columns are ['operation', 'time']"),
@@ -134,12 +134,12 @@ HEADER = "operation,time,accesses\n"
         (HEADER + "a,1,1\n\udcff", "p.csv, line "),
     ],
 )
-def test_what_is_no_profile_is_refused_by_name(text: str, said: str, tmp_path: Path) -> None:
+def test_what_is_no_profile_is_refused_by_name(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(InvalidArgumentError) as refused:
         read_profile(path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert str(refused.value).startswith(f"{path}, line ")
 
 

@@ -78,13 +78,13 @@ class MadeCosts:
         return 2 * phase.work
 
 
-def made(trace: Trace, costs: MadeCosts, configuration: Configuration, **how: Any) -> Schedule:
-    how = {"chosen": range(len(trace.ops)), **how}
-    return schedule(trace, costs, configuration, **how)  # pyright: ignore[reportArgumentType]
+def made(trace: Trace, costs: MadeCosts, configuration: Configuration, **options: Any) -> Schedule:
+    options = {"chosen": range(len(trace.ops)), **options}
+    return schedule(trace, costs, configuration, **options)  # pyright: ignore[reportArgumentType]
 
 
-def rows(of: Schedule) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in sorted(of.rows, key=lambda row: (row.begin_ns, row.op))]
+def rows(schedule: Schedule) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in sorted(schedule.rows, key=lambda row: (row.begin_ns, row.op))]
 
 
 def random_costs(random: Random, ops: int) -> MadeCosts:
@@ -96,7 +96,9 @@ def random_costs(random: Random, ops: int) -> MadeCosts:
     kernels = {}
     for op in range(ops):
         phases = [phase() for _ in range(random.choice((0, 1, 1, 3)))]
-        kernels[op] = tuple(phases) if any(each.device == "pools" for each in phases) else ()
+        kernels[op] = (
+            tuple(phases) if any(work_phase.device == "pools" for work_phase in phases) else ()
+        )
     return MadeCosts(
         phases=kernels,
         cpu={op: (random.randrange(1, 2000), random.randrange(50), 5) for op in range(ops)},
@@ -105,52 +107,54 @@ def random_costs(random: Random, ops: int) -> MadeCosts:
 
 
 @pytest.mark.parametrize("principle", PRINCIPLES)
-@pytest.mark.parametrize("configuration", CONFIGURATIONS, ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "configuration", CONFIGURATIONS, ids=lambda configuration: configuration.name
+)
 def test_random_steps_are_conserved(configuration: Configuration, principle: str) -> None:
     random = Random(configuration.name)
     for _ in range(30):
         step = random_step(random, 20, 25)
         costs = random_costs(random, len(step.ops))
-        flags = {each: random.random() < 0.5 for each in ("recursive", "pipeline")}
-        how = {"principle": principle, "cores": random.choice((1, 3)), **flags}
-        configuration = replace(configuration, **how)
-        found = made(step, costs, configuration, steps=3)
-        assert found == made(step, costs, configuration, steps=3)
-        check_conserved(step, costs, configuration, found)
+        flags = {flag: random.random() < 0.5 for flag in ("recursive", "pipeline")}
+        options = {"principle": principle, "cores": random.choice((1, 3)), **flags}
+        configuration = replace(configuration, **options)
+        run = made(step, costs, configuration, steps=3)
+        assert run == made(step, costs, configuration, steps=3)
+        check_conserved(step, costs, configuration, run)
 
 
 def check_conserved(
-    step: Trace, costs: MadeCosts, configuration: Configuration, found: Schedule
+    step: Trace, costs: MadeCosts, configuration: Configuration, run: Schedule
 ) -> None:
-    whole = step.unrolled(len(found.ends_ns))
+    whole = step.unrolled(len(run.ends_ns))
     begins, ends = defaultdict(list), defaultdict(list)
-    for row in found.rows:
+    for row in run.rows:
         assert row.begin_ns < row.end_ns
         begins[row.op].append(row.begin_ns)
         ends[row.op].append(row.end_ns)
     assert sorted(begins) == list(range(len(whole.ops)))
     path: list[int] = []
     for op, needed in zip(whole.ops, whole.dependencies, strict=True):
-        for each in needed:
-            assert max(ends[each]) <= min(begins[op.id])
-        took = sum(row.end_ns - row.begin_ns for row in found.rows if row.op == op.id)
-        path.append(took + max((path[each] for each in needed), default=0))
-    assert max(path) <= found.total_ns == max(map(max, ends.values())) == found.ends_ns[-1]
+        for dependency in needed:
+            assert max(ends[dependency]) <= min(begins[op.id])
+        took = sum(row.end_ns - row.begin_ns for row in run.rows if row.op == op.id)
+        path.append(took + max((path[dependency] for dependency in needed), default=0))
+    assert max(path) <= run.total_ns == max(map(max, ends.values())) == run.ends_ns[-1]
     if configuration.ordered:
-        assert sum(row.end_ns - row.begin_ns for row in found.rows) == found.total_ns
-    for op, place in found.places.items():
+        assert sum(row.end_ns - row.begin_ns for row in run.rows) == run.total_ns
+    for op, place in run.places.items():
         if place == "pools" or "+" in place:
-            last = op + len(step.ops) * (len(found.ends_ns) - 1)
-            check_work(costs.phases(step.ops[op]), last, found)
+            last = op + len(step.ops) * (len(run.ends_ns) - 1)
+            check_work(costs.phases(step.ops[op]), last, run)
     if not configuration.pipeline:  # a kernel has the pools until it is over
-        first = {row.op: row.begin_ns for row in reversed(found.rows) if row.device == "pools"}
+        first = {row.op: row.begin_ns for row in reversed(run.rows) if row.device == "pools"}
         kernels = sorted((begin, max(ends[op])) for op, begin in first.items())
         assert all(before[1] <= after[0] for before, after in pairwise(kernels))
-    of = {"cpu": 1, "gpu": 1, "core": configuration.cores, "pools": BANKS}
-    for device, most in of.items():
+    capacity = {"cpu": 1, "gpu": 1, "core": configuration.cores, "pools": BANKS}
+    for device, most in capacity.items():
         changes: dict[int, int] = defaultdict(int)
         work = 0
-        for row in found.rows:
+        for row in run.rows:
             if row.device == device:
                 changes[row.begin_ns] += row.banks
                 changes[row.end_ns] -= row.banks
@@ -159,16 +163,16 @@ def check_conserved(
         for at in sorted(changes):
             held += changes[at]
             assert 0 <= held <= most, f"{held} of {device} at {at}"
-        assert work <= most * found.total_ns
-    assert sum(found.breakdown_ns.values()) == found.step_ns
-    assert 0 <= found.utilisation <= 1
+        assert work <= most * run.total_ns
+    assert sum(run.breakdown_ns.values()) == run.step_ns
+    assert 0 <= run.utilisation <= 1
 
 
-def check_work(phases: tuple[Made, ...], op: int, found: Schedule) -> None:
+def check_work(phases: tuple[Made, ...], op: int, run: Schedule) -> None:
     """What the banks did of an operation is its work, but for rounding."""
-    of_pools = [row for row in found.rows if (row.op, row.device) == (op, "pools")]
+    of_pools = [row for row in run.rows if (row.op, row.device) == (op, "pools")]
     pieces = [row for row in of_pools if row.part == "operation"]
-    work = sum(each.work for each in phases if each.device == "pools")
+    work = sum(phase_made.work for phase_made in phases if phase_made.device == "pools")
     done = sum(row.banks * (row.end_ns - row.begin_ns) for row in pieces)
     assert work <= done <= work + 2 * BANKS * len(pieces)
 
@@ -178,16 +182,16 @@ def test_a_phase_grows_when_banks_become_free() -> None:
     of its 3,200 bank-ns 800 are done, and 16 do the rest in 150 ns."""
     step = a_step(1, (0, "i1>a1"), (0, "i2>a2"), sizes=dict.fromkeys(("i1", "i2", "a1", "a2"), 4))
     kernels = {0: (Made("pools", 2400, 24),), 1: (Made("pools", 3200, 16),)}
-    found = made(step, MadeCosts(phases=kernels), HETERO, steps=1)
-    assert rows(found) == [
+    run = made(step, MadeCosts(phases=kernels), HETERO, steps=1)
+    assert rows(run) == [
         (0, "pools", 24, 0, HOST, "sync"),
         (1, "pools", 8, 0, HOST, "sync"),
         (0, "pools", 24, HOST, HOST + 100, "operation"),
         (1, "pools", 8, HOST, HOST + 100, "operation"),
         (1, "pools", 16, HOST + 100, HOST + 250, "operation"),
     ]
-    assert found.step_ns == HOST + 250
-    assert found.utilisation == pytest.approx(5600 / 32 / (HOST + 250))
+    assert run.step_ns == HOST + 250
+    assert run.utilisation == pytest.approx(5600 / 32 / (HOST + 250))
     alone = made(step, MadeCosts(phases=kernels), replace(HETERO, pipeline=False), steps=1)
     assert alone.step_ns == HOST + 100 + HOST + 200
 
@@ -242,10 +246,10 @@ def test_steps_that_end_together() -> None:
     """Nothing of a step needs the one before, and a quarter of the banks is enough for each."""
     step = a_step(1, (0, "i1>a1"), sizes={"i1": 4, "a1": 4})
     costs = MadeCosts(phases={0: (Made("pools", 1600, 8),)})
-    found = made(step, costs, HETERO, steps=4)
-    assert found.ends_ns == (HOST + 200,) * 4
-    assert found.step_ns == (HOST + 200) // 4
-    assert found.utilisation == pytest.approx(200 / (HOST + 200))
+    run = made(step, costs, HETERO, steps=4)
+    assert run.ends_ns == (HOST + 200,) * 4
+    assert run.step_ns == (HOST + 200) // 4
+    assert run.utilisation == pytest.approx(200 / (HOST + 200))
 
 
 def test_another_network_has_what_is_idle() -> None:
@@ -291,6 +295,8 @@ def test_the_timeline_has_everything_once() -> None:
     step = a_step(1, (0, "i1>a1"), (0, "i1>a2"), sizes=dict.fromkeys(("i1", "a1", "a2"), 4))
     kernels = {op: (Made("pools", 1600, 16),) for op in (0, 1)}
     timeline = made(step, MadeCosts(phases=kernels), HETERO, steps=1).timeline
-    slices = [json.loads(each) for each in timeline._events_of()]
-    shown = [(each["tid"], each["ts"], each["dur"]) for each in slices if each["ph"] == "X"]
-    assert sorted(shown) == [(each, *of) for each in (101, 102) for of in ((0, 0.03), (0.03, 0.1))]
+    slices = [json.loads(line) for line in timeline._events_of()]
+    shown = [(drawn["tid"], drawn["ts"], drawn["dur"]) for drawn in slices if drawn["ph"] == "X"]
+    assert sorted(shown) == [
+        (thread, *span) for thread in (101, 102) for span in ((0, 0.03), (0.03, 0.1))
+    ]

@@ -17,7 +17,7 @@ from sw_driver.machine.presets import PRESETS
 from sw_driver.system.memferry.algorithm import printed, repaired
 from sw_driver.system.memferry.budget import budget_of, parameter_bytes
 from sw_driver.system.memferry.costs import profile_of
-from sw_driver.system.memferry.link import MODES, Link, Mode, Plan, every
+from sw_driver.system.memferry.link import MODES, AccessPlan, LinkModel, Mode, every
 from sw_driver.system.memferry.planners import PLANNERS, _improved, _starts, exact
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
 from sw_driver.workload import load_trace
@@ -78,13 +78,13 @@ def random_profile(kind: str, layers: int, seed: int) -> ModelProfile:
         )
 
     made = tuple(map(layer, range(layers)))
-    update = sum(each.transfer_ns for each in made) * random.random()
+    update = sum(made_layer.transfer_ns for made_layer in made) * random.random()
     return ModelProfile(device=kind, link_bytes_per_s=12e9, update_ns=int(update), layers=made)
 
 
 def ours_forward(profile: ModelProfile, room_bytes: int) -> tuple[Mode, ...]:
     """Return GFGB or DHA for each layer: the shortest forward pass that our search finds."""
-    link = Link(profile, shared=True)
+    link = LinkModel(profile, shared=True)
 
     def forward_ns(modes: tuple[Mode, ...]) -> float:
         return link.forward_ns(modes) if parameter_bytes(profile, modes) <= room_bytes else inf
@@ -96,7 +96,7 @@ def exact_shared(profile: ModelProfile, room_bytes: int) -> tuple[Mode, ...]:
     """Return the shortest forward pass of all on a shared link."""
     plans = product(MODES[:2], repeat=len(profile.layers))
     fitting = (modes for modes in plans if parameter_bytes(profile, modes) <= room_bytes)
-    return min(fitting, key=Link(profile, shared=True).forward_ns)
+    return min(fitting, key=LinkModel(profile, shared=True).forward_ns)
 
 
 def forward_gaps(profile: ModelProfile) -> Gaps:
@@ -110,24 +110,24 @@ def forward_gaps(profile: ModelProfile) -> Gaps:
         "ours": ours_forward(profile, room),
         "exact, shared link": exact_shared(profile, room),
     }
-    return _gaps(plans, *(Link(profile, shared=shared).forward_ns for shared in (False, True)))
+    return _gaps(plans, *(LinkModel(profile, shared=shared).forward_ns for shared in (False, True)))
 
 
 def step_gaps(profile: ModelProfile) -> Gaps:
     """Of the steps on a shared link, each planner's with its DFGB layers and gradients."""
-    return _gaps(_plans(profile, *PLANNERS), Link(profile, shared=True).step_ns)
+    return _gaps(_plans(profile, *PLANNERS), LinkModel(profile, shared=True).step_ns)
 
 
 def network_gaps(name: str) -> Gaps:
     """Of a network's forward passes on the paper's link, and its steps on a shared one, there above
     the best of these plans: no better one is known."""
     profile = profile_of(load_trace(name), PRESETS["memferry_v100"])
-    paper, shared = (Link(profile, shared=shared) for shared in (False, True))
+    paper, shared = (LinkModel(profile, shared=shared) for shared in (False, True))
     plans = _plans(profile, "printed", "repaired", "exact", "ours")
     return _gaps(plans, lambda plan: paper.forward_ns(plan.modes), shared.step_ns)
 
 
-def _plans(profile: ModelProfile, *planners: str) -> dict[str, Plan]:
+def _plans(profile: ModelProfile, *planners: str) -> dict[str, AccessPlan]:
     plans = {name: every(profile, mode, True) for name, mode in EVERY.items()}
     return plans | {name: PLANNERS[name](profile, budget_of(profile)) for name in planners}
 
@@ -152,11 +152,11 @@ def main() -> None:
     _print(title, map(network_gaps, MEMFERRY))
 
 
-def _print(title: str, found: Iterable[Gaps]) -> None:
-    gaps = list(found)
+def _print(title: str, gaps_of: Iterable[Gaps]) -> None:
+    gaps = list(gaps_of)
     print(f"{title}; mean and worst of {len(gaps)} in %", flush=True)
     for name in gaps[0]:
-        columns = zip(*(each[name] for each in gaps), strict=True)
+        columns = zip(*(gap[name] for gap in gaps), strict=True)
         print(f"  {name:20}", *(f"{sum(c) / len(gaps):11.3f} {max(c):8.2f}" for c in columns))
 
 

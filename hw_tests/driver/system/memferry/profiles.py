@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from random import Random
 
-from sw_driver.system.memferry.link import MODES, Plan
+from sw_driver.system.memferry.link import MODES, AccessPlan
 from sw_driver.system.memferry.profile import LayerProfile, ModelProfile
 
 
@@ -57,11 +57,13 @@ def any_profile(random: Random, layers: int) -> ModelProfile:
         layer(str(n), some(), (some(), some()), (some(), some(), some()), (some(), some()))
         for n in range(layers)
     ]
-    return profile_of(*made, update_ns=random.randrange(3) * sum(each.nbytes for each in made))
+    return profile_of(
+        *made, update_ns=random.randrange(3) * sum(made_layer.nbytes for made_layer in made)
+    )
 
 
-def any_plan(random: Random, layers: int) -> Plan:
-    return Plan(
+def any_plan(random: Random, layers: int) -> AccessPlan:
+    return AccessPlan(
         modes=tuple(random.choice(MODES) for _ in range(layers)),
         gradients_on_gpu=tuple(random.random() < 0.5 for _ in range(layers)),
     )
@@ -70,7 +72,7 @@ def any_plan(random: Random, layers: int) -> Plan:
 class Ticks:
     """Ends of a forward pass and of a step, ns by ns: half a ns of the link for each of two."""
 
-    def __init__(self, profile: ModelProfile, plan: Plan, shared: bool) -> None:
+    def __init__(self, profile: ModelProfile, plan: AccessPlan, shared: bool) -> None:
         self.ways = list(zip(profile.layers, plan.modes, plan.gradients_on_gpu, strict=True))
         self.shared = shared
         self.rest = dict.fromkeys(("computes", "reads", "writes"), Fraction())
@@ -83,7 +85,7 @@ class Ticks:
         self.busy = dict.fromkeys(self.moved, 0)
         self.now = self.forward_ns = self.step_ns = 0
         self.update_ns_of_byte = profile.update_ns // max(
-            sum(each.nbytes for each in profile.layers), 1
+            sum(way_layer.nbytes for way_layer in profile.layers), 1
         )
         gpu = self._gpu()
         while True:
@@ -140,30 +142,32 @@ class Ticks:
             yield
 
     def _gpu(self) -> Iterator[None]:
-        for n, (each, mode, _) in enumerate(self.ways):
+        for n, (way_layer, mode, _) in enumerate(self.ways):
             if mode == "GFGB":
                 while n not in self.loaded:
                     yield
-                yield from self._work(each.forward_ns)
+                yield from self._work(way_layer.forward_ns)
             else:
-                dha = each.forward_dha_ns
-                yield from self._work(dha, self._dha_moves(n, dha, each.forward_ns))
+                dha = way_layer.forward_dha_ns
+                yield from self._work(dha, self._dha_moves(n, dha, way_layer.forward_ns))
             if mode == "DFGB":
                 self.later.append(n)
-            yield from self._work(each.gap_forward_ns)
+            yield from self._work(way_layer.gap_forward_ns)
         self.forward_ns = self.now
-        for n, (each, mode, on_gpu) in reversed(list(enumerate(self.ways))):
-            yield from self._work(each.gap_backward_ns)
+        for n, (way_layer, mode, on_gpu) in reversed(list(enumerate(self.ways))):
+            yield from self._work(way_layer.gap_backward_ns)
             while mode != "DHA" and n not in self.loaded:
                 yield
             alone, reads, writes = [], 0, 0
             if mode == "DHA":
-                alone.append(each.backward_dha_ns)
-                reads = self._dha_moves(n, each.backward_dha_ns, each.backward_ns)
+                alone.append(way_layer.backward_dha_ns)
+                reads = self._dha_moves(n, way_layer.backward_dha_ns, way_layer.backward_ns)
             if not on_gpu:
-                alone.append(each.backward_gradient_dha_ns)
-                writes = self._dha_moves(n, each.backward_gradient_dha_ns, each.backward_ns)
-            yield from self._work(max(alone, default=each.backward_ns), reads, writes)
+                alone.append(way_layer.backward_gradient_dha_ns)
+                writes = self._dha_moves(
+                    n, way_layer.backward_gradient_dha_ns, way_layer.backward_ns
+                )
+            yield from self._work(max(alone, default=way_layer.backward_ns), reads, writes)
             if on_gpu:
                 self.to_host.append([n, self._bytes(n)])
             else:

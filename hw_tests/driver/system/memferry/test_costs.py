@@ -32,7 +32,9 @@ LINK = Link(
 
 MACHINE = Machine(
     name="m",
-    memories=tuple(Memory(name=each, capacity_bytes=assumed(1, "test")) for each in ("gpu", "cpu")),
+    memories=tuple(
+        Memory(name=place, capacity_bytes=assumed(1, "test")) for place in ("gpu", "cpu")
+    ),
     devices=(device("gpu"), device("cpu")),
     links=(LINK,),
 )
@@ -149,14 +151,14 @@ def test_of_bert_the_embeddings_and_norms_are_read_by_the_gpu_and_products_are_n
     trace = load_trace("bert-base")
     machine = PRESETS["memferry_v100"]
     profile = profile_of(trace, machine)
-    size = sum(each.nbytes for each in trace.tensors if each.kind == "parameter")
-    assert sum(each.nbytes for each in profile.layers) == size
+    size = sum(tensor.nbytes for tensor in trace.tensors if tensor.kind == "parameter")
+    assert sum(layer.nbytes for layer in profile.layers) == size
     times = sum(
-        each.forward_ns + each.gap_forward_ns + each.backward_ns + each.gap_backward_ns
-        for each in profile.layers
+        layer.forward_ns + layer.gap_forward_ns + layer.backward_ns + layer.gap_backward_ns
+        for layer in profile.layers
     )
     assert times == sum(machine.device("gpu").cost(op) for op in trace.ops if op.phase != "update")
-    names = [each.name for each in profile.layers]
+    names = [layer.name for layer in profile.layers]
     modes = dict(zip(names, planned(profile).modes, strict=True))
     read = ("words", "positions", "segments", "norm", "layers.11.attention_norm")
     copied = ("layers.11.attention.query_key_value", "layers.11.mlp.dense_h_to_4h", "logits")
@@ -171,10 +173,10 @@ def test_what_is_measured_has_the_same_layers_and_bytes() -> None:
         modelled = profile_of(
             load_trace(name.removesuffix("-h100")), PRESETS["memferry_a100"]
         ).layers
-        assert [(each.name, each.nbytes) for each in measured] == [
-            (each.name, each.nbytes) for each in modelled
+        assert [(layer.name, layer.nbytes) for layer in measured] == [
+            (layer.name, layer.nbytes) for layer in modelled
         ]
-        found, expected = (
-            sum(each.activation_bytes for each in layers) for layers in (measured, modelled)
+        measured_bytes, expected = (
+            sum(layer.activation_bytes for layer in layers) for layers in (measured, modelled)
         )
-        assert found == pytest.approx(expected, rel=1e-5)
+        assert measured_bytes == pytest.approx(expected, rel=1e-5)

@@ -15,7 +15,7 @@ from sw_driver.system.memferry.figures import figure11, figure13
 from sw_driver.system.memferry.runs import (
     GO,
     OURS,
-    Case,
+    MemferryCase,
     part_of,
     profile_for,
     system_of,
@@ -25,9 +25,9 @@ from sw_driver.system.runs import Runs
 
 def test_one_speed_up_is_calibrated() -> None:
     made = figure13(Runs())
-    assert made.claims["over DeepSpeed, 1 B"].verdict == "met"
-    of_1b, *others = (row["over DeepSpeed"] for row in made.rows)
-    assert (of_1b.mark, *{each.mark for each in others}) == ("calibrated", "predicted")
+    assert made.claims["speed-up over DeepSpeed, 1 B"].verdict == "met"
+    of_1b, *others = (row["speed-up over DeepSpeed"] for row in made.rows)
+    assert (of_1b.mark, *{other.mark for other in others}) == ("calibrated", "predicted")
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def test_one_number_of_tokens_gives_all_largest_networks_and_misses_the_speed(
 ) -> None:
     monkeypatch.setattr("sw_driver.system.memferry.figures.TOKENS", tokens)
     claims = figure11(Runs()).claims
-    largest = [each.verdict for name, each in claims.items() if name.startswith("largest")]
+    largest = [claim.verdict for name, claim in claims.items() if name.startswith("largest")]
     assert len(largest) == 4
     assert (set(largest) == {"met"}) == met
-    assert claims["MemFerry over DeepSpeed"].verdict == "missed"
+    assert claims["speed-up of MemFerry over DeepSpeed"].verdict == "missed"
 
 
 def test_of_a_part_of_the_samples_dha_takes_as_much_longer() -> None:
@@ -51,7 +51,7 @@ def test_of_a_part_of_the_samples_dha_takes_as_much_longer() -> None:
 
 
 def test_go_memferry_has_no_gradient_on_the_gpu_and_ours_all() -> None:
-    go, ours = (Case(network="bert-base", system=each) for each in (GO, OURS))
+    go, ours = (MemferryCase(network="bert-base", system=system) for system in (GO, OURS))
     sizes = [layer.nbytes for layer in profile_for(go).layers]  # 0 of a table that the output has
     assert not any(compress(sizes, system_of(go).plan.gradients_on_gpu))
     assert all(system_of(ours).plan.gradients_on_gpu)
@@ -59,9 +59,10 @@ def test_go_memferry_has_no_gradient_on_the_gpu_and_ours_all() -> None:
 
 def test_changes_of_the_machine_change_steps() -> None:
     host, slow = (
-        Case(network="bert-base", changes=changes) for changes in ({}, {"pcie.write_gb_per_s": "6"})
+        MemferryCase(network="bert-base", changes=changes)
+        for changes in ({}, {"pcie.write_gb_per_s": "6"})
     )
-    steps = [each.result(print) for each in (host, slow)]
+    steps = [case.result(print) for case in (host, slow)]
     assert steps[1].marks_ns["forward"] > steps[0].marks_ns["forward"]
 
 
@@ -70,7 +71,7 @@ def test_the_command_fails_for_what_is_missed(
 ) -> None:
     assert main(["reproduce", "memferry", "figure12", "--json", "--out", str(tmp_path)]) == 0
     claims = json.loads(capsys.readouterr().out)["results"]
-    assert [each["verdict"] for each in claims] == ["met"] * 3
+    assert [claim["verdict"] for claim in claims] == ["met"] * 3
     assert (tmp_path / "memferry" / "figure12.svg").exists()
     assert not (tmp_path / "memferry.md").exists()
     assert main(["reproduce", "memferry", "figure3", "--quiet"]) == 1

@@ -28,4 +28,4 @@ def test_gaps_are_from_the_best_and_ours_is_near_it(kind: str) -> None:
 def test_of_a_network_exact_has_the_best_forward_pass_and_ours_the_best_step() -> None:
     gaps = network_gaps("bert-base")
     assert gaps["exact"][0] == gaps["ours"][1] == 0
-    assert all(each >= 0 for gap in gaps.values() for each in gap)
+    assert all(value >= 0 for gap in gaps.values() for value in gap)

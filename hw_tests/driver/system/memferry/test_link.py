@@ -16,10 +16,10 @@ from hw_tests.driver.system.memferry.profiles import (
     layer,
     profile_of,
 )
-from sw_driver.system.memferry.link import Link, Plan, overlap
+from sw_driver.system.memferry.link import AccessPlan, LinkModel, overlap
 
-PAPER = {profile: Link(profile, shared=False) for profile in (FIGURE_4, FIGURE_6)}
-SHARED = {profile: Link(profile, shared=True) for profile in (FIGURE_4, FIGURE_6)}
+PAPER = {profile: LinkModel(profile, shared=False) for profile in (FIGURE_4, FIGURE_6)}
+SHARED = {profile: LinkModel(profile, shared=True) for profile in (FIGURE_4, FIGURE_6)}
 ALL_ON_GPU = (True, True, True)
 
 
@@ -40,10 +40,10 @@ def test_what_is_computed_while_it_is_read_takes_little_of_the_link() -> None:
     """DHA is no slower than the GPU's memory, and moves the layer's 5 bytes once: beside the load
     until 10, which ends at 25; the layer ends at 40, and all at 50."""
     profile = profile_of(layer("1", 5, (40, 40)), layer("2", 20, (10, 90)))
-    assert Link(profile, shared=True).forward_ns(("DHA", "GFGB")) == 50
+    assert LinkModel(profile, shared=True).forward_ns(("DHA", "GFGB")) == 50
     # A table of which 4 bytes' time is read, not 50: until 8, and the load ends at 24.
     profile = profile_of(layer("1", 50, (4, 4)), layer("2", 20, (10, 90)))
-    assert Link(profile, shared=True).forward_ns(("DHA", "GFGB")) == 34
+    assert LinkModel(profile, shared=True).forward_ns(("DHA", "GFGB")) == 34
 
 
 def test_a_step_of_figure_6() -> None:
@@ -52,7 +52,7 @@ def test_a_step_of_figure_6() -> None:
     The second layer's load is 30 to 50. Backward: 40 to 60, 60 to 70, 70 to 79; gradients 60 to 90,
     to 110, to 120. Updates of 6, 4 and 2: 90 to 96, 110 to 114, 120 to 122.
     """
-    plan = Plan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=ALL_ON_GPU)
+    plan = AccessPlan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=ALL_ON_GPU)
     assert PAPER[FIGURE_6].forward_ns(plan.modes) == 40
     assert PAPER[FIGURE_6].step_ns(plan) == 122
 
@@ -64,7 +64,7 @@ def test_a_step_of_figure_6_on_a_shared_link() -> None:
     The second layer's load is 52 to 72. Backward: 62 to 82, to 92, to 101; gradients 82 to 112, to
     132, to 142, and an update of 2.
     """
-    plan = Plan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=ALL_ON_GPU)
+    plan = AccessPlan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=ALL_ON_GPU)
     assert SHARED[FIGURE_6].forward_ns(plan.modes) == 62
     assert SHARED[FIGURE_6].step_ns(plan) == 144
 
@@ -75,7 +75,7 @@ def test_a_gradient_that_dha_writes() -> None:
     There the third layer's gradient has 20 of 30 left: both are over at 132. The second's follows,
     to 152, and its update of 4. On the paper's link they come at 90, 90 and 110.
     """
-    plan = Plan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=(False, True, True))
+    plan = AccessPlan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=(False, True, True))
     assert PAPER[FIGURE_6].step_ns(plan) == 114
     assert SHARED[FIGURE_6].step_ns(plan) == 156
 
@@ -83,10 +83,10 @@ def test_a_gradient_that_dha_writes() -> None:
 def test_a_layer_waits_for_its_copy_before_its_backward_pass() -> None:
     """Loaded from 2, after its forward pass, to 12; forward is over at 2, its backward at 13."""
     profile = profile_of(layer("1", 10, (1, 2), (1, 5, 9)))
-    plan = Plan(modes=("DFGB",), gradients_on_gpu=(False,))
-    assert Link(profile, shared=False).step_ns(plan) == 12 + 9
+    plan = AccessPlan(modes=("DFGB",), gradients_on_gpu=(False,))
+    assert LinkModel(profile, shared=False).step_ns(plan) == 12 + 9
     plan = replace(plan, gradients_on_gpu=(True,))
-    assert Link(profile, shared=False).step_ns(plan) == 12 + 1 + 10
+    assert LinkModel(profile, shared=False).step_ns(plan) == 12 + 1 + 10
 
 
 @pytest.mark.parametrize("shared", [False, True], ids=["paper", "shared"])
@@ -95,7 +95,7 @@ def test_any_plan_takes_what_it_takes_ns_by_ns(shared: bool) -> None:
     for _ in range(400):
         profile = any_profile(random, random.randrange(1, 7))
         plan = any_plan(random, len(profile.layers))
-        ticks, link = Ticks(profile, plan, shared), Link(profile, shared=shared)
+        ticks, link = Ticks(profile, plan, shared), LinkModel(profile, shared=shared)
         assert link.forward_ns(plan.modes) == ticks.forward_ns
         assert link.step_ns(plan) == ticks.step_ns
         assert ticks.moved == ticks.busy  # the link is used whole whenever it is used
@@ -108,9 +108,9 @@ def test_a_shared_link_is_never_faster_and_the_same_without_dha() -> None:
     for _ in range(300):
         profile = any_profile(random, 5)
         plan = any_plan(random, 5)
-        paper, shared = (Link(profile, shared=shared) for shared in (False, True))
+        paper, shared = (LinkModel(profile, shared=shared) for shared in (False, True))
         assert shared.step_ns(plan) >= paper.step_ns(plan)
-        plan = Plan(modes=("GFGB",) * 5, gradients_on_gpu=(True,) * 5)
+        plan = AccessPlan(modes=("GFGB",) * 5, gradients_on_gpu=(True,) * 5)
         assert shared.step_ns(plan) == paper.step_ns(plan)
 
 
@@ -118,8 +118,8 @@ def test_the_whole_update_is_made_whatever_is_rounded() -> None:
     """Three layers of which each has a third of 100 ns, all at the end; and layers of no bytes."""
     for transfer in (1, 0):
         layers = (layer(str(n), transfer, (0, 0)) for n in range(3))
-        link = Link(profile_of(*layers, update_ns=100), shared=True)
-        assert link.step_ns(Plan(modes=("DHA",) * 3, gradients_on_gpu=(False,) * 3)) == 100
+        link = LinkModel(profile_of(*layers, update_ns=100), shared=True)
+        assert link.step_ns(AccessPlan(modes=("DHA",) * 3, gradients_on_gpu=(False,) * 3)) == 100
 
 
 def test_a_copy_that_is_asked_for_as_another_ends_is_among_those_that_wait() -> None:
@@ -130,5 +130,5 @@ def test_a_copy_that_is_asked_for_as_another_ends_is_among_those_that_wait() -> 
         layer("2", 9, (9, 2), (1, 9, 1)),
         layer("3", 1, (9, 2), (1, 9, 1)),
     )
-    plan = Plan(modes=("DFGB",) * 3, gradients_on_gpu=(False,) * 3)
-    assert Link(profile, shared=False).step_ns(plan) == 15 + 1 + 1
+    plan = AccessPlan(modes=("DFGB",) * 3, gradients_on_gpu=(False,) * 3)
+    assert LinkModel(profile, shared=False).step_ns(plan) == 15 + 1 + 1

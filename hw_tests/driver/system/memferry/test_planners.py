@@ -28,7 +28,7 @@ from sw_driver.system.memferry.budget import (
     gradients,
     parameter_bytes,
 )
-from sw_driver.system.memferry.link import MODES, Link, Mode, Plan, backward_way
+from sw_driver.system.memferry.link import MODES, AccessPlan, LinkModel, Mode, backward_way
 from sw_driver.system.memferry.planners import (
     PLANNERS,
     exact,
@@ -129,17 +129,17 @@ def _randoms(count: int, layers: int) -> Iterator[tuple[Random, ModelProfile]]:
 
 
 def _nbytes(profile: ModelProfile, stays: tuple[bool, ...]) -> int:
-    return sum(each.nbytes for each, on_gpu in zip(profile.layers, stays, strict=True) if on_gpu)
+    return sum(layer.nbytes for layer, on_gpu in zip(profile.layers, stays, strict=True) if on_gpu)
 
 
 def test_gradients_gain_as_much_as_the_best_of_all_subsets() -> None:
     for random, profile in _randoms(200, 7):
         modes = tuple(random.choice(MODES) for _ in profile.layers)
         gains = [
-            backward_way(each, mode, False)[0] - backward_way(each, mode, True)[0]
-            for each, mode in zip(profile.layers, modes, strict=True)
+            backward_way(layer, mode, False)[0] - backward_way(layer, mode, True)[0]
+            for layer, mode in zip(profile.layers, modes, strict=True)
         ]
-        room = int(random.random() * sum(each.nbytes for each in profile.layers))
+        room = int(random.random() * sum(layer.nbytes for layer in profile.layers))
         chosen = gradients(profile, modes, room)
 
         def gain(stays: tuple[bool, ...], gains: list[int] = gains) -> int:
@@ -154,11 +154,11 @@ def test_gradients_gain_as_much_as_the_best_of_all_subsets() -> None:
 def test_the_exact_forward_pass_is_the_best_of_all() -> None:
     forward: tuple[Mode, ...] = ("GFGB", "DHA")
     for random, profile in _randoms(120, 7):
-        room = int(random.random() * 1.5 * sum(each.nbytes for each in profile.layers))
+        room = int(random.random() * 1.5 * sum(layer.nbytes for layer in profile.layers))
         plans = [
             modes for modes in product(forward, repeat=7) if parameter_bytes(profile, modes) <= room
         ]
-        link, modes = Link(profile, shared=False), exact(profile, room)
+        link, modes = LinkModel(profile, shared=False), exact(profile, room)
         assert link.forward_ns(modes) == min(map(link.forward_ns, plans))
         assert parameter_bytes(profile, modes) <= room
         assert ours_forward(profile, room) in plans
@@ -167,25 +167,25 @@ def test_the_exact_forward_pass_is_the_best_of_all() -> None:
 
 def test_the_exact_step_is_the_best_of_all() -> None:
     for random, profile in _randoms(12, 3):
-        total = sum(each.nbytes for each in profile.layers)
+        total = sum(layer.nbytes for layer in profile.layers)
         budget = Budget(
             room_bytes=int(2 * random.random() * total),
             gradient_bytes=int(random.random() * total),
         )
-        link, steps = Link(profile, shared=True), []
+        link, steps = LinkModel(profile, shared=True), []
         for modes, stays in product(product(MODES, repeat=3), product((False, True), repeat=3)):
             if _nbytes(profile, stays) <= budget.for_gradients(profile, modes):
-                steps.append(link.step_ns(Plan(modes=modes, gradients_on_gpu=stays)))
+                steps.append(link.step_ns(AccessPlan(modes=modes, gradients_on_gpu=stays)))
         assert link.step_ns(exact_step(profile, budget)) == min(steps)
 
 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_plans_keep_to_their_limits(planner: str) -> None:
     for random, profile in _randoms(12, 5):
-        layers = tuple(replace(each, activation_bytes=100, workspace_bytes=n)
-                       for n, each in enumerate(profile.layers))  # fmt: skip
+        layers = tuple(replace(layer, activation_bytes=100, workspace_bytes=n)
+                       for n, layer in enumerate(profile.layers))  # fmt: skip
         profile = replace(profile, layers=layers)
-        total = sum(each.nbytes for each in layers)
+        total = sum(layer.nbytes for layer in layers)
         memory, reserve = 504 + int(2 * random.random() * total), random.random()
         plan = planned(profile, planner, memory, reserve)
         assert gpu_bytes(profile, plan) <= memory
@@ -203,8 +203,8 @@ def test_a_share_of_the_gradients_is_exact() -> None:
 
 def test_ours_is_no_worse_than_any_other_and_near_the_best() -> None:
     for random, profile in _randoms(8, 5):
-        total = sum(each.nbytes for each in profile.layers)
-        link, memory = Link(profile, shared=True), int(total * 2 * random.random()) + 1
+        total = sum(layer.nbytes for layer in profile.layers)
+        link, memory = LinkModel(profile, shared=True), int(total * 2 * random.random()) + 1
         steps = {name: link.step_ns(planned(profile, name, memory)) for name in PLANNERS}
         assert steps["ours"] <= min(steps[name] for name in ("printed", "repaired", "exact"))
         assert steps["exact-step"] <= steps["ours"] <= 1.02 * steps["exact-step"]
@@ -213,7 +213,7 @@ def test_ours_is_no_worse_than_any_other_and_near_the_best() -> None:
 
 def test_ours_changes_two_layers_where_one_does_not_help() -> None:
     profile = random_profile("uniform", 8, 15)  # 3 % longer with the best changes of one
-    forward_ns = Link(profile, shared=True).forward_ns
+    forward_ns = LinkModel(profile, shared=True).forward_ns
     plans = ours_forward(profile, ANY_ROOM), exact_shared(profile, ANY_ROOM)
     assert forward_ns(plans[0]) == forward_ns(plans[1])
 
@@ -223,13 +223,13 @@ def test_many_layers() -> None:
     profile = random_profile("transformer", 40, 0)
     with pytest.raises(InvalidArgumentError, match="of layers is 40: expected 8 or fewer"):
         exact_step(profile, budget_of(profile))
-    link = Link(profile, shared=True)
+    link = LinkModel(profile, shared=True)
     steps = {name: link.step_ns(planned(profile, name)) for name in ("printed", "repaired", "ours")}
     assert steps["ours"] < min(steps["printed"], steps["repaired"])
 
 
 def test_a_plan_is_told_by_the_layers_names() -> None:
-    plan = Plan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=(False, True, True))
+    plan = AccessPlan(modes=("DHA", "DFGB", "GFGB"), gradients_on_gpu=(False, True, True))
     assert figures_of(FIGURE_6, "mine", plan) == {
         "planner": "mine",
         "modes": {"1": "DHA", "2": "DFGB", "3": "GFGB"},

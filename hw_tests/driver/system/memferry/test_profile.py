@@ -40,13 +40,13 @@ def test_what_may_be_missing_is_0_and_whole_numbers_are_integers(tmp_path: Path)
 def test_a_time_that_cannot_be_names_layer_and_field(tmp_path: Path, value: Any) -> None:
     content: Any = asdict(FIGURE_6)
     content["layers"][1]["backward_ns"] = value
-    said = r"p: layer '2': backward_ns is .*: expected an integer from 0 to 10+$"
-    with pytest.raises(InvalidArgumentError, match=said):
+    message = r"p: layer '2': backward_ns is .*: expected an integer from 0 to 10+$"
+    with pytest.raises(InvalidArgumentError, match=message):
         _read(tmp_path / "p", content)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda p: p["layers"][2].pop("forward_ns"), "layer '3' has no forward_ns: expected"),
         (lambda p: p["layers"][0].pop("name"), "layer 0 has no name: expected"),
@@ -65,10 +65,10 @@ def test_a_time_that_cannot_be_names_layer_and_field(tmp_path: Path, value: Any)
         (lambda p: p.update(update_ns=-1), "update_ns is -1: expected an integer from 0"),
     ],
 )
-def test_what_is_no_profile_is_refused(tmp_path: Path, change: Any, said: str) -> None:
+def test_what_is_no_profile_is_refused(tmp_path: Path, change: Any, message: str) -> None:
     content = json.loads(json.dumps(asdict(FIGURE_6)))
     change(content)
-    with pytest.raises(InvalidArgumentError, match=f"p: {said}"):
+    with pytest.raises(InvalidArgumentError, match=f"p: {message}"):
         _read(tmp_path / "p", content)
 
 

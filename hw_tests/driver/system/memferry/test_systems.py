@@ -16,7 +16,7 @@ from hw_tests.driver.system.memferry.profiles import (
 )
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.system.memferry.budget import gpu_bytes
-from sw_driver.system.memferry.link import Link, Plan, every
+from sw_driver.system.memferry.link import AccessPlan, LinkModel, every
 from sw_driver.system.memferry.systems import BUCKET_BYTES, System, deepspeed, native, run
 
 
@@ -26,10 +26,10 @@ def test_steps_take_what_the_planners_say() -> None:
         random = Random(seed)
         profile = any_profile(random, random.randrange(1, 6))
         plan = any_plan(random, len(profile.layers))
-        step, link = run(profile, System(plan=plan), check=True), Link(profile, shared=True)
-        found = step.step_ns, step.marks_ns["forward"], step.peak_bytes["gpu"]
+        step, link = run(profile, System(plan=plan), check=True), LinkModel(profile, shared=True)
+        figures = step.step_ns, step.marks_ns["forward"], step.peak_bytes["gpu"]
         shared = link.step_ns(plan), link.forward_ns(plan.modes), gpu_bytes(profile, plan)
-        assert found == shared, f"seed {seed}: {plan}"
+        assert figures == shared, f"seed {seed}: {plan}"
 
 
 def test_of_copies_that_are_asked_for_at_once_the_last_layers_is_first() -> None:
@@ -79,7 +79,7 @@ def test_a_ring_passes_on_what_is_copied() -> None:
     step = run(FIGURE_6, native(FIGURE_6, gpus=4), check=True)
     assert (step.marks_ns["forward"], step.step_ns) == (200, 410 + 12)
     with pytest.raises(InvalidArgumentError, match="gpus is 2: expected 1 for a plan that writes"):
-        System(plan=Plan(modes=("GFGB",), gradients_on_gpu=(False,)), gpus=2)
+        System(plan=AccessPlan(modes=("GFGB",), gradients_on_gpu=(False,)), gpus=2)
 
 
 def test_a_plan_of_other_layers_is_refused() -> None:

@@ -54,18 +54,18 @@ def optimum(step: Trace, machine: Machine) -> Optimum:
             "optimum of more takes too long to find"
         )
     column = count()
-    lives = [(each.id, op) for each in step.tensors for op in life(step, each)]
-    uses = {(each, op): next(column) for each, ops in enumerate(step.accesses) for op in ops}
+    lives = [(owner.id, op) for owner in step.tensors for op in life(step, owner)]
+    uses = {(number, op): next(column) for number, ops in enumerate(step.accesses) for op in ops}
     times = [next(column) for _ in step.ops]
     share, come, go = ({key: next(column) for key in lives} for _ in range(3))
     unit = np.eye(next(column) + 1)  # columns, and the constant 1
     rows = [unit[share[key]] - unit[use] for key, use in uses.items()]
     """What may not be negative."""
-    for each in step.tensors:
-        ops = life(step, each)
-        for op, then in zip(ops, [*ops[1:], *ops[: each.kind in LASTING]], strict=False):
-            key = each.id, op
-            kept = unit[share[key]] + unit[come[key]] - unit[go[key]] - unit[share[each.id, then]]
+    for owner in step.tensors:
+        ops = life(step, owner)
+        for op, then in zip(ops, [*ops[1:], *ops[: owner.kind in LASTING]], strict=False):
+            key = owner.id, op
+            kept = unit[share[key]] + unit[come[key]] - unit[go[key]] - unit[share[owner.id, then]]
             rows += [kept, -kept]
 
     device = machine.devices[0]
@@ -84,11 +84,11 @@ def optimum(step: Trace, machine: Machine) -> Optimum:
                 use = unit[uses[tensor, op.id]]
                 own += nbytes * use
                 slow += nbytes * (unit[-1] - use)
-        for each in step.tensors:
-            if (key := (each.id, op.id)) in share:
-                held += each.nbytes * unit[share[key]]
-                coming += each.nbytes * unit[come[key]]
-                going += each.nbytes * unit[go[key]]
+        for owner in step.tensors:
+            if (key := (owner.id, op.id)) in share:
+                held += owner.nbytes * unit[share[key]]
+                coming += owner.nbytes * unit[come[key]]
+                going += owner.nbytes * unit[go[key]]
         rows.append(unit[-1] - held / capacity)
         moves += coming + going
         channels: dict[str, np.ndarray] = {}
@@ -113,7 +113,7 @@ def optimum(step: Trace, machine: Machine) -> Optimum:
         work = [sum(alone)] if device.accesses == "in_turn" else alone
         for least in (
             launch + device.compute_ns(op) * unit[-1],
-            *(launch + each for each in work),
+            *(launch + work_ns for work_ns in work),
             *channels.values(),
         ):
             rows.append(unit[times[op.id]] - least / unit_ns)
@@ -123,15 +123,15 @@ def optimum(step: Trace, machine: Machine) -> Optimum:
     least, most = np.zeros(len(costs)), np.where(costs, inf, 1)
 
     def solve() -> np.ndarray:
-        found = milp(
+        solved = milp(
             costs,
             integrality=np.arange(len(costs)) < len(uses),
             bounds=(least, most),
             constraints=(factors[:, :-1], -factors[:, -1], inf),
             options={"mip_rel_gap": 0},
         )
-        assert found.x is not None, found.message
-        return found.x
+        assert solved.x is not None, solved.message
+        return solved.x
 
     used = solve()[: len(uses)].round()
     least[: len(uses)] = most[: len(uses)] = used
@@ -139,7 +139,7 @@ def optimum(step: Trace, machine: Machine) -> Optimum:
     return Optimum(
         step_ns=ceil(float(costs @ solution) * unit_ns * (1 - _EXACT)),
         used_fast={
-            op.id: frozenset(each for each in op.reads + op.writes if used[uses[each, op.id]])
+            op.id: frozenset(number for number in op.reads + op.writes if used[uses[number, op.id]])
             for op in step.ops
         },
         moved_bytes=round(float(moves[:-1] @ solution)),

@@ -10,21 +10,21 @@ from sw_driver.workload.trace import KINDS, LASTING, Op, Stage, Tensor, Trace
 
 
 def random_step(random: Random, tensors: int, ops: int) -> Trace:
-    found = []
+    made = []
     for number in range(tensors):
         kind, nbytes = random.choice(KINDS), random.randrange(1, 40) * 1000
         begin = 0 if kind in LASTING else random.randrange(ops)
         end = None if kind in LASTING else random.randrange(begin + 1, ops + 1)
-        found.append(Tensor(id=number, nbytes=nbytes, kind=kind, allocated=begin, freed=end))
+        made.append(Tensor(id=number, nbytes=nbytes, kind=kind, allocated=begin, freed=end))
 
     def some(op: int, most: int) -> tuple[int, ...]:
-        there = [each.id for each in found if each.allocated <= op < (each.freed or ops)]
+        there = [tensor.id for tensor in made if tensor.allocated <= op < (tensor.freed or ops)]
         return tuple(random.sample(there, min(len(there), random.randrange(most + 1))))
 
     accesses = [(some(op, 4), some(op, 1)) for op in range(ops)]
     return Trace(
         name="random",
-        tensors=tuple(found),
+        tensors=tuple(made),
         ops=tuple(
             Op(
                 id=number,
@@ -34,8 +34,8 @@ def random_step(random: Random, tensors: int, ops: int) -> Trace:
                 stage=number * 4 // ops,
                 reads=reads,
                 writes=writes,
-                read_bytes=tuple(found[each].nbytes for each in reads),
-                write_bytes=tuple(found[each].nbytes for each in writes),
+                read_bytes=tuple(made[read].nbytes for read in reads),
+                write_bytes=tuple(made[write].nbytes for write in writes),
                 flops=random.choice((0, 10**6)),
             )
             for number, (reads, writes) in enumerate(accesses)

@@ -19,7 +19,7 @@ def a_step(layers: int, *ops: tuple[int, str], sizes: Mapping[str, int]) -> Trac
     and cd and writes e; those of stage -1 - n update, and belong to stage n. Tensors have memory
     from their first access to their last, but gradients to the end."""
     split = [tuple(side.split() for side in text.split(">")) for _, text in ops]
-    accesses: dict[str, list[int]] = {each: [] for each in sizes}
+    accesses: dict[str, list[int]] = {size: [] for size in sizes}
     for number, sides in enumerate(split):
         for name in [*sides[0], *sides[1]]:
             accesses[name].append(number)
@@ -43,22 +43,22 @@ def a_step(layers: int, *ops: tuple[int, str], sizes: Mapping[str, int]) -> Trac
             layer=min(stage, 2 * layers - 1 - stage),
             phase="update" if updates else "forward" if stage < layers else "backward",
             stage=stage,
-            reads=tuple(ids[each] for each in reads),
-            writes=tuple(ids[each] for each in writes),
-            read_bytes=tuple(sizes[each] for each in reads),
-            write_bytes=tuple(sizes[each] for each in writes),
+            reads=tuple(ids[read] for read in reads),
+            writes=tuple(ids[write] for write in writes),
+            read_bytes=tuple(sizes[read] for read in reads),
+            write_bytes=tuple(sizes[write] for write in writes),
             flops=0,
         )
 
-    names = [f"layer {each}" for each in range(layers)]
+    names = [f"layer {index}" for index in range(layers)]
     return Trace(
         name="by hand",
         tensors=tuple(map(tensor, sizes)),
         ops=tuple(op(n, stage, *split[n]) for n, (stage, _) in enumerate(ops)),
         layers=tuple(names),
         stages=(
-            *(Stage(name=each, phase="forward") for each in names),
-            *(Stage(name=each, phase="backward") for each in reversed(names)),
+            *(Stage(name=layer, phase="forward") for layer in names),
+            *(Stage(name=layer, phase="backward") for layer in reversed(names)),
         ),
     )
 

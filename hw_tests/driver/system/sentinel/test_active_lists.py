@@ -55,7 +55,7 @@ def test_the_oldest_inactive_makes_room() -> None:
     lists = pages()
     lists.active, lists.inactive = {5: None}, dict.fromkeys((1, 0, 4))
     scan(lists)  # 1 is looked at, and has its turn behind 0
-    assert [lists.where(each) for each in (0, 1, 5)] == [SLOW, FAST, FAST]
+    assert [lists.where(number) for number in (0, 1, 5)] == [SLOW, FAST, FAST]
     assert listed(lists, SLOW) == ([], [4, 0])
 
 
@@ -67,7 +67,7 @@ def test_two_references_make_a_page_active() -> None:
     scan(lists, 4)
     scan(lists, 2)  # the second, and 3 was not accessed
     assert lists.where(2) == FAST
-    assert [lists.where(each) for each in (3, 4, 5)] == [SLOW] * 3
+    assert [lists.where(number) for number in (3, 4, 5)] == [SLOW] * 3
     scan(lists, 4)
     assert lists.where(4) == FAST
     scan(lists, 3)  # not when it was looked at before
@@ -78,7 +78,7 @@ def test_two_references_make_a_page_active() -> None:
 def test_a_period_of_many_steps_is_that_and_the_next() -> None:
     """All steps of a period, but the first, are equal."""
     step = random_step(Random(14), 12, 20)
-    machine = with_fast(sum(each.nbytes for each in step.tensors) // 4)
+    machine = with_fast(sum(tensor.nbytes for tensor in step.tensors) // 4)
     policy = partial(ActiveLists, period_ns=1, every_steps=5)
     whole = run(machine, step, policy, steps=30, record=True)
     assert len(set(whole.steps_ns)) == 12
@@ -93,13 +93,13 @@ def test_blocks_have_the_bytes_of_what_is_in_them() -> None:
     blocks = in_blocks(step, 8192)
     # Of pages of 4096 bytes, i0 is in 0 and 1, a0 behind it in 1 to 3, t0 in 3 and 4; t1 comes
     # where a0 was, in 1 and 2. A block has two.
-    assert [each.nbytes for each in blocks.tensors] == [8192] * 3
-    found = [
+    assert [tensor.nbytes for tensor in blocks.tensors] == [8192] * 3
+    moves = [
         dict(zip(op.reads + op.writes, op.read_bytes + op.write_bytes, strict=True))
         for op in blocks.ops
     ]
     assert blocks.ops[0].reads == (0,)
-    assert found[1:] == [
+    assert moves[1:] == [
         {0: 3333, 1: 2000, 2: 2000},
         {0: 3333, 1: 8667, 2: 2000},
         {0: 2500, 1: 2500},

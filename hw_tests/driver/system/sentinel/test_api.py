@@ -13,7 +13,7 @@ from torch import nn
 from sw_driver.system.sentinel.api import add_layer, end_profile, start_profile
 from sw_driver.system.sentinel.profiling import StepProfile, profile_of
 from sw_driver.workload.capture import Recorder
-from sw_driver.workload.what import load_workload
+from sw_driver.workload.loading import load_workload
 
 FILE = """
 import torch
@@ -44,7 +44,7 @@ def again():
 
 def kinds(profile: StepProfile) -> list[list[str]]:
     """What runs in each visit."""
-    return [[profile.step.ops[each].kind for each in visit] for visit in profile.visits]
+    return [[profile.step.ops[op_id].kind for op_id in visit] for visit in profile.visits]
 
 
 def test_a_step_of_a_training_loop_is_profiled() -> None:
@@ -68,7 +68,7 @@ def test_marked_layers_are_the_layers(tmp_path: Path, monkeypatch: pytest.Monkey
     recomputed = load_workload(f"{tmp_path / 'net.py'}:again")
     profile = profile_of(load_workload(f"{tmp_path / 'net.py'}:net"), 0)
     assert recomputed.stages == profile.step.stages
-    assert [each.name for each in profile.step.stages] == [f"layer {n}" for n in (0, 1, 1, 0)]
+    assert [stage.name for stage in profile.step.stages] == [f"layer {n}" for n in (0, 1, 1, 0)]
     assert [len(visit) for visit in profile.visits] == [2, 3, 7, 5]
     add_layer()
     monkeypatch.setattr(Recorder, "latest", None)

@@ -27,7 +27,8 @@ MACHINE = with_fast(20_000)
 
 def inside(step: Trace, stretches: list[tuple[int, int, int]]) -> list[set[int]]:
     return [
-        {each for begin, end, each in stretches if begin <= op < end} for op in range(len(step.ops))
+        {number for begin, end, number in stretches if begin <= op < end}
+        for op in range(len(step.ops))
     ]
 
 
@@ -36,8 +37,8 @@ def inside(step: Trace, stretches: list[tuple[int, int, int]]) -> list[set[int]]
 )
 def test_what_is_used_farthest_in_the_future_leaves(ahead_ops: int, plan: str) -> None:
     """0 1 2 0 1 3, again and again: for 2, 1 leaves, whose next use is the last."""
-    found = inside(INPUTS, belady(INPUTS, MACHINE, ahead_ops))
-    assert found == [{*map(int, each)} for each in plan.split()]
+    residents = inside(INPUTS, belady(INPUTS, MACHINE, ahead_ops))
+    assert residents == [{*map(int, numbers)} for numbers in plan.split()]
 
 
 def test_worthwhile_moves_gain_more_than_they_take() -> None:
@@ -51,11 +52,11 @@ def test_worthwhile_moves_gain_more_than_they_take() -> None:
 def test_settled_are_those_that_gain_the_most_by_byte_and_operation() -> None:
     step = a_step(
         1,
-        *((0, each) for each in ("i0 i1>a0", "i0 a0>t0", "t0>t1", "t1 i0>")),
+        *((0, name) for name in ("i0 i1>a0", "i0 a0>t0", "t0>t1", "t1 i0>")),
         sizes={"i0": 1000, "i1": 2000, "a0": 3000, "t0": 500, "t1": 500},
     )
-    names = {each: step.tensors[each].name for each in range(5)}
-    chosen = [names[each] for _, _, each in settled(step, with_fast(4500))]
+    names = {index: step.tensors[index].name for index in range(5)}
+    chosen = [names[number] for _, _, number in settled(step, with_fast(4500))]
     assert chosen == ["a0", "t0", "t1", "i0"]  # 1, 1, 1, and 3/4 bytes by byte and operation
 
 
@@ -69,15 +70,15 @@ def test_long_arithmetic_gains_nothing() -> None:
 def test_plans_fit_and_are_lived(seed: int) -> None:
     random = Random(seed)
     step = random_step(random, 15, 25)
-    capacity = sum(each.nbytes for each in step.tensors) // random.randrange(2, 6)
+    capacity = sum(tensor.nbytes for tensor in step.tensors) // random.randrange(2, 6)
     machine = with_fast(capacity, random.choice(("shared", "apart")))
     for ahead in (0, 1, 5):
         moves = belady(step, machine, ahead)
         for plan in (moves, settled(step, machine, worthwhile(moves, step, machine))):
             held = np.zeros(len(step.ops))
-            for begin, end, each in plan:
-                held[begin:end] += step.tensors[each].nbytes
-                lived = life(step, step.tensors[each])
+            for begin, end, number in plan:
+                held[begin:end] += step.tensors[number].nbytes
+                lived = life(step, step.tensors[number])
                 assert max(lived.start - ahead, 0) <= begin < end <= lived.stop
             assert held.max() <= capacity
             outcome = run(machine, step, partial(Foreseen, stretches=plan), record=True)
@@ -86,7 +87,7 @@ def test_plans_fit_and_are_lived(seed: int) -> None:
 
 def test_what_never_leaves_is_never_moved() -> None:
     step = random_step(Random(1), 15, 25)
-    machine = with_fast(sum(each.nbytes for each in step.tensors) // 3)
+    machine = with_fast(sum(tensor.nbytes for tensor in step.tensors) // 3)
     outcome = run(machine, step, partial(Foreseen, stretches=settled(step, machine)))
-    assert [sum(each.values()) for each in outcome.moves] == [0, 0, 0]
+    assert [sum(move.values()) for move in outcome.moves] == [0, 0, 0]
     assert outcome.peak_bytes["fast"] > 0

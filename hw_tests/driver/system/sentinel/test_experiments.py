@@ -12,11 +12,11 @@ from sw_driver.machine.parts import MachineError
 from sw_driver.system.reproduction import Claim
 from sw_driver.system.sentinel import figures
 from sw_driver.system.sentinel.experiments import DATA, EXPERIMENTS
-from sw_driver.system.sentinel.runs import CAPACITY, SENTINEL, Case, machine_of, profile_for
+from sw_driver.system.sentinel.runs import CAPACITY, SENTINEL, SentinelCase, machine_of, profile_for
 from sw_driver.workload import peak_bytes
 
 NETWORKS = 5
-BELOW = "loses more than 10 % below the bound"
+BELOW = "Sentinel loses more than 10 % below the bound"
 CASES = {5: (0, 0, 13), 11: (2, 4, 0)}
 
 
@@ -25,7 +25,7 @@ def claims(name: str) -> dict[str, Claim]:
 
 
 def verdicts(name: str) -> dict[str, str]:
-    return {each: claim.verdict for each, claim in claims(name).items()}
+    return {claim_name: claim.verdict for claim_name, claim in claims(name).items()}
 
 
 Steps = dict[str, float]
@@ -48,9 +48,9 @@ AS_IN_THE_PAPER: Steps = {
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     """What the experiments take for simulated."""
-    found = dict(AS_IN_THE_PAPER)
+    expected = dict(AS_IN_THE_PAPER)
 
-    def ours(case: Case, _: Any) -> Any:
+    def ours(case: SentinelCase, _: Any) -> Any:
         name = "at 20 %" if case.percent < 40 else SENTINEL
         if not case.settings.reserve:
             name = "no pool"
@@ -60,83 +60,90 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
             name = "below the bound"
         elif case.network == "resnet152" and case.percent == 20:
             name = SENTINEL
-        ns = round(found[name] * 1e6)
+        ns = round(expected[name] * 1e6)
         if case.lengths:
             ns += abs(case.lengths[0] - 8) * 7 * 10**6
-        trial = round(found["no trial"] * 1e6)
+        trial = round(expected["no trial"] * 1e6)
         cases = CASES.get((case.lengths or (0,))[0], (1, 1, 1))
         return SimpleNamespace(step_ns=ns, tried={8: trial}, cases=cases)
 
-    def rival(case: Case, _: Any) -> Any:
-        ms = found.get(f"{case.system} with {case.network}", found[case.system])
+    def rival(case: SentinelCase, _: Any) -> Any:
+        ms = expected.get(f"{case.system} with {case.network}", expected[case.system])
         made = SimpleNamespace(step_ns=round(ms * 1e6))
         return SimpleNamespace(**vars(made), tried={"5 s": made})
 
-    def result(case: Case, progress: Any) -> Any:
+    def result(case: SentinelCase, progress: Any) -> Any:
         return ours(case, progress) if case.system == SENTINEL else rival(case, progress)
 
-    monkeypatch.setattr(Case, "result", result)
-    return found
+    monkeypatch.setattr(SentinelCase, "result", result)
+    return expected
 
 
 def test_papers_figures_are_those_of_the_text(steps: Steps) -> None:
     """By experiment and claim, from the paper."""
-    found = {(name, of): each.value for name in EXPERIMENTS for of, each in claims(name).items()}
+    values = {
+        (name, claim_name): claim.value
+        for name in EXPERIMENTS
+        for claim_name, claim in claims(name).items()
+    }
     expected = {
-        ("figure7", "best, 3 GB/s"): 8,
+        ("figure7", "best length, 3 GB/s"): 8,
         ("figure7", "spread, %, 64 %"): 21,
-        ("figure8", "case 2 with 11 layers than with 5, 16 %"): 4,
-        ("figure8", "case 3 with 5 layers than with 11, 32 %, 3 GB/s"): 13,
-        ("figure10", "loses 8 % at most, apart"): 5,
-        ("figure10", "most loss, bound of 20 % or less, apart"): 8,
-        ("figure10", "loses nothing, shared"): 2,
+        ("figure8", "case 2, 11 layers beside 5, 16 %"): 4,
+        ("figure8", "case 3, 5 layers beside 11, 32 %, 3 GB/s"): 13,
+        ("figure10", "Sentinel loses at most 8 %, apart"): 5,
+        ("figure10", "Sentinel's largest loss, bound of at most 20 %, apart"): 8,
+        ("figure10", "Sentinel loses nothing, shared"): 2,
         ("figure10", "IAL's loss, mean, apart"): 17,
         ("figure10", "IAL's loss, most, apart"): 32,
-        ("figure10", "Sentinel over IAL, mean, apart"): 18,
-        ("figure10", "Sentinel over IAL, most, apart"): 37,
+        ("figure10", "Sentinel's gain over IAL, mean, apart"): 18,
+        ("figure10", "Sentinel's gain over IAL, most, apart"): 37,
         ("figure11", "slower: no t&t"): 1,
-        ("figure11", "no space reservation, least"): 17,
-        ("figure11", "no space reservation, most"): 23,
-        ("figure11", "having false sharing, least"): 8,
-        ("figure11", "having false sharing, most"): 18,
+        ("figure11", "loss, no space reservation, least"): 17,
+        ("figure11", "loss, no space reservation, most"): 23,
+        ("figure11", "loss, having false sharing, least"): 8,
+        ("figure11", "loss, having false sharing, most"): 18,
     }
-    assert {key: found.get(key) for key in expected} == expected
+    assert {key: values.get(key) for key in expected} == expected
 
 
 def test_reasons_have_the_arithmetic_of_the_papers_numbers() -> None:
-    of = {(each.section.partition(", ")[2], each.name): each.value for each in DATA}
+    values_by_name = {(datum.section.partition(", ")[2], datum.name): datum.value for datum in DATA}
     ours, ial = (
-        [of["Table 4", f"{name}, {each}"] for name in figures.NETWORKS]
-        for each in (SENTINEL, "IAL")
+        [values_by_name["Table 4", f"{name}, {system}"] for name in figures.NETWORKS]
+        for system in (SENTINEL, "IAL")
     )
     mean = fmean(a / b - 1 for a, b in zip(ours, ial, strict=True))
     assert [round(100 * mean), round(100 * (sum(ours) / sum(ial) - 1))] == [93, 68]
-    assert round(of["Table 4", "resnet32, Sentinel"] * 4096 / 391 / 1e6) == 22
-    peaks = {name: of["Table 5", f"{name}, with Sentinel"] for name in figures.NETWORKS}
-    more = {name: 100 * (with_it / of["Table 5", name] - 1) for name, with_it in peaks.items()}
+    assert round(values_by_name["Table 4", "resnet32, Sentinel"] * 4096 / 391 / 1e6) == 22
+    peaks = {name: values_by_name["Table 5", f"{name}, with Sentinel"] for name in figures.NETWORKS}
+    more = {
+        name: 100 * (with_it / values_by_name["Table 5", name] - 1)
+        for name, with_it in peaks.items()
+    }
     assert round(max(more.values()), 1) == round(more["mobilenet"], 1) == 3.2
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_what_is_as_in_the_paper_is_met(name: str, steps: Steps) -> None:
     """But that less than the bound costs more than 10 %, or the fifth could not be enough."""
-    missed = {each for each, verdict in verdicts(name).items() if verdict == "missed"}
-    assert not {each for each in missed if not each.startswith(BELOW)}
+    missed = {claim for claim, verdict in verdicts(name).items() if verdict == "missed"}
+    assert not {claim for claim in missed if not claim.startswith(BELOW)}
 
 
 @pytest.mark.parametrize(
     ("name", "claim", "changed"),
     [
-        ("figure10", "loses 8 % at most, apart", {"at 20 %": 109}),
-        ("figure10", "most loss, bound of 20 % or less, shared", {"at 20 %": 109}),
+        ("figure10", "Sentinel loses at most 8 %, apart", {"at 20 %": 109}),
+        ("figure10", "Sentinel's largest loss, bound of at most 20 %, shared", {"at 20 %": 109}),
         ("figure10", "fast-only >= Sentinel >= IAL >= slow-only, apart", {"ial": 104}),
-        ("figure10", "Sentinel over IAL, mean, apart", {"ial": 107}),
-        ("figure11", "no space reservation, least", {"no pool": 110}),
-        ("figure11", "having false sharing, most", {"no packing": 140}),
+        ("figure10", "Sentinel's gain over IAL, mean, apart", {"ial": 107}),
+        ("figure11", "loss, no space reservation, least", {"no pool": 110}),
+        ("figure11", "loss, having false sharing, most", {"no packing": 140}),
         ("figure11", "slower: no t&t", {"no trial": 100}),
         ("figure12", "nothing is lost at 60 %, apart", {SENTINEL: 102}),
-        ("figure12", "20 and 40 % differ by 8 % at most, shared", {SENTINEL: 140}),
-        ("figure12", "more is no slower, shared", {SENTINEL: 106}),
+        ("figure12", "losses at 20 and 40 % differ by at most 8 %, shared", {SENTINEL: 140}),
+        ("figure12", "more fast memory is never slower, shared", {SENTINEL: 106}),
     ],
 )
 def test_what_is_not_is_missed(name: str, claim: str, changed: Steps, steps: Steps) -> None:
@@ -160,11 +167,11 @@ def test_without_loss_is_within_one_percent(steps: Steps) -> None:
 
 
 def test_a_machine_has_the_share_and_the_changes() -> None:
-    case = Case(network="dcgan", transfers="apart", changes={"cross.latency_ns": "7"})
+    case = SentinelCase(network="dcgan", transfers="apart", changes={"cross.latency_ns": "7"})
     machine = machine_of(case)
     peak = peak_bytes(profile_for(case).step)
     assert machine.memory("fast").capacity_bytes.value == peak // 5
-    assert [each.transfers for each in machine.memories] == ["apart"] * 2
+    assert [memory.transfers for memory in machine.memories] == ["apart"] * 2
     assert machine.link("cross").latency_ns.value == 7
     with pytest.raises(MachineError, match=f"{CAPACITY} is the experiments' own: leave it out"):
-        Case(network="dcgan", changes={CAPACITY: "1"})
+        SentinelCase(network="dcgan", changes={CAPACITY: "1"})

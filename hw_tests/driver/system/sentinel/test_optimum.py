@@ -60,8 +60,8 @@ def test_inputs_read_in_turns(
     best = optimum(turns(between_ns), with_fast(fast_bytes, "apart", **ROUND))
     assert (best.step_ns, best.moved_bytes) == (step_ns, moved_bytes)
     used = {10_000: ({0, 2} if moved_bytes else {0}), 20_000: {0, 2}}.get(fast_bytes, set())
-    found = {op for op, tensors in best.used_fast.items() if tensors}
-    assert found == used or found == {2}
+    used_ops = {op for op, tensors in best.used_fast.items() if tensors}
+    assert used_ops == used or used_ops == {2}
 
 
 @pytest.mark.parametrize(
@@ -92,22 +92,22 @@ def test_an_engine_takes_as_long_if_moves_go_on_meanwhile() -> None:
 
 def test_all_accesses_tried() -> None:
     """For each choice of what is read and written where, a linear programme of its own."""
-    random, found = Random(5), 0
+    random, cases_found = Random(5), 0
     for number in range(12):
         step = random_step(random, random.randrange(1, 4), random.randrange(2, 5))
         apart = number % 2 == 0
         capacity = random.randrange(5, 60) * 1000
         machine = with_fast(capacity, "apart" if apart else "shared")
-        accesses = [(each, op) for each, ops in enumerate(step.accesses) for op in ops]
+        accesses = [(tensor_id, op) for tensor_id, ops in enumerate(step.accesses) for op in ops]
         if len(accesses) > 8:
             continue
         times = []
         for chosen in product((False, True), repeat=len(accesses)):
             fast = {key for key, inside in zip(accesses, chosen, strict=True) if inside}
             times.append(least_ns(step, machine, capacity, fast, apart=apart))
-        found += 1
+        cases_found += 1
         assert optimum(step, machine).step_ns == pytest.approx(min(times), abs=1)
-    assert found > 6
+    assert cases_found > 6
 
 
 def least_ns(
@@ -120,28 +120,28 @@ def least_ns(
     above, above_most, equal, bounds = [], [], [], [(0.0, None)] * columns
 
     def row(*parts: tuple[int, float]) -> np.ndarray:
-        found = np.zeros(columns)
+        solution = np.zeros(columns)
         for column, factor in parts:
-            found[column] += factor
-        return found
+            solution[column] += factor
+        return solution
 
-    for each in step.tensors:
-        lasts = each.kind in LASTING
-        lives = range(0 if lasts else each.allocated, ops if lasts else each.freed or ops)
+    for tensor in step.tensors:
+        lasts = tensor.kind in LASTING
+        lives = range(0 if lasts else tensor.allocated, ops if lasts else tensor.freed or ops)
         for op in range(ops):
-            most = each.nbytes if op in lives else 0
-            bounds[there[op, each.id]] = (most if (each.id, op) in fast else 0, most)
+            most = tensor.nbytes if op in lives else 0
+            bounds[there[op, tensor.id]] = (most if (tensor.id, op) in fast else 0, most)
         for op, then in pairwise([*lives, *lives[:1]] if lasts else lives):
             parts = (there, op, 1.0), (come, op, 1.0), (go, op, -1.0), (there, then, -1.0)
-            equal.append(row(*((which[at, each.id], factor) for which, at, factor in parts)))
+            equal.append(row(*((which[at, tensor.id], factor) for which, at, factor in parts)))
     for op in step.ops:
         time = columns - ops + op.id
         parts = [
-            (nbytes, (each, op.id) in fast, ends)
+            (nbytes, (label, op.id) in fast, ends)
             for ends, names, sizes in (
                 ("read", op.reads, op.read_bytes), ("write", op.writes, op.write_bytes)
             )
-            for each, nbytes in zip(names, sizes, strict=True)
+            for label, nbytes in zip(names, sizes, strict=True)
         ]  # fmt: skip
         own = sum(nbytes for nbytes, inside, _ in parts if inside)
         slow = {
@@ -175,7 +175,7 @@ def least_ns(
 
 def test_more_fast_memory_is_never_slower() -> None:
     step = random_step(Random(11), 6, 12)
-    total = sum(each.nbytes for each in step.tensors)
+    total = sum(tensor.nbytes for tensor in step.tensors)
     times = [optimum(step, with_fast(max(total * n // 6, 1))).step_ns for n in range(7)]
     assert times == sorted(times, reverse=True)
     assert times[0] > times[3] > times[-1]
@@ -187,7 +187,7 @@ def test_more_fast_memory_is_never_slower() -> None:
 def test_no_policy_is_better(seed: int) -> None:
     random = Random(seed)
     step = random_step(random, random.randrange(2, MOST_TENSORS), random.randrange(4, 20))
-    total = sum(each.nbytes for each in step.tensors)
+    total = sum(tensor.nbytes for tensor in step.tensors)
     capacity = max(int(total * random.uniform(0.1, 0.9)), 1)
     machine = with_fast(capacity, random.choice(("shared", "apart")))
     policies: list[Callable[..., Placing]] = [
@@ -206,8 +206,8 @@ def test_no_policy_is_better(seed: int) -> None:
     assert steady >= 3
     profile = StepProfile(step=step)
     if lower_bound_bytes(profile) <= capacity:
-        found = planned(profile, machine)
-        assert found.step_ns >= best or found.outcome.steps_ns[-2] != found.step_ns
+        plan = planned(profile, machine)
+        assert plan.step_ns >= best or plan.outcome.steps_ns[-2] != plan.step_ns
 
 
 def test_too_many_tensors_are_refused() -> None:

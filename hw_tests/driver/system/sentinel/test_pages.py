@@ -28,7 +28,7 @@ def test_an_allocator_takes_the_first_gap() -> None:
         ),
         0,
     ).step
-    assert {name: [*each] for name, each in zip(SIZES, original(step), strict=True)} == {
+    assert {name: [*pages] for name, pages in zip(SIZES, original(step), strict=True)} == {
         "i": [0], "p0": [0], "p1": [1], "s0": [2], "a0": [2], "a1": [2, 3], "g0": [2],
         "g1": [2, 3], "d": [3],
     }  # fmt: skip

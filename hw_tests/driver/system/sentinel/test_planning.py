@@ -144,7 +144,7 @@ def _late() -> StepProfile:
     step = a_step(
         2,
         *enumerate(("p0 > t0", "p1 > t1", "> t2", "p3 > t3")),
-        sizes={"p0": 100, "p1": 400, "p3": 100, **{f"t{each}": 120 for each in range(4)}},
+        sizes={"p0": 100, "p1": 400, "p3": 100, **{f"t{index}": 120 for index in range(4)}},
     )
     ops = list(step.ops)
     ops[1] = replace(ops[1], read_bytes=(40,))
@@ -221,11 +221,11 @@ def test_what_no_schedule_does(seed: int, waits: bool) -> None:
             behind = bisect_left(uses[tensor], op + (move.begin_ns >= ops[op].end_ns))
             before, after = map(interval, uses[tensor][behind - 1 : behind + 1])
             assert after > before + 1
-    left = {key for each in ("fast", "slow") for key in policy.engine.memory(each).held}
-    assert left - {"pool"} <= {each.id for each in tensors if each.kind in LASTING}
+    left = {key for memory in ("fast", "slow") for key in policy.engine.memory(memory).held}
+    assert left - {"pool"} <= {lasting.id for lasting in tensors if lasting.kind in LASTING}
     pool = [(held.at_ns, held.nbytes) for held in log.held if held.key == "pool"]
     for number, begin in enumerate(begins):
         op = number % len(step.ops)
-        there = [tensors[each] for each in profile.short_lived]
-        taken = sum(each.nbytes for each in there if each.allocated <= op < (each.freed or 0))
+        there = [tensors[tensor_id] for tensor_id in profile.short_lived]
+        taken = sum(short.nbytes for short in there if short.allocated <= op < (short.freed or 0))
         assert taken <= sum(nbytes for at_ns, nbytes in pool if at_ns <= begin)

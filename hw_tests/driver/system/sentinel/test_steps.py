@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-from sw_driver.system.sentinel.steps import Ask, Step
+from sw_driver.system.sentinel.steps import Ask, StepRecord
 
-ROUND = Step(
+ROUND = StepRecord(
     functions=["mm"] * 3,
     slots=[(0,), (1,), (2,)],
     made=[()] * 3,
@@ -15,7 +15,7 @@ ROUND = Step(
 )
 """Three layers with their parameters, of which two fit."""
 
-THERE_AND_BACK = Step(
+THERE_AND_BACK = StepRecord(
     functions=["mm"] * 5,
     slots=[(), (0,), (1,), (1,), (0,)],
     made=[(0,), (1,), (2,), (3,), ()],
@@ -28,9 +28,9 @@ THERE_AND_BACK = Step(
 
 
 def test_uses_go_on_in_the_next_step_for_what_lasts() -> None:
-    assert [ROUND.next_use(1, each) for each in range(3)] == [1, 1, 4]
-    assert [ROUND.last_use(1, each) for each in (1, 2, 4)] == [-2, 1, 1]
-    assert [THERE_AND_BACK.next_use(0, each) for each in range(6)] == [0, 1, 4, 4, 4, inf]
+    assert [ROUND.next_use(1, index) for index in range(3)] == [1, 1, 4]
+    assert [ROUND.last_use(1, number) for number in (1, 2, 4)] == [-2, 1, 1]
+    assert [THERE_AND_BACK.next_use(0, index) for index in range(6)] == [0, 1, 4, 4, 4, inf]
     assert THERE_AND_BACK.last_use(0, 4) == 1
     assert THERE_AND_BACK.last_use(0, 0) == inf
 
@@ -50,8 +50,8 @@ def test_parameters_come_a_layer_ahead() -> None:
 def test_slower_copies_leave_the_whole_step() -> None:
     """A layer's 20 ns are not enough to fill 20 bytes at a byte a ns (equation 2), and two layers
     need all of these (equation 1): then all lengths are tried."""
-    names = [each.name for each in ROUND.plans(20, 60, 1e9)]
-    assert names[1:] == [f"intervals of {each}" for each in ("1 layer", "2 layers", "3 layers")]
+    names = [plan.name for plan in ROUND.plans(20, 60, 1e9)]
+    assert names[1:] == [f"intervals of {name}" for name in ("1 layer", "2 layers", "3 layers")]
 
 
 def test_what_the_backward_pass_needs_leaves_and_comes_again() -> None:

@@ -1,79 +1,116 @@
-"""Workloads by the text that a user gives: a shipped network, a trace file, or a user's function.
+"""Workloads by the text that a user gives: a network, a trace file, or a user's function.
 
-Only a function needs PyTorch.
+A shipped network and a file need no PyTorch.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stdout
+from dataclasses import replace
+from fractions import Fraction
 from importlib import import_module
+from inspect import Parameter, signature
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 from typing import Any, TypeAlias, TypeVar
 
-from sw_driver.numbers import check_name
+from sw_driver.numbers import check_integer, check_name
 
-from .networks import NETWORKS
+from .batches import batched
+from .networks import CAPTURED, NETWORKS, DecoderConfig
 from .trace import Trace, TraceError, load_trace, trace_names
 
-__all__ = ["Build", "Step", "load_workload", "with_step"]
+__all__ = ["Build", "StepFunction", "load_workload", "with_step"]
 
 R = TypeVar("R")
 
 Build: TypeAlias = Callable[[], tuple[Any, tuple[Any, ...]]]
-Step: TypeAlias = Callable[..., Any]
+StepFunction: TypeAlias = Callable[..., Any]
 
 _MODULE = "nearmem_workload"
 
 
-def load_workload(workload: str, rule: str | None = None) -> Trace:
+def load_workload(
+    workload: str, rule: str | None = None, *, batch: int | None = None, seq: int | None = None
+) -> Trace:
     """Return the training step that ``workload`` names.
 
     Parameters
     ----------
     workload
-        One of :func:`~sw_driver.workload.trace.trace_names`; a file written by ``Trace.save``; or
+        One of :func:`~sw_driver.workload.trace.trace_names`; one of
+        :data:`~sw_driver.workload.networks.CAPTURED`; a file written by ``Trace.save``; or
         ``FILE.py:FUNCTION``. FILE is run as ``python FILE.py`` does, but not as ``__main__``.
-        FUNCTION takes no argument and returns ``(model, batch, step)``. ``model`` is a module, and
-        ``batch`` a tensor or a tuple of tensors. ``step(model, *batch)`` returns the loss, or None
-        if it has called ``backward``. All of it runs on PyTorch's fake tensors, which have shapes
-        but no contents. What it prints goes to standard error.
+        FUNCTION returns ``(model, batch, step)``. ``model`` is a module, and ``batch`` a tensor or
+        a tuple of tensors. ``step(model, *batch)`` returns the loss, or None if it has called
+        ``backward``. All of it runs on PyTorch's fake tensors, which have shapes but no contents.
+        What it prints goes to standard error.
     rule
-        Rule of :mod:`hw.rules` that updates a function's model; the first of ``PAPER_RULES`` by
-        default.
+        Rule of :mod:`hw.rules` that updates a captured model; by default the network's own, and for
+        a function the first of ``PAPER_RULES``.
+    batch
+        Samples of the batch. A trace is scaled by :func:`~sw_driver.workload.batches.batched`; a
+        function takes it as an argument of this name.
+    seq
+        Tokens of a sample of a decoder; a function takes it as an argument of this name.
 
     Raises
     ------
     TraceError
-        For a text of another form; for a rule given with a trace, which has its own; and for an
-        error that keeps a step from being captured, with the user's line and the module.
+        For a text of another form; for a rule or ``seq`` given with a trace, which has its own; for
+        a ``batch`` or ``seq`` that the workload does not take; and for an error that keeps a step
+        from being captured, with the user's line and the module.
     OSError
         For a file that cannot be read.
     """
+    for name, value in (("batch", batch), ("seq", seq)):
+        if value is not None:
+            check_integer(name, value, error=TraceError)
     if ".py:" in workload:
-        return _captured(workload, rule)
+        return _captured(workload, rule, batch, seq)
     if workload.endswith(".py"):
         raise TraceError(
             f"the workload is {workload!r}, expected a function of it: {workload}:FUNCTION"
         )
+    if workload in CAPTURED:
+        return _captured_network(workload, rule, batch, seq)
     if not Path(workload).exists():
         forms = "a file of a trace", "FILE.py:FUNCTION"
-        check_name("the workload", workload, [*trace_names(), *forms], TraceError)
+        check_name("the workload", workload, [*trace_names(), *CAPTURED, *forms], TraceError)
     trace = load_trace(workload)
     if rule is not None:
         raise TraceError(
             f"the rule is {rule!r}, but {workload!r} is captured already, with "
             f"{trace.origin.get('rule')!r}: leave it out"
         )
-    return trace
+    if seq is not None:
+        raise TraceError(
+            f"seq is {seq}, but {workload!r} is captured already: leave it out, or choose a "
+            "decoder, such as gpt2-355m"
+        )
+    if batch is None:
+        return trace
+    if type(before := trace.origin.get("batch")) is not int:
+        raise TraceError(
+            f"batch is {batch}, but {workload!r} does not say how many samples it has: leave it "
+            "out, or capture it again with batch in its origin"
+        )
+    return batched(trace, Fraction(batch, before))
 
 
-def with_step(workload: str, use: Callable[[Build, Step], R], cannot: str = "captured") -> R:
-    """Return ``use(build, step)`` for a shipped network or a ``FILE.py:FUNCTION``.
+def with_step(
+    workload: str,
+    use: Callable[[Build, StepFunction], R],
+    cannot: str = "captured",
+    *,
+    batch: int | None = None,
+    seq: int | None = None,
+) -> R:
+    """Return ``use(build, step)`` for a network or a ``FILE.py:FUNCTION``.
 
     ``build`` makes model and batch, and ``step`` runs them; see :func:`load_workload`. ``cannot``
     completes the sentence of an error: "cannot be captured".
@@ -81,24 +118,19 @@ def with_step(workload: str, use: Callable[[Build, Step], R], cannot: str = "cap
     Raises :class:`~sw_driver.workload.trace.TraceError` for another text, without PyTorch, and for
     an error in a function, with its line. Raises ``OSError`` for a file that cannot be read.
     """
-    try:
-        import_module("torch")
-    except ModuleNotFoundError as error:
-        raise TraceError(
-            f"PyTorch, without which {workload} cannot be {cannot}, is not installed: "
-            "pip install -e '.[torch]'"
-        ) from error
+    _need_torch(workload, cannot)
     file, is_function, function = workload.partition(".py:")
     if not is_function:
         from .models import MODELS
 
-        check_name("the network", workload, [*NETWORKS, "FILE.py:FUNCTION"], TraceError)
-        config = NETWORKS[workload]
+        known = [*NETWORKS, *CAPTURED, "FILE.py:FUNCTION"]
+        check_name("the network", workload, known, TraceError)
+        config = _config(workload, batch=batch, seq=seq)
         _, make, step_of = MODELS[type(config)]
         return use(lambda: make(config), step_of)
     path = Path(f"{file}.py")
     code = path.read_bytes()
-    steps: list[Step] = []
+    steps: list[StepFunction] = []
 
     def build() -> tuple[Any, tuple[Any, ...]]:
         module = sys.modules[_MODULE] = ModuleType(_MODULE)
@@ -107,9 +139,12 @@ def with_step(workload: str, use: Callable[[Build, Step], R], cannot: str = "cap
         make = getattr(module, function, None)
         if not callable(make):
             raise ValueError(f"the file has no function {function!r}: define it, or give another")
-        model, batch, step = _parts(function, make())
+        sizes = {"batch": batch, "seq": seq}
+        sizes = {name: size for name, size in sizes.items() if size is not None}
+        _check_takes(function, make, sizes)
+        model, inputs, step = _parts(function, make(**sizes))
         steps.append(step)
-        return model, batch
+        return model, inputs
 
     def step(*given: Any) -> Any:
         return _loss(steps[-1](*given))
@@ -121,21 +156,73 @@ def with_step(workload: str, use: Callable[[Build, Step], R], cannot: str = "cap
         raise TraceError(f"{workload} cannot be {cannot}: {_reason(error, path)}") from error
 
 
-def _captured(workload: str, rule: str | None) -> Trace:
+def _captured(workload: str, rule: str | None, batch: int | None, seq: int | None) -> Trace:
     from hw.rules import PAPER_RULES, RULES
 
     rule = PAPER_RULES[0] if rule is None else rule
     check_name("the rule", rule, RULES, TraceError)
     file, _, function = workload.partition(".py:")
     name = f"{Path(file).name}.{function}"
+    sizes = {"batch": batch, "seq": seq}
+    origin = {"model": f"{Path(file).name}.py:{function}"} | {
+        size: value for size, value in sizes.items() if value is not None
+    }
 
-    def captured(build: Build, step: Step) -> Trace:
+    def captured(build: Build, step: StepFunction) -> Trace:
         from .capture import capture
 
-        origin = {"model": f"{Path(file).name}.py:{function}"}
         return capture(build, step, name=name, rule=rule, origin=origin)
 
-    return with_step(workload, captured)
+    return with_step(workload, captured, batch=batch, seq=seq)
+
+
+def _captured_network(name: str, rule: str | None, batch: int | None, seq: int | None) -> Trace:
+    from hw.rules import RULES
+
+    config = _config(name, batch=batch, seq=seq, rule=rule)
+    check_name("the rule", config.rule, RULES, TraceError)
+    _need_torch(name, "captured")
+    from .capture import capture_config
+
+    return capture_config(name, config)
+
+
+def _config(name: str, *, seq: int | None, **fields: Any) -> Any:
+    """Return a network's configuration with the changes that are not None."""
+    config: Any = {**NETWORKS, **CAPTURED}[name]
+    if seq is not None:
+        if not isinstance(config, DecoderConfig):
+            raise TraceError(
+                f"seq is {seq}, but {name!r} is no decoder: leave it out, or choose one, such as "
+                "gpt2-355m"
+            )
+        fields["context"] = seq
+    return replace(config, **{field: value for field, value in fields.items() if value is not None})
+
+
+def _need_torch(workload: str, cannot: str) -> None:
+    try:
+        import_module("torch")
+    except ModuleNotFoundError as error:
+        raise TraceError(
+            f"PyTorch, without which {workload} cannot be {cannot}, is not installed: "
+            "pip install -e '.[torch]'"
+        ) from error
+
+
+def _check_takes(function: str, make: Callable[..., Any], sizes: Mapping[str, int]) -> None:
+    """Raise ``ValueError`` for a size that a user's function has no argument for."""
+    if not sizes:
+        return
+    takes = signature(make).parameters
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in takes.values()):
+        return
+    for name, size in sizes.items():
+        if name not in takes:
+            raise ValueError(
+                f"{name} is {size}, but {function}() takes no {name}: add the argument, or leave "
+                "it out"
+            )
 
 
 def _parts(function: str, made: Any) -> tuple[Any, tuple[Any, ...], Callable[..., Any]]:

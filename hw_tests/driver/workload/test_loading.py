@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sw_driver.workload import TraceError, load_trace
+from sw_driver.workload.loading import load_workload
 from sw_driver.workload.trace import SHIPPED
-from sw_driver.workload.what import load_workload
 
 HELPER = "WIDTH = 4\n"
 USERS = """\
