@@ -74,9 +74,9 @@ def in_precision(trace: Trace, precision: str) -> Trace:
       with a side that 16 does not divide stay in BF16. Scales are those of steps before, so that a
       cast reads its tensor once.
 
-    Tensors of kind ``input`` keep their bytes. Apply it after trainable parameters are chosen, and
-    before all else: batches cast nothing anew, repeated operations would, and an optimizer's states
-    follow the parameters' format.
+    Tensors of kind ``input`` keep their bytes. Apply it after trainable parameters are chosen: only
+    those have a master in FP32. Apply it before all else: chunks of the loss, repeated operations
+    and micro-batches repeat its casts, and states follow the parameters' format.
 
     Raises :class:`~sw_driver.workload.trace.TraceError` for another name, for a step captured in
     other formats, and after any other transformation.
