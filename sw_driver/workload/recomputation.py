@@ -143,7 +143,7 @@ def _repeating(trace: Trace, segments: Sequence[int], kept: Collection[int] = fr
     read = {number for some in repeats.values() for op in some for number in op.reads}
     for tensor in held.keys() - read:
         uses = (trace.accesses[one] for one in dropped if local[one] == local[tensor])
-        held[tensor] = max((each[-1] + 1 for each in uses), default=0)
+        held[tensor] = max((ids[-1] + 1 for ids in uses), default=0)
     return with_repeats(trace, repeats, dropped, held)
 
 

@@ -199,16 +199,12 @@ class _Sharding:
 
     def _gather_unit(self, use: _Use, near: Op) -> None:
         """Gather parameters in the format that the unit computes in."""
-        formats: dict[str, list[int]] = {}
         for number in self._units[use.unit]:
             copies = [op.writes[0] for op in self._copies.get(number, ())]
             like = self.trace.tensors[copies[0] if copies else number]
             whole = self._new(like, freed=use.end + 1)
             self._whole.update(dict.fromkeys((number, *copies), whole))
-            dtype = self._copies[number][0].dtype if copies else format_of(like, near)
-            formats.setdefault(dtype, []).append(number)
-        for dtype, numbers in formats.items():
-            self._collect("all_gather", near, numbers, dtype)
+        self._collect("all_gather", near, self._units[use.unit])
 
     def _new(self, like: Tensor, freed: int | None) -> int:
         """Add a whole tensor that is freed with an operation, or else after its last use."""
@@ -230,26 +226,25 @@ class _Sharding:
     def _fills(self, numbers: Iterable[int]) -> bool:
         return sum(self.trace.tensors[number].nbytes for number in numbers) >= BUCKET_BYTES
 
-    def _collect(self, kind: str, near: Op, numbers: Sequence[int], dtype: str = "") -> None:
-        """Add a collective of tensors, near an operation."""
-        if not numbers:
-            return
-        tensors = [self.trace.tensors[number] for number in numbers]
-        own, whole = tuple(numbers), tuple(self._whole.get(n, n) for n in numbers)
-        sizes = [self.tensors[number].nbytes for number in whole]
-        shares = [self._share(tensor, tensor.nbytes) for tensor in tensors]
-        gathers, reduces = kind == "all_gather", kind == "all_reduce"
-        if kind == "reduce_scatter" and whole != own:
-            for number in own:  # a share of a gradient begins here
-                self.tensors[number] = replace(self.tensors[number], allocated=near.id)
-        made = derived(
-            near,
-            kind,
-            dict(zip(*((own, shares) if gathers else (whole, sizes)), strict=True)),
-            dict(zip(*((whole, sizes) if gathers or reduces else (own, shares)), strict=True)),
-            dtype=dtype or format_of(tensors[0], near),
-        )
-        self.groups[-1].append(replace(made, id=len(self.trace.ops)))  # not a repeated one
+    def _collect(self, kind: str, near: Op, numbers: Sequence[int]) -> None:
+        """Add a collective of tensors for each of their formats, near an operation."""
+        formats: dict[str, list[int]] = {}
+        for number in numbers:
+            copies = self._copies.get(number)
+            dtype = copies[0].dtype if copies else format_of(self.tensors[number], near)
+            formats.setdefault(dtype, []).append(number)
+        for dtype, own in formats.items():
+            whole = [self._whole.get(number, number) for number in own]
+            wholes = {number: self.tensors[number].nbytes for number in whole}
+            sources = (self.trace.tensors[number] for number in own)
+            shares = {one.id: self._share(one, one.nbytes) for one in sources}
+            if kind == "reduce_scatter" and whole != own:
+                for number in own:  # a share of a gradient begins here
+                    self.tensors[number] = replace(self.tensors[number], allocated=near.id)
+            reads = shares if kind == "all_gather" else wholes
+            writes = shares if kind == "reduce_scatter" else wholes
+            made = derived(near, kind, reads, writes, dtype=dtype)
+            self.groups[-1].append(replace(made, id=len(self.trace.ops)))  # not a repeated one
 
     def _shared(self, op: Op) -> Op:
         """Return an update of one share."""

@@ -224,14 +224,18 @@ class _Split:
         """Return the shapes with one dimension divided: one of g, m, k and n, or heads."""
         every = [*shapes.operands, shapes.result]
         names = [*["gmn"] * (len(every) - 3), "gmk", "gkn", "gmn"]
-        if side == "h":
-            names = ["bhmn"] * len(every)
+        axes = [name[-len(shape) :] for name, shape in zip(names, every, strict=True)]
+        if side == "h":  # samples, heads, rows, columns; a bias may have no samples
+            pairs = shapes.result[:2]
+            axes = ["bhmn" if one[:2] == pairs else "bhmn"[-len(one) :] for one in every]
         *operands, result = (
             tuple(
-                self._divided(size, f"{side} of {shape}") if name == side else size
-                for name, size in zip(axes[-len(shape) :], shape, strict=True)
+                self._divided(size, f"{side} of {shape}")
+                if name == side and (size > 1 or side != "h")  # a bias may be that of all heads
+                else size
+                for name, size in zip(some, shape, strict=False)
             )
-            for axes, shape in zip(names, every, strict=True)
+            for some, shape in zip(axes, every, strict=True)
         )
         return replace(shapes, operands=tuple(operands), result=result)
 

@@ -6,7 +6,9 @@ import pytest
 
 from sw_driver.workload import Op, Stage, Tensor, Trace, TraceError, load_trace, peak_bytes
 from sw_driver.workload.collectives import COLLECTIVES
+from sw_driver.workload.precision import in_precision
 from sw_driver.workload.sharding import BUCKET_BYTES, SCHEMES, sharded
+from sw_driver.workload.trace import DTYPES
 
 BLOCKS = 3
 ELEMENTS = 4096
@@ -203,6 +205,14 @@ def test_copies_in_another_format_are_gathered_instead() -> None:
     assert {each.write_bytes for each in gathers} == {(2 * ELEMENTS,)}
     assert {each.read_bytes for each in gathers} == {(ELEMENTS,)}
     assert {each.dtype for each in gathers} == {"bf16"}
+
+
+def test_a_message_has_one_format() -> None:
+    trace = sharded(in_precision(load_trace("gpt-tiny"), "bf16-mixed"), "zero3", 4)
+    for each in trace.ops:
+        if each.kind in COLLECTIVES:
+            sizes = {trace.tensors[one].element_bytes for one in each.writes}
+            assert sizes == {DTYPES[each.dtype]}
 
 
 def test_one_gpu_and_unknown_schemes() -> None:

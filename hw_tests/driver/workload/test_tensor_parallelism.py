@@ -101,6 +101,9 @@ def test_partial_sums_are_added_before_they_are_reduced() -> None:
     reduced = Counter(each.phase for each in ours.ops if each.kind == "all_reduce")
     assert reduced == {"forward": 2 * LAYERS, "backward": 2 * LAYERS}
     assert inside(ours, blocks=True) * 2 == inside(trace, blocks=True)
+    fused = [each.geometry for each in ours.ops if "scaled_dot_product" in each.kind]
+    shapes = {shape for each in fused if each for shape in (*each.operands, each.result)}
+    assert shapes == {(2, 2, 16, 8), (2, 2, 16)}  # samples and heads first; sums of rows, too
     whole = {
         one.name.rpartition(".")[0].rpartition(".")[2]
         for one, other in zip(ours.tensors, trace.tensors, strict=True)
