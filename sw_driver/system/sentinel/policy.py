@@ -157,7 +157,10 @@ class Sentinel(Placing):
         """Wait while new tensors lack room, or give up if slow memory is predicted to be faster."""
         leaving, gain_ns = self.leaving, sum(map(self._gain_ns, self.kept))
         while (lacks := self._lacks_bytes()) > 0:
-            wait_ns = 0.0
+            # The first has begun to leave already.
+            wait_ns: float = sum(
+                self._begun_ns(tensor) - self.engine.now_ns for tensor in leaving.moving
+            )
             for tensor in (*leaving.moving, *leaving.waiting):
                 if lacks > 0:
                     lacks -= self.nbytes(tensor)
@@ -167,6 +170,11 @@ class Sentinel(Placing):
                 self.fast.changed()
                 return
             yield next(iter(leaving.moving.values()))
+
+    def _begun_ns(self, tensor: int) -> int:
+        """Return the time at which the last move of a tensor began, in ns."""
+        base = self.base(tensor)
+        return next(at_ns for at_ns, moved, _ in reversed(self.begun) if moved == base)
 
     def _gain_ns(self, new: int) -> float:
         """Return the time in ns that a new tensor's accesses would take longer in slow memory."""

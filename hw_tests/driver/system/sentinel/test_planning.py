@@ -109,33 +109,35 @@ def test_a_length_between_halvings_may_be_the_best() -> None:
     assert plan.step_ns < 0.93 * min(plan.tried[length] for length in halvings)
 
 
-def _born_late(reads: int, leaves_bytes: int) -> StepProfile:
+def _born_late(reads: int, leaves_bytes: int, idle_ns: int) -> StepProfile:
     """Return a step in which p0 leaves after the first visit, and a1 is new in the second."""
     step = a_step(
         2,
-        *((0, "p0 >"), (1, "> a1"), *((1, "a1 >"),) * reads, (2, "a1 >"), (3, ">")),
+        *((0, "p0 >"), (1, ">"), (1, "> a1"), *((1, "a1 >"),) * reads, (2, "a1 >"), (3, ">")),
         sizes={"p0": leaves_bytes, "a1": 100},
     )
-    ops = (*step.ops[:-1], replace(step.ops[-1], flops=1000))
+    times = {1: idle_ns, len(step.ops) - 1: 1000}
+    ops = tuple(replace(op, flops=times.get(op.id, 0)) for op in step.ops)
     return StepProfile(step=replace(step, ops=ops))
 
 
 @pytest.mark.parametrize(
-    ("reads", "leaves_bytes", "gb_per_s", "step_ns"),
+    ("reads", "leaves_bytes", "idle_ns", "gb_per_s", "step_ns"),
     [
-        (2, 100, 2, 50 + 100 + 4 * 50 + 1000),
-        (2, 100, 4, 25 + 100 + 4 * 25 + 1000),
-        (0, 100, 2, 50 + 100 + 2 * 50 + 1000),
+        (2, 100, 0, 2, 50 + 100 + 4 * 50 + 1000),
+        (2, 100, 0, 4, 25 + 100 + 4 * 25 + 1000),
+        (0, 100, 0, 2, 50 + 100 + 2 * 50 + 1000),
         # In slow memory it is written while p0 leaves over the same link, and read in 100 ns.
-        (0, 101, 2, 50.5 + 200 + 100 + 1000),
+        (0, 101, 0, 2, 50.5 + 200 + 100 + 1000),
+        (0, 101, 1, 2, 50.5 + 101 + 2 * 50 + 1000),  # 100 of its bytes are left
     ],
 )
 def test_a_new_tensor_waits_for_room_unless_slow_memory_is_faster(
-    reads: int, leaves_bytes: int, gb_per_s: int, step_ns: float
+    reads: int, leaves_bytes: int, idle_ns: int, gb_per_s: int, step_ns: float
 ) -> None:
     """There is no room for a1 until p0 has left; in slow memory each access takes 50 ns longer."""
     machine = a_machine(leaves_bytes).override({"cpu.gb_per_s": str(gb_per_s)})
-    plan = planned(_born_late(reads, leaves_bytes), machine, lengths=[1])
+    plan = planned(_born_late(reads, leaves_bytes, idle_ns), machine, lengths=[1])
     assert plan.step_ns == ceil(step_ns)
 
 
@@ -171,7 +173,16 @@ def _v100(profile: StepProfile, percent: int, gpu: float = 1, link: float = 1) -
 
 @pytest.mark.parametrize(
     ("network", "percent", "lengths"),
-    [("alexnet", 60, None), ("word2vec", 75, None), ("dcgan", 75, (1, 10, 29, 31))],
+    [
+        ("alexnet", 60, None),
+        ("word2vec", 75, None),
+        ("dcgan", 75, (1, 10, 29, 31)),
+        *(
+            pytest.param(network, percent, None, marks=pytest.mark.soak)
+            for network in ("dcgan", "vgg-19", "mobilenet", "bert-base")
+            for percent in (50, 75, 90)
+        ),
+    ],
 )
 def test_faster_parts_and_more_memory_are_no_slower(
     network: str, percent: int, lengths: tuple[int, ...] | None
