@@ -6,7 +6,8 @@ The paper leaves some points open. They are read as follows:
 - A tensor is needed where it is accessed in memory, past the cache.
 - Data in equation 1 is all that an interval needs, without short-lived tensors.
 - An interval's time in equation 2 is its share of a step in fast memory.
-- The whole step is tried, too, and all lengths if the equations leave none.
+- The whole step is tried, too, and all lengths if the equations leave none. That is for a program's
+  own steps; simulated steps try lengths by the trace alone.
 - In case 2, tensors without room stay in slow memory.
 - A new tensor goes to fast memory under the same condition as a moved one: there is room beside the
   peak of the pool in all intervals in which it will stay. So the pool has room, and no tensor
@@ -26,7 +27,7 @@ from sw_driver.numbers import check_integer
 from sw_driver.workload.trace import LASTING
 
 from ..errors import NoRoomError
-from ..placing import FAST, SLOW, Placed, run
+from ..placing import FAST, Placed, run
 from .policy import Schedule, Sentinel
 from .profiling import PAGE_BYTES, StepProfile, original
 
@@ -34,6 +35,8 @@ __all__ = ["BelowBoundError", "Planned", "Planner", "Settings", "lower_bound_byt
 
 TRIALS = 10
 """Cases 3 that are tested, at most; the first of a step."""
+ALL_LENGTHS = 64
+"""Most visits of a step of which all interval lengths are simulated."""
 
 
 class BelowBoundError(NoRoomError):
@@ -60,7 +63,10 @@ class Planned:
     outcome: Placed
     lower_bound_bytes: int
     tried: Mapping[int, int]
-    """Time of a step in ns, by layers in an interval."""
+    """Time of a step in ns, by layers in an interval, without tests of cases 3.
+
+    It is the longer one of the last two steps, so that a step after a longer one does not count.
+    """
 
     @property
     def interval_layers(self) -> int:
@@ -92,6 +98,10 @@ class Planned:
 def _policy(outcome: Placed) -> Sentinel:
     assert isinstance(outcome.policy, Sentinel)
     return outcome.policy
+
+
+def _longer_ns(outcome: Placed) -> int:
+    return max(outcome.steps_ns[1:])
 
 
 class Planner:
@@ -148,6 +158,7 @@ class Planner:
         needed: list[list[tuple[int, int]]] = [[] for _ in begins]
         leaving: dict[int, list[int]] = {}
         stays: dict[tuple[int, int], int] = {}
+        stay_uses: dict[int, tuple[int, ...]] = {}
         for tensor in self.long:
             uses = [(visit_of[op] // layers, op) for op in self.uses[tensor.id]]
             lasts = tensor.kind in LASTING
@@ -157,9 +168,15 @@ class Planner:
                 if lasts or (interval and tensor.allocated < begins[interval - 1]):
                     needed[interval].append((op, tensor.id))
             after = [(uses[0][0] + count, -1)] if lasts else []
-            for (interval, op), (following, _) in pairwise([*uses, *after]):
-                if following > interval + 1:
-                    leaving.setdefault(op, []).append(tensor.id)
+            ends = [
+                op
+                for (interval, op), (following, _) in pairwise([*uses, *after])
+                if following > interval + 1
+            ]
+            for op in ends:
+                leaving.setdefault(op, []).append(tensor.id)
+            if not lasts:
+                stay_uses[tensor.id] = tuple(op for _, op in uses if not ends or op <= ends[0])
             there = sorted(first)
             if not lasts:
                 freed = len(visit_of) if tensor.freed is None else tensor.freed
@@ -182,24 +199,35 @@ class Planner:
             pool_bytes=tuple(pool_bytes),
             nbytes=self.nbytes,
             stays=stays,
+            stay_uses=stay_uses,
             waits=waits,
         )
 
-    def lengths(self, machine: Machine) -> list[int]:
-        """Return the lengths of :meth:`lengths_left` on a machine."""
-        step_ns = sum(map(machine.devices[0].cost, self.step.ops))
-        rate = min(link.rate(writing=writing) for link, writing in machine.route(SLOW, FAST))
-        return self.lengths_left(int(machine.memory(FAST).capacity_bytes.value), step_ns, rate)
+    def _halvings(self) -> list[int]:
+        """Return the whole step, in which nothing moves, half of it, a quarter, down to 1."""
+        visits = len(self.profile.visits)
+        return sorted({-(-visits >> halved) for halved in range((visits - 1).bit_length() + 1)})
 
-    def lengths_left(self, fast_bytes: int, step_ns: int, bytes_per_s: float) -> list[int]:
-        """Return the interval lengths to try, in layers.
+    def lengths(self) -> list[int]:
+        """Return the interval lengths to simulate, in layers: all, up to :data:`ALL_LENGTHS`.
 
-        Lengths are the whole step, in which nothing moves, half of it, a quarter, down to 1. Those
-        that equations 1 and 2 leave remain, with the whole step; or all if they leave none. A step
-        takes ``step_ns`` in fast memory.
+        In a longer step, they are the whole, half of it and so on, with both neighbours of each.
+        They depend on the step alone: a faster machine gets no fewer.
         """
         visits = len(self.profile.visits)
-        known = sorted({-(-visits >> halved) for halved in range((visits - 1).bit_length() + 1)})
+        if visits <= ALL_LENGTHS:
+            return [*range(1, visits + 1)]
+        near = {layers + more for layers in self._halvings() for more in (-1, 0, 1)}
+        return sorted(near.intersection(range(1, visits + 1)))
+
+    def lengths_left(self, fast_bytes: int, step_ns: int, bytes_per_s: float) -> list[int]:
+        """Return the interval lengths to try in a program's own steps, in layers.
+
+        They are few, as each takes a step: of the whole, half of it and so on, those that equations
+        1 and 2 leave, with the whole step; or all if they leave none. A step takes ``step_ns`` in
+        fast memory.
+        """
+        visits, known = len(self.profile.visits), self._halvings()
         free_bytes = fast_bytes - max(self.pool_bytes)
         left = [
             layers
@@ -245,23 +273,33 @@ def planned(
             "many, or plan without a pool"
         )
     planner, visits = Planner(profile, settings), len(profile.visits)
-    lengths = full.lengths(machine) if lengths is None else [*lengths]
+    lengths = full.lengths() if lengths is None else [*lengths]
     check_integer("the number of lengths to try", len(lengths))
 
     def attempt(
-        schedule: Schedule, trial: int | None = None, timeline: Timeline | None = None
+        schedule: Schedule,
+        trial: int | None = None,
+        timeline: Timeline | None = None,
+        steps: int = 3,
     ) -> Placed:
         make = partial(Sentinel, schedule=schedule, trial=trial)
-        return run(machine, profile.step, make, timeline=timeline)
+        return run(machine, profile.step, make, timeline=timeline, steps=steps)
+
+    def scheduled(layers: int) -> Schedule:
+        return planner.schedule(layers, frozenset(range(visits)))
 
     tried: dict[int, int] = {}
-    best: tuple[Schedule, Placed] | None = None
     for length in lengths:
         layers = check_integer("layers in an interval", length, 1, visits)
-        schedule = planner.schedule(layers, frozenset(range(visits)))
+        tried[layers] = attempt(scheduled(layers), steps=2).step_ns if len(lengths) > 1 else 0
+    best: tuple[Schedule, Placed] | None = None
+    for layers, second_ns in sorted(tried.items(), key=lambda trial: trial[1]):
+        if best is not None and second_ns >= _longer_ns(best[1]):
+            break
+        schedule = scheduled(layers)
         outcome = attempt(schedule)
-        tried[layers] = outcome.step_ns
-        if best is None or outcome.step_ns < best[1].step_ns:
+        tried[layers] = _longer_ns(outcome)
+        if best is None or tried[layers] < _longer_ns(best[1]):
             best = schedule, outcome
     assert best is not None
     schedule, outcome = best
@@ -274,7 +312,7 @@ def planned(
         if attempt(schedule, late[0]).step_ns < outcome.step_ns:
             other = replace(schedule, waits=schedule.waits ^ {late[0]})
             result = attempt(other)
-            if result.step_ns < outcome.step_ns:
+            if _longer_ns(result) < _longer_ns(outcome):
                 schedule, outcome = other, result
     if timeline is not None:
         outcome = attempt(schedule, timeline=timeline)
