@@ -153,7 +153,7 @@ class Sentinel(Placing):
         """Return the bytes that must leave before all new tensors have room."""
         return max((nbytes - self.room(new) for new, nbytes in self.kept.items()), default=0)
 
-    def _make_room(self) -> Steps:
+    def _make_room(self) -> ProcessSteps:
         """Wait while new tensors lack room, or give up if slow memory is predicted to be faster."""
         leaving, gain_ns = self.leaving, sum(map(self._gain_ns, self.kept))
         while (lacks := self._lacks_bytes()) > 0:
