@@ -61,9 +61,9 @@ class Host:
 
     def memory_bytes(self, gpus: int = 1) -> Figure:
         """Return one GPU's share of the memory, in whole bytes, in a job on ``gpus`` GPUs."""
-        whole = self.capacity_bytes
-        source = f"{whole.source}; a share for each of {gpus} GPUs" if gpus > 1 else whole.source
-        return Figure(value=int(whole.value) // gpus, source=source, mark=whole.mark)
+        whole, shares = self.capacity_bytes, self.sockets * gpus // self._sockets(gpus)
+        source = whole.source + f"; one of {shares} shares" * (shares > 1)
+        return Figure(value=int(whole.value) // shares, source=source, mark=whole.mark)
 
     def _sockets(self, gpus: int) -> int:
         return self.sockets if 2 * gpus > self.gpus else 1

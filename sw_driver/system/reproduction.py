@@ -33,11 +33,11 @@ __all__ = [
     "tally",
 ]
 
-MARKS = {"given": " g", "calibrated": " c", "predicted": ""}
+MARKS = {"given": " g", "calibrated": " c", "assumed": " a", "predicted": ""}
 """Suffix in tables of each kind of figure.
 
 A given figure is from the paper or a data sheet. A calibrated one is fitted to the paper's figure.
-A predicted one has nothing fitted to it.
+An assumed one rests on figures without such a source. A predicted one has nothing fitted to it.
 """
 
 VERDICTS = ("met", "missed")

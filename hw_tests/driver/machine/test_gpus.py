@@ -117,5 +117,6 @@ def test_a_host_is_shared_by_the_gpus_of_a_job() -> None:
     assert alone.bytes_per_s == pytest.approx(0.43 * 307.2e9)  # one socket
     assert all_eight.bytes_per_s == pytest.approx(0.43 * 2 * 307.2e9 / 8)
     assert host.memory_bytes(8).value == 2**41 // 8
+    assert host.memory_bytes().value == 2**41 // 2
     # Two sockets do what DeepSpeed's Adam was measured to do on this host.
     assert 16 * HOSTS["v100"].cpu(16).bytes_per_s == pytest.approx(28e10 / 2.57, rel=0.02)

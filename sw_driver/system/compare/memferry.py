@@ -33,6 +33,8 @@ from .system import Need, Needs, System
 __all__ = ["SYSTEMS"]
 
 _MODULE_BYTES = 32 << 30
+_SLOTS = 16
+"""Slots for modules: two for each of a socket's eight channels."""
 _HOSTS = ("parameter", "gradient", "optimizer_state")
 
 _Choose = Callable[[ModelProfile, int | None], Way]
@@ -61,7 +63,7 @@ def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:
     """Return the profile; with AXDIMMs, the GPU's link is no faster than theirs together."""
     if not axdimm:
         return profile_of(trace, machine)
-    modules = -(-capacity_bytes(machine, "host") // _MODULE_BYTES)
+    modules = min(-(-capacity_bytes(machine, "host") // _MODULE_BYTES), _SLOTS)
     pcie, link = machine.link("pcie"), machine.link("module")
     rates = {
         f"pcie.{way}": f"{min(getattr(pcie, way).value, modules * getattr(link, way).value):.9f}"
@@ -105,8 +107,9 @@ def _system(
 
     if axdimm:
         assumptions += (
-            "Every 32 GiB of the host's memory is an AXDIMM with a link like Kim et al.'s. All of "
-            "them update in parallel, at our RTL's rate, while transfers go on; no core updates.",
+            "Every 32 GiB of the host's memory is an AXDIMM with a link like Kim et al.'s, "
+            f"{_SLOTS} at most, one a slot of a socket. All of them update in parallel, at our "
+            "RTL's rate, while transfers go on; no core updates.",
             "The modules move the same number of bytes per second for any optimizer.",
         )
     return System(

@@ -89,7 +89,7 @@ def test_a_machine_with_several_gpus_is_one_gpus_share() -> None:
     assert one.device("gpu") == eight.device("gpu")
     assert 4 * eight.device("cpu").bytes_per_s == one.device("cpu").bytes_per_s
     shares = [int(base.memory("host").capacity_bytes.value) for base in (one, eight)]
-    assert shares[0] == 8 * shares[1]
+    assert shares[0] == 4 * shares[1]
     assert eight.link("peers").read_gb_per_s.value == 0.75 * 450
     assert machine_of("v100") is BASES["v100"]
     for name, message in (
