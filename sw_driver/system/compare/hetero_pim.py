@@ -25,6 +25,11 @@ _FP32_BYTES = 4
 
 
 def _needs(trace: Trace, _: Machine) -> Needs:
+    if other := next((op.dtype for op in trace.ops if op.dtype != "fp32"), ""):
+        raise CannotRunError(
+            f"{trace.name} has operations in {other.upper()}, and its units compute in FP32: give "
+            f"--precision fp32"
+        )
     for tensor in trace.tensors:
         if tensor.kind == "parameter" and tensor.element_bytes != _FP32_BYTES:
             raise CannotRunError(

@@ -27,7 +27,7 @@ from ..memferry.systems import deepspeed, native, run
 from ..outcome import Outcome
 from .axdimm import update_bytes
 from .comparison import capacity_bytes
-from .system import Need, Needs, System
+from .system import Assumption, Need, Needs, System
 
 __all__ = ["SYSTEMS"]
 
@@ -65,7 +65,7 @@ def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:
 
 
 def _system(
-    name: str, mark: str, choose: _Choose, *assumptions: str, axdimm: bool = False
+    name: str, mark: str, choose: _Choose, *assumptions: Assumption, axdimm: bool = False
 ) -> System:
     def needs(trace: Trace, machine: Machine) -> Needs:
         profile = _profile(trace, machine, axdimm)
@@ -95,10 +95,25 @@ def _system(
         assumptions += (
             "Every 32 GiB of the host's memory is an AXDIMM with a link like Kim et al.'s. All of "
             "them update in parallel, at our RTL's rate, while transfers go on; no core updates.",
-            "The modules move the same number of bytes per second for any optimizer.",
+            "The modules move the same number of bytes per second for any optimizer and format.",
         )
     return System(
-        name=name, mark=mark, assumptions=(*assumptions, *_ALWAYS), needs=needs, run=outcome
+        name=name,
+        mark=mark,
+        assumptions=(*assumptions, *_ALWAYS),
+        needs=needs,
+        run=outcome,
+        micro_batches=False,
+    )
+
+
+def _casts(trace: Trace) -> bool:
+    """Return whether casts read parameters, in place of products."""
+    return any(
+        trace.tensors[tensor].kind == "parameter"
+        for op in trace.ops
+        if op.kind == "_to_copy"
+        for tensor in op.reads
     )
 
 
@@ -114,8 +129,13 @@ _ALL_THERE = "All parameters and gradients stay in the GPU's memory for the step
 _PLAN = (
     "Our planner, which improves on the paper's, makes the plan. It uses all GPU memory that "
     "activations leave free.",
-    "Parameters that are copied to the GPU stay for the step. A product reads others from the "
-    f"host's memory, once for every {TILE_ROWS} rows of its result.",
+    "Parameters that are copied to the GPU stay for the step.",
+    (
+        f"A product reads other parameters from the host's memory, once for every {TILE_ROWS} rows "
+        "of its result.",
+        lambda trace: not _casts(trace),
+    ),
+    ("The cast of another parameter reads it from the host's memory, once.", _casts),
 )
 
 SYSTEMS = (
