@@ -111,7 +111,7 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
         tensor_parallel=options.tensor_parallel,
         loss_chunks=options.loss_chunks,
         compiled=options.compile,
-        gpus=named(options.machine)[1],
+        gpus=max(named(options.machine)[1], 1),
     )
     with turning(TraceError, MachineError, into=Refusal), Screen(options) as watch:
         made = report(

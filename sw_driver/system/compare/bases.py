@@ -28,7 +28,16 @@ from sw_driver.workload.precision import PRECISIONS
 
 from ..axdimm.platform import PAPER_RATES
 
-__all__ = ["BASES", "IDLE_KEYS", "WATTS", "check_formats", "machine_of", "named", "usual_precision"]
+__all__ = [
+    "BASES",
+    "CPU_WATTS",
+    "IDLE_KEYS",
+    "check_formats",
+    "gpu_watts",
+    "machine_of",
+    "named",
+    "usual_precision",
+]
 
 _LINKS = 6
 """Links from a GPU to memory-nodes (Kwon and Rhu)."""
@@ -167,9 +176,14 @@ def check_formats(gpu: str, formats: Iterable[str], what: str) -> None:
 IDLE_KEYS = ("cpu.accesses", "gpu.cache_bytes", "memory_node.transfers", "stack.transfers")
 """Settings of these machines that no system depends on."""
 
-WATTS = {
-    **{name: gpu.watts for name, gpu in GPUS.items()},
-    "v100": given(250, "NVIDIA V100 data sheet: PCIe, the whole card"),
-    "cpu": assumed(105, "a socket of 12 cores: Intel's E5-2650 v4"),
-}
-"""Power in W of GPUs, by name, and of the host's cores, while they work."""
+CPU_WATTS = assumed(105, "a socket of 12 cores: Intel's E5-2650 v4")
+"""Power in W of the host's cores while they work."""
+_CARD_WATTS = given(250, "NVIDIA V100 data sheet: PCIe, the whole card")
+
+
+def gpu_watts(machine: Machine) -> Figure | None:
+    """Return the power in W of one of a machine's GPUs while it works; None if unknown."""
+    gpu, _ = named(machine.name)
+    if gpu == "v100" and machine.device("gpu").multiprocessors is None:
+        return _CARD_WATTS
+    return GPUS[gpu].watts if gpu in GPUS else None

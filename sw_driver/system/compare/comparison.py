@@ -20,7 +20,7 @@ from sw_driver.workload.trace import TraceError
 from ..errors import EngineError
 from ..outcome import Outcome
 from ..reproduction import Progress
-from .bases import WATTS, named
+from .bases import CPU_WATTS, gpu_watts
 from .device import RECOMPUTED, alone
 from .system import PARTS, PLACES, CannotRunError, Needs, System, all_parts_ns
 
@@ -155,11 +155,10 @@ def _repeats(trace: Trace) -> str:
 def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
     if outcome.energy_j is not None:
         return outcome.energy_j
-    gpu, _ = named(machine.name)
-    if not outcome.busy_ns or gpu not in WATTS:
+    watts = gpu_watts(machine) if outcome.busy_ns else None
+    if watts is None:
         return None
-    gpu_w, cpu_w = WATTS[gpu].value, WATTS["cpu"].value
-    return (outcome.busy("gpu") * gpu_w + outcome.busy("cpu") * cpu_w) / 1e9
+    return (outcome.busy("gpu") * watts.value + outcome.busy("cpu") * CPU_WATTS.value) / 1e9
 
 
 def _lacking(needs: Needs, machine: Machine) -> str:
