@@ -18,6 +18,7 @@ from sw_driver.machine.gpus import GPUS
 from sw_driver.report import Report
 from sw_driver.system.compare import page
 from sw_driver.system.compare.bases import BASES, IDLE_KEYS
+from sw_driver.system.compare.comparison import compare
 from sw_driver.system.compare.device import RECOMPUTED
 from sw_driver.system.compare.page import report
 from sw_driver.system.compare.systems import SYSTEMS
@@ -175,15 +176,27 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
         (["gpt-tiny", "--recompute"], ["--recompute is now --checkpoint full"]),
         (
             ["gpt-tiny", "--precision", "bf16-mixed"],
-            ["'bf16-mixed'", "v100 has no BF16, only FP32, FP16", "one of fp32, fp16-mixed, or"],
+            [
+                "'bf16-mixed'",
+                "v100 has no rate for BF16, only for FP32, FP16",
+                "one of fp32, fp16-mixed, or give another --machine",
+            ],
         ),
         (
             ["gpt-tiny", "--precision", "tf32"],
-            ["'tf32'", "v100 has no TF32, only FP32, FP16", "one of fp32, fp16-mixed, or"],
+            [
+                "'tf32'",
+                "v100 has no rate for TF32, only for FP32, FP16",
+                "one of fp32, fp16-mixed, or give another --machine",
+            ],
         ),
         (
             ["gpt-tiny", "--precision", "fp8-mixed", "--machine", "a100"],
-            ["'fp8-mixed'", "a100 has no FP8", "fp32, tf32, bf16-mixed, fp16-mixed, bf16, or"],
+            [
+                "'fp8-mixed'",
+                "a100 has no rate for FP8",
+                "fp32, tf32, bf16-mixed, fp16-mixed, bf16, or give",
+            ],
         ),
         (["gpt-tiny", "--precision", "fp4"], ["precision is 'fp4'", "expected one of fp32, tf32"]),
         (["gpt-tiny", "--checkpoint", "ful"], ["checkpoint is 'ful'", "one of none, full"]),
@@ -282,6 +295,13 @@ def test_a_pim_of_fp32_says_so() -> None:
         assert reason.endswith("its units compute in FP32: give --precision fp32")
 
 
+def test_a_pim_of_fp32_cannot_be_given_what_was_captured_in_less() -> None:
+    trace = in_precision(load_trace("gpt-tiny"), "bf16")
+    half = replace(trace, origin={"batch": 1})
+    for row in compare(half, BASES["a100"], SYSTEMS[-2:], lambda _: None):
+        assert row.reason.endswith("its units compute in FP32: capture the step in FP32")
+
+
 def test_a_step_in_other_formats_stays_as_it_was_captured(tmp_path: Path, two: None) -> None:
     trace, file = in_precision(load_trace("gpt-tiny"), "bf16"), f"{tmp_path}/half.json.gz"
     captured = {key: value for key, value in trace.origin.items() if key != "applied"}
@@ -292,7 +312,9 @@ def test_a_step_in_other_formats_stays_as_it_was_captured(tmp_path: Path, two: N
     for precision in ("bf16-mixed", "fp32"):
         with pytest.raises(TraceError, match=r"captured in bf16 already: capture it in FP32"):
             report([file], machine="h100", training=Training(precision=precision))
-    with pytest.raises(InvalidArgumentError, match="v100 has no BF16, only FP32, FP16"):
+    with pytest.raises(
+        InvalidArgumentError, match="v100 has no rate for BF16, only for FP32, FP16: capture it in"
+    ):
         report([file])
 
 

@@ -161,15 +161,18 @@ def usual_precision(gpu: str) -> str:
     return "bf16-mixed" if "bf16" in GPUS[gpu].device.formats else "fp16-mixed"
 
 
-def check_formats(gpu: str, formats: Iterable[str], what: str) -> None:
-    """Raise ``InvalidArgumentError`` for formats that a GPU lacks; ``what`` has them."""
+def check_formats(gpu: str, formats: Iterable[str], title: str, advice: str = "") -> None:
+    """Raise ``InvalidArgumentError`` for formats that a GPU lacks.
+
+    ``title`` names their user. The ``advice`` is by default to give another precision.
+    """
     known = ("fp32", *GPUS[gpu].device.formats)
     if lacking := sorted({*formats} - {*known}):
         possible = [name for name, own in PRECISIONS.items() if {*own} <= {*known}]
+        advice = advice or f"give --precision as one of {', '.join(possible)}"
         raise InvalidArgumentError(
-            f"{what}, but {gpu} has no {' and no '.join(lacking).upper()}, only "
-            f"{', '.join(known).upper()}: give --precision as one of {', '.join(possible)}, or "
-            f"another --machine"
+            f"{title}, but {gpu} has no rate for {', '.join(lacking).upper()}, only for "
+            f"{', '.join(known).upper()}: {advice}, or give another --machine"
         )
 
 

@@ -140,7 +140,8 @@ def report(
         own = _trained(trace, training, gpu)
         captured[name] = trace, own
         traces[name] = trace = own.apply(trace)
-        check_formats(gpu, {op.dtype for op in trace.ops}, f"{name} has other formats than FP32")
+        formats = {op.dtype for op in trace.ops}
+        check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
         if (several := int(trace.origin.get("gpus", 1))) != gpus:
             raise TraceError(
                 f"{name} is a step of {several} GPUs already, and {machine} has {gpus}: give the "
