@@ -13,7 +13,7 @@ import pytest
 from hw_tests.driver.system.sentinel.steps import a_step
 from sw_driver.machine import Machine
 from sw_driver.simulator.workers import processes
-from sw_driver.system.compare.bases import BASES
+from sw_driver.system.compare.bases import BASES, machine_of
 from sw_driver.system.compare.comparison import Row, compare, size
 from sw_driver.system.compare.device import RECOMPUTED
 from sw_driver.system.compare.page import (
@@ -245,35 +245,38 @@ def test_memory_links_and_batch_are_varied_one_at_a_time(monkeypatch: pytest.Mon
         yield submit
 
     monkeypatch.setattr("sw_driver.system.compare.variation.processes", here)
-    base, trace = BASES["v100"], load_trace("gpt-tiny")
-    reported = [outcome(10**9, 1)]
-    variations = varied(trace, Training(checkpoint="full"), base, reported, lambda _: None)
-    again = Training(checkpoint="full").apply(trace)
-    # 547,840 bytes at the peak: from 34 kB to 1 MiB.
-    sizes = [1 << n for n in range(16, 21)]
-    assert [*variations["memory"]] == [*sizes, 32 << 30]
+    base, trace = machine_of("h100x8"), load_trace("gpt-tiny")
+    training, reported = Training(gpus=8), [outcome(10**9, 1)]
+    variations = varied(trace, training, base, reported, lambda _: None)
+    # 359,912 bytes at the peak: from 22 to 720 kB.
+    sizes = [5 << n for n in range(13, 18)]
+    assert [*variations["memory"]] == [*sizes, 80 << 30]
     assert [*variations["links"]] == [*variations["batch"]] == [*FACTORS]
     assert (
         variations["links"][1]
-        == variations["memory"][32 << 30]
+        == variations["memory"][80 << 30]
         == variations["batch"][1]
         == reported
     )
     memory, links, batch = seen[:5], seen[5:8], seen[8:]
     changes = [{"gpu.capacity_bytes": size} for size in sizes]
-    rates = ("pcie.read_gb_per_s", "pcie.write_gb_per_s", "node.read_gb_per_s", "cxl.read_gb_per_s")
+    rates = [
+        f"{link}.{way}_gb_per_s"
+        for link in ("pcie", "cxl", "node", "peers")
+        for way in ("read", "write")
+    ]
     values = [base.keys[rate].value for rate in rates]  # pyright: ignore[reportAttributeAccessIssue]
     for (step, machine), change in zip(memory, changes, strict=True):
-        assert step == again
+        assert step == training.apply(trace)
         assert machine == base.override({key: str(value) for key, value in change.items()})
     for (step, machine), factor in zip(links, (0.5, 2, 4), strict=True):
-        assert step == again
+        assert step == training.apply(trace)
         now = [machine.keys[rate].value for rate in rates]  # pyright: ignore
         assert now == pytest.approx([factor * number for number in values])
         assert machine.memories == base.memories
     for (step, machine), factor in zip(batch, (0.5, 2, 4), strict=True):
         assert machine is base
-        assert step == Training(checkpoint="full").apply(batched(trace, factor))
+        assert step == training.apply(batched(trace, factor))
 
 
 def test_a_case_in_another_process_is_as_one_here() -> None:
