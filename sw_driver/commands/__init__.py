@@ -36,6 +36,7 @@ __all__ = [
     "OutputOptions",
     "Refusal",
     "Settings",
+    "SizeOptions",
     "WorkloadOptions",
     "backend_options",
     "driving",
@@ -147,16 +148,22 @@ class OutputOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkloadOptions(OutputOptions):
-    """Options for the training step of a workload, and for the output."""
+class SizeOptions(OutputOptions):
+    """Options for the sizes of a workload, and for the output."""
 
-    rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule for a decoder, a vision transformer or FILE.py:FUNCTION (default: adam)"""
     batch: Annotated[int | None, integer(1)] = None
     """samples of a batch (default: the network's); FUNCTION takes it as its argument batch"""
     seq: Annotated[int | None, integer(1)] = None
     """tokens of a sample of a decoder (default: the network's); FUNCTION takes it as its argument
     seq"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadOptions(SizeOptions):
+    """Options for the training step of a workload, and for the output."""
+
+    rule: Annotated[str | None, Parameter(metavar="NAME")] = None
+    """update rule for a decoder, a vision transformer or FILE.py:FUNCTION (default: adam)"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from . import (
     OutputFolder,
     Refusal,
     Settings,
-    WorkloadOptions,
+    SizeOptions,
     integer,
     output_folder,
     turning,
@@ -25,20 +25,44 @@ _MEMORY = "gpu.capacity_bytes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(WorkloadOptions):
+class Options(SizeOptions):
     """Options of the command."""
 
     machine: Annotated[str, Parameter(metavar="NAME")] = "v100"
-    """GPU of the machine: v100, a100, h100 or rtx4090"""
+    """GPU of the machine, such as v100, a100, h100 or rtx4090; h100x8 has eight"""
     memory: Annotated[int | None, integer(1, metavar="BYTES")] = None
     """memory of the GPU, such as 16GiB (default: the memory of that GPU)"""
     set: Settings = ()
     """change a setting of the machine, such as pcie.read_gb_per_s=25; may be given several times"""
-    recompute: bool = False
-    """recompute activations in the backward pass on every system"""
+    precision: Annotated[str, Parameter(metavar="NAME")] = ""
+    """formats of numbers: fp32 as in the papers, tf32, bf16-mixed, fp16-mixed, bf16 or fp8-mixed
+    (default: bf16-mixed, on a v100 fp16-mixed, for a step captured in other formats those)"""
+    checkpoint: Annotated[str, Parameter(metavar="POLICY")] = "none"
+    """activations that are computed again: none, full, selective, or selective:TEXT for modules
+    with TEXT in their names"""
+    optimizer: Annotated[str, Parameter(metavar="NAME")] = ""
+    """optimizer, such as adamw, adamw8bit or sgd (default: the captured one)"""
+    in_backward: bool = False
+    """update a parameter once its gradient is complete"""
+    accumulate: Annotated[int, integer(1)] = 1
+    """micro-batches of a step"""
+    trainable: Annotated[str, Parameter(metavar="PARTS")] = "all"
+    """parameters that are trained: all, or adapters as lora:RANK or qlora:RANK"""
+    shard: Annotated[str, Parameter(metavar="SCHEME")] = ""
+    """data parallelism on several GPUs: ddp, zero1, zero2 or zero3 (default: zero3)"""
+    tensor_parallel: Annotated[int, integer(1)] = 1
+    """GPUs that split each block of layers"""
+    loss_chunks: Annotated[int, integer(1)] = 1
+    """chunks of tokens for the output layer and the loss"""
+    compile: bool = False
+    """fuse element-wise operations, as a compiler does"""
     out: OutputFolder = None
     """folder for compare.md with all tables, and for compare/ with pictures of the first workload:
     time against memory, parts of the time, effects of memory, links and batch (default: none)"""
+    recompute: Annotated[bool, Parameter(show=False)] = False
+    """older name of --checkpoint full"""
+    rule: Annotated[str | None, Parameter(show=False)] = None
+    """older name of --optimizer"""
 
 
 def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Options()) -> int:
@@ -47,7 +71,8 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
     Simulates a training step on each system: GPU only, recomputation, ZeRO-Offload, the AXDIMM
     platform, MemFerry, Sentinel, MC-DLA's memory-nodes, a heterogeneous PIM. Prints step time,
     memory, energy, the largest model that fits, and why a system cannot run the step. All times
-    come from models; the assumptions are printed. Nothing is measured.
+    come from models; the assumptions are printed. Nothing is measured. With PyTorch, networks of
+    today run, too, such as llama3.1-8b with --machine h100x8 --batch 1 --checkpoint full.
 
     Example: nearmem compare gpt3-13b --memory 24GiB
 
@@ -61,21 +86,39 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
     """
     from sw_driver.machine import MachineError
     from sw_driver.numbers import split_entries
+    from sw_driver.system.compare.bases import named
     from sw_driver.system.compare.page import report
     from sw_driver.workload.trace import TraceError
+    from sw_driver.workload.training import Training
 
+    if options.recompute:
+        raise Refusal("--recompute is now --checkpoint full: give that")
+    if options.rule is not None:
+        raise Refusal(f"--rule is now --optimizer: give --optimizer {options.rule}")
     changes = split_entries(options.set)
     if options.memory is not None:
         if _MEMORY in changes:
             raise Refusal(f"--memory is {options.memory}, and --set has {_MEMORY}: leave one out")
         changes[_MEMORY] = str(options.memory)
+    training = Training(
+        precision=options.precision,
+        checkpoint=options.checkpoint,
+        optimizer=options.optimizer,
+        in_backward=options.in_backward,
+        accumulate=options.accumulate,
+        trainable=options.trainable,
+        shard=options.shard,
+        tensor_parallel=options.tensor_parallel,
+        loss_chunks=options.loss_chunks,
+        compiled=options.compile,
+        gpus=max(named(options.machine)[1], 1),
+    )
     with turning(TraceError, MachineError, into=Refusal), Screen(options) as watch:
         made = report(
             (workload, *others),
             machine=options.machine,
             changes=changes,
-            recompute=options.recompute,
-            rule=options.rule,
+            training=training,
             batch=options.batch,
             seq=options.seq,
             folder=options.out and output_folder(options.out, "compare"),

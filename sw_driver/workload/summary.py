@@ -36,7 +36,9 @@ def peak_bytes(trace: Trace, *kinds: str) -> int:
 
 
 def parameters_of(trace: Trace) -> int:
-    """Return the number of a model's parameters."""
+    """Return the number of a model's parameters, from the origin if a GPU has a share of them."""
+    if "parameters" in trace.origin:
+        return int(trace.origin["parameters"])
     return sum(tensor.elements for tensor in trace.tensors if tensor.kind == "parameter")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_fields, check_name
@@ -15,10 +15,13 @@ from .optimizers import OPTIMIZERS, with_optimizer
 from .precision import PRECISIONS, in_precision
 from .recomputation import check_policy, checkpointed
 from .sharding import SCHEMES, sharded
+from .summary import parameters_of
 from .tensor_parallelism import tensor_parallel
 from .trace import Trace
 
 __all__ = ["Training"]
+
+_NAMES = "the name of a machine says how many GPUs it has, as h100x8"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +41,8 @@ class Training:
 
     trainable: str = "all"
     """Parameters that are trained, in a form of :data:`~sw_driver.workload.adapters.TRAINABLE`."""
-    precision: str = "fp32"
-    """Formats of numbers, one of :data:`~sw_driver.workload.precision.PRECISIONS`."""
+    precision: str = ""
+    """One of :data:`~sw_driver.workload.precision.PRECISIONS`; empty for the captured formats."""
     loss_chunks: int = 1
     """Chunks of tokens that the output layer and the loss are computed in."""
     checkpoint: str = "none"
@@ -52,8 +55,11 @@ class Training:
     """GPUs that split every block of layers."""
     compiled: bool = False
     """True if a compiler fuses element-wise operations."""
-    shard: str = "none"
-    """Data parallelism: none, or one of :data:`~sw_driver.workload.sharding.SCHEMES`."""
+    shard: str = ""
+    """Data parallelism: none, or one of :data:`~sw_driver.workload.sharding.SCHEMES`.
+
+    Empty is ``zero3`` for several replicas, and none for one.
+    """
     gpus: int = 1
     """All GPUs: those of data parallelism, times ``tensor_parallel``."""
     accumulate: int = 1
@@ -61,8 +67,10 @@ class Training:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_name("precision", self.precision, PRECISIONS)
-        check_name("shard", self.shard, ("none", *SCHEMES))
+        if self.precision:
+            check_name("precision", self.precision, PRECISIONS)
+        if self.shard:
+            check_name("shard", self.shard, ("none", *SCHEMES))
         if self.optimizer:
             check_name("optimizer", self.optimizer, OPTIMIZERS)
         check_policy(self.checkpoint, InvalidArgumentError)
@@ -87,9 +95,9 @@ class Training:
         if self.gpus % self.tensor_parallel:
             raise InvalidArgumentError(
                 f"gpus is {self.gpus}, with tensor_parallel {self.tensor_parallel}: expected a "
-                f"multiple of {self.tensor_parallel}"
+                f"multiple of {self.tensor_parallel}; {_NAMES}"
             )
-        if (self.shard == "none") != (self.replicas == 1):
+        if (self.scheme == "none") != (self.replicas == 1):
             wanted = (
                 f"gpus of {2 * self.tensor_parallel} or more, or shard none"
                 if self.replicas == 1
@@ -97,7 +105,7 @@ class Training:
             )
             raise InvalidArgumentError(
                 f"shard is {self.shard!r} with {self.gpus} GPUs and tensor_parallel "
-                f"{self.tensor_parallel}: expected {wanted}"
+                f"{self.tensor_parallel}: expected {wanted}; {_NAMES}"
             )
 
     @property
@@ -105,27 +113,36 @@ class Training:
         """GPUs, or groups of them with tensor parallelism, that have batches of their own."""
         return self.gpus // self.tensor_parallel
 
+    @property
+    def scheme(self) -> str:
+        """Scheme of data parallelism, or none."""
+        return self.shard or ("none" if self.replicas == 1 else "zero3")
+
     def apply(self, trace: Trace) -> Trace:
         """Return one GPU's step of this training.
 
         Choices are applied in the order of the fields: trained parameters, precision, loss,
         checkpoints, optimizer, tensor parallelism, compiler, data parallelism and micro-batches.
-        A choice that is left as it is changes nothing. ``origin["applied"]`` lists the others.
+        A choice that is left as it is changes nothing. ``origin["applied"]`` lists the others. With
+        several GPUs ``origin["parameters"]`` is the number of the whole model's parameters.
 
         Raises :class:`~sw_driver.workload.trace.TraceError` if one does not fit the step.
         """
         if self.trainable != "all":
             trace = frozen(trace, self.trainable)
-        if self.precision != "fp32":
+        if self.precision:
             trace = in_precision(trace, self.precision)
         if self.loss_chunks > 1:
             trace = chunked_loss(trace, self.loss_chunks)
         trace = checkpointed(trace, self.checkpoint)
         if self.optimizer:
             trace = with_optimizer(trace, self.optimizer, in_backward=self.in_backward)
+        if self.gpus > 1:
+            origin = {**trace.origin, "parameters": parameters_of(trace)}
+            trace = replace(trace, origin=origin)
         trace = tensor_parallel(trace, self.tensor_parallel)
         if self.compiled:
             trace = compiled(trace)
-        if self.shard != "none":
-            trace = sharded(trace, self.shard, self.replicas)
+        if self.scheme != "none":
+            trace = sharded(trace, self.scheme, self.replicas)
         return accumulated(trace, self.accumulate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,29 +13,43 @@ import pytest
 from hw_tests.driver.refusals import assert_refused
 from hw_tests.driver.system.sentinel.steps import a_step
 from sw_driver.cli import main
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.machine.gpus import GPUS
+from sw_driver.report import Report
+from sw_driver.system.compare import page
 from sw_driver.system.compare.bases import BASES, IDLE_KEYS
+from sw_driver.system.compare.comparison import compare
 from sw_driver.system.compare.device import RECOMPUTED
-from sw_driver.system.compare.page import ASSUMPTIONS
-from sw_driver.system.compare.system import ALWAYS
+from sw_driver.system.compare.page import report
 from sw_driver.system.compare.systems import SYSTEMS
 from sw_driver.system.compare.variation import outcomes
 from sw_driver.workload import load_trace, peak_bytes
+from sw_driver.workload.precision import in_precision
+from sw_driver.workload.trace import TraceError
+from sw_driver.workload.training import Training
 
 FIELDS = [
-    "network", "system", "step_ns", "memory_bytes", "least_bytes", "parts_ns", "energy_j",
-    "largest_parameters", "mark", "reason", "assumes",
+    "network", "training", "system", "step_ns", "memory_bytes", "least_bytes", "parts_ns",
+    "energy_j", "largest_parameters", "mark", "reason", "assumes",
 ]  # fmt: skip
 
 
-def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict]:
+PAPERS = ("--precision", "fp32")
+
+
+def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     assert main(["compare", *words, "--json"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
-    return json.loads(output.out)["results"]
+    return json.loads(output.out)
+
+
+def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict]:
+    return document(capsys, *words)["results"]
 
 
 def test_json_is_a_row_of_each_system(capsys: pytest.CaptureFixture[str]) -> None:
-    found = rows(capsys, "gpt-tiny")
+    found = rows(capsys, "gpt-tiny", *PAPERS)
     assert [each["system"] for each in found] == [each.name for each in SYSTEMS]
     for row in found:
         assert [*row] == FIELDS
@@ -46,17 +61,19 @@ def test_json_is_a_row_of_each_system(capsys: pytest.CaptureFixture[str]) -> Non
     first = found[0]
     assert first["memory_bytes"] == {"gpu": peak_bytes(load_trace("gpt-tiny"))}
     assert first["parts_ns"]["waiting"] == 0
-    assert found == rows(capsys, "gpt-tiny", "--machine", "v100", "--memory", "32GiB")
+    assert {row["training"] for row in found} == {"fp32"}
+    assert found == rows(capsys, "gpt-tiny", *PAPERS, "--machine", "v100", "--memory", "32GiB")
 
 
 def test_settings_change_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
     """With 600 kB of memory all is still on the GPU, with 500 it is not."""
-    slower = rows(capsys, "gpt-tiny", "--memory", "600000", "--set", "pcie.read_gb_per_s=1")
-    steps = {row["system"]: row["step_ns"] for row in rows(capsys, "gpt-tiny")}
+    changes = ["--memory", "600000", "--set", "pcie.read_gb_per_s=1"]
+    slower = rows(capsys, "gpt-tiny", *PAPERS, *changes)
+    steps = {row["system"]: row["step_ns"] for row in rows(capsys, "gpt-tiny", *PAPERS)}
     slow_steps = {row["system"]: row["step_ns"] for row in slower}
     assert slow_steps["all on the GPU"] == steps["all on the GPU"]
     assert slow_steps["MemFerry"] > steps["MemFerry"]
-    small = rows(capsys, "gpt-tiny", "--memory", "500e3")
+    small = rows(capsys, "gpt-tiny", *PAPERS, "--memory", "500e3")
     assert small[0]["step_ns"] is None
     assert small[0]["energy_j"] is None
     assert re.search(r"at least .* of gpu", small[0]["reason"])
@@ -66,19 +83,22 @@ def test_settings_change_the_machine(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.soak
 def test_all_systems_can_be_given_what_recomputes(capsys: pytest.CaptureFixture[str]) -> None:
-    plain, again = rows(capsys, "gpt3-xl"), rows(capsys, "gpt3-xl", "--recompute")
+    plain = rows(capsys, "gpt3-xl", *PAPERS)
+    made = document(capsys, "gpt3-xl", *PAPERS, "--checkpoint", "full")
+    again, sentence = made["results"], "A block keeps only its input; the rest of it is computed"
+    (number,) = (n for n, text in enumerate(made["assumptions"], 1) if text.startswith(sentence))
+    assert RECOMPUTED not in made["assumptions"]
+    assert not any("Nothing is computed again" in text for text in made["assumptions"])
     for one, other in zip(plain, again, strict=True):
-        assert other["network"] == "gpt3-xl, recomputed"
-        assert ASSUMPTIONS.index(RECOMPUTED) + 1 in other["assumes"]
+        assert (other["network"], other["training"]) == ("gpt3-xl", "fp32, checkpoint full")
+        assert number in other["assumes"]
         assert other["least_bytes"].get("gpu", 0) <= one["least_bytes"].get("gpu", 0)
         if other["step_ns"] is not None:
             assert sum(other["parts_ns"].values()) == other["step_ns"]
             assert other["parts_ns"]["recomputing"] > 0
-    alone = plain[1]
-    assert alone["system"] == "recomputation"
-    for other in again[:2]:
-        for key in ("step_ns", "parts_ns", "memory_bytes", "largest_parameters"):
-            assert other[key] == alone[key]
+    assert again[1]["system"] == "recomputation"
+    for key in ("step_ns", "parts_ns", "memory_bytes", "largest_parameters"):
+        assert again[0][key] == again[1][key]
 
 
 def test_keys_on_which_nothing_depends_are_known() -> None:
@@ -94,25 +114,28 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "a" / "b"
-    words = ["compare", "word2vec", "gpt-tiny", "--memory", "50e6"]
+    words = ["compare", "word2vec", "gpt-tiny", "--memory", "50e6", *PAPERS]
     assert main([*words, "--out", str(out)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for said in (
-        "word2vec on v100 with 47.7 MiB step GPU memory elsewhere largest energy assumes",
-        "gpt-tiny on v100 with 47.7 MiB step",
+        "word2vec, fp32 on v100 with 47.7 MiB step GPU memory elsewhere largest energy assumes",
+        "gpt-tiny, fp32 on v100 with 47.7 MiB step",
         "all on the GPU cannot 98.1 MiB",
         "all on the GPU: needs at least 98.1 MiB of gpu, which has 47.7 MiB",
-        f"Assumptions 1 to {len(ALWAYS)} hold for all systems. Assumed: 1. One GPU trains",
-        "word2vec on v100 with 47.7 MiB: - Fastest: ",
-        "gpt-tiny on v100 with 47.7 MiB: - Fastest: ",
+        "Assumptions 1 to 7 hold for all systems. Assumed: 1. One GPU trains",
+        "2. With fp32, parameters, gradients and results are in FP32. 3. An operation takes",
+        "word2vec, fp32 on v100 with 47.7 MiB: - Fastest: ",
+        "gpt-tiny, fp32 on v100 with 47.7 MiB: - Fastest: ",
         "- With everything in the GPU's memory: 436.1 µs, with gpu 98.1 MiB",
     ):
         assert said in shown
     pictures = ["pareto.svg", "parts.svg", "sensitivity.svg"]
     assert sorted(each.name for each in (out / "compare").iterdir()) == pictures
-    page = (out / "compare.md").read_text()
-    assert "nearmem compare word2vec gpt-tiny --machine v100 --set=gpu.capacity_bytes=" in page
-    assert all(f"(compare/{picture})" in page for picture in pictures)
+    text = (out / "compare.md").read_text()
+    command = "nearmem compare word2vec gpt-tiny --machine v100 --precision=fp32 --set=gpu.capacity"
+    assert command in text
+    assert "## word2vec, fp32\n" in text
+    assert all(f"(compare/{picture})" in text for picture in pictures)
     assert all(f"compare/{picture}" in shown for picture in pictures)
     assert main([*words, "--out", str(tmp_path / "again"), "--quiet"]) == 0
     assert capsys.readouterr().out == ""
@@ -149,7 +172,50 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
             ["--memory is 1073741824", "gpu.capacity_bytes", "leave one out"],
         ),
         (["gpt-tiny", "--set", "gpu.cache_bytes=1"], ["'gpu.cache_bytes'", "nothing depends"]),
-        (["gpt-tiny", "--rule", "sgd"], ["'sgd'", "leave it out"]),
+        (["gpt-tiny", "--rule", "sgd"], ["--rule is now --optimizer", "--optimizer sgd"]),
+        (["gpt-tiny", "--recompute"], ["--recompute is now --checkpoint full"]),
+        (
+            ["gpt-tiny", "--precision", "bf16-mixed"],
+            [
+                "'bf16-mixed'",
+                "v100 has no rate for BF16, only for FP32, FP16",
+                "one of fp32, fp16-mixed, or give another --machine",
+            ],
+        ),
+        (
+            ["gpt-tiny", "--precision", "tf32"],
+            [
+                "'tf32'",
+                "v100 has no rate for TF32, only for FP32, FP16",
+                "one of fp32, fp16-mixed, or give another --machine",
+            ],
+        ),
+        (
+            ["gpt-tiny", "--precision", "fp8-mixed", "--machine", "a100"],
+            [
+                "'fp8-mixed'",
+                "a100 has no rate for FP8",
+                "fp32, tf32, bf16-mixed, fp16-mixed, bf16, or give",
+            ],
+        ),
+        (["gpt-tiny", "--precision", "fp4"], ["precision is 'fp4'", "expected one of fp32, tf32"]),
+        (["gpt-tiny", "--checkpoint", "ful"], ["checkpoint is 'ful'", "one of none, full"]),
+        (["gpt-tiny", "--optimizer", "adm"], ["optimizer is 'adm'", "did you mean adam"]),
+        (["gpt-tiny", "--trainable", "lora"], ["trainable is 'lora'", "one of all, lora:RANK"]),
+        (["gpt-tiny", "--accumulate", "0"], ["'0'", "an integer of at least 1"]),
+        (["gpt-tiny", "--loss-chunks", "7"], ["chunks is 7", "expected a divisor of the 32"]),
+        (["gpt-tiny", "--shard", "ddp"], ["'ddp' with 1 GPUs", "or shard none", "as h100x8"]),
+        (
+            ["gpt-tiny", "--machine", "h100x8", "--shard", "none"],
+            ["'none' with 8 GPUs", "expected shard as one of ddp, zero1"],
+        ),
+        (
+            ["gpt-tiny", "--tensor-parallel", "2"],
+            ["gpus is 1, with tensor_parallel 2", "a multiple of 2", "as h100x8"],
+        ),
+        (["gpt-tiny", "--machine", "h100x9"], ["'h100x9'", "up to a number of 8"]),
+        (["gpt-tiny", "--machine", "h100x0"], ["'h100x0'", "up to a number of 8"]),
+        (["gpt-tiny", "--in-backward"], ["in_backward without an optimizer"]),
         (["gpt-tiny", "--out", "/dev/null"], ["/dev/null"]),
     ],
 )
@@ -171,3 +237,122 @@ def test_what_is_no_training_step_has_reasons(
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "sw_driver.workload.capture", raising=False)
     assert_refused(capsys, ["compare", f"{tmp_path}/users.py:net"], ["PyTorch"])
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison of the GPU alone and MemFerry, which are soon done."""
+    systems = [system for system in SYSTEMS if system.name in ("all on the GPU", "MemFerry")]
+    monkeypatch.setattr(page, "SYSTEMS", systems)
+
+
+@pytest.mark.parametrize("machine", [*GPUS, "h100x8"])
+def test_a_machine_has_the_precision_that_is_usual(machine: str, two: None) -> None:
+    made = report(["gpt-tiny"], machine=machine)
+    usual = "fp16-mixed" if machine == "v100" else "bf16-mixed"
+    words = f"{usual}, zero3" if machine == "h100x8" else usual
+    assert {row["training"] for row in made.results} == {words}
+    first = made.parts[0]
+    assert not isinstance(first, str)
+    assert first.title.startswith(f"gpt-tiny, {words} on {machine} with ")
+    assert any(text.startswith(f"With {usual}, PyTorch's autocast") for text in made.assumptions)
+    assert not any("fp32" in text for text in made.assumptions)
+
+
+def assumed(made: Report, *beginnings: str) -> list[bool]:
+    return [any(text.startswith(one) for text in made.assumptions) for one in beginnings]
+
+
+def test_the_assumptions_are_those_of_the_run() -> None:
+    rates = "An operation takes its launch", "A product takes a time by its format"
+    reads = "A product reads other parameters from the host", "The cast of another parameter"
+    papers = report(["gpt-tiny"], training=Training(precision="fp32"))
+    ours = report(["gpt-tiny"], machine="h100")
+    eight = report(["gpt-tiny"], machine="h100x8")
+    assert assumed(papers, *rates, *reads) == [True, False, True, False]
+    assert assumed(ours, *rates, *reads) == [False, True, False, True]
+    assert assumed(eight, *rates, *reads) == [False, True, False, False]
+    several = (
+        "The figures are of one GPU; all 8",
+        "Collectives run",
+        "Energy is the full power of one",
+    )
+    for made in (papers, ours, eight):
+        assert assumed(made, *several, "One GPU") == [made is eight] * 3 + [made is not eight]
+        units = "Liu et al.'s machine replaces GPU and host"
+        assert assumed(made, units) == [made is papers]
+        used = {number for row in made.results for number in row["assumes"]}
+        general = next(part for part in made.parts if str(part).startswith("Assumptions 1 to "))
+        last = int(str(general).split()[3])
+        assert used == {*range(last + 1, len(made.assumptions) + 1)}
+
+
+def test_a_pim_of_fp32_says_so() -> None:
+    made = report(["gpt-tiny"], machine="rtx4090")
+    reasons = [row["reason"] for row in made.results if "PIM" in row["system"]]
+    assert len(reasons) == 2
+    for reason in reasons:
+        assert reason.endswith("its units compute in FP32: give --precision fp32")
+
+
+def test_a_pim_of_fp32_cannot_be_given_what_was_captured_in_less() -> None:
+    trace = in_precision(load_trace("gpt-tiny"), "bf16")
+    half = replace(trace, origin={"batch": 1})
+    for row in compare(half, BASES["a100"], SYSTEMS[-2:], lambda _: None):
+        assert row.reason.endswith("its units compute in FP32: capture the step in FP32")
+
+
+def test_a_step_in_other_formats_stays_as_it_was_captured(tmp_path: Path, two: None) -> None:
+    trace, file = in_precision(load_trace("gpt-tiny"), "bf16"), f"{tmp_path}/half.json.gz"
+    captured = {key: value for key, value in trace.origin.items() if key != "applied"}
+    replace(trace, origin=captured).save(Path(file))
+    made = report([file, "gpt-tiny"], machine="h100")
+    assert [row["training"] for row in made.results] == ["as captured"] * 2 + ["bf16-mixed"] * 2
+    assert assumed(made, "As captured, ", "With bf16-mixed, ") == [True, True]
+    for precision in ("bf16-mixed", "fp32"):
+        with pytest.raises(TraceError, match=r"captured in bf16 already: capture it in FP32"):
+            report([file], machine="h100", training=Training(precision=precision))
+    with pytest.raises(
+        InvalidArgumentError, match="v100 has no rate for BF16, only for FP32, FP16: capture it in"
+    ):
+        report([file])
+
+
+def test_a_step_of_several_gpus_needs_them(tmp_path: Path, two: None) -> None:
+    file = f"{tmp_path}/eight.json.gz"
+    Training(gpus=8).apply(load_trace("gpt-tiny")).save(Path(file))
+    with pytest.raises(TraceError, match="is a step of 8 GPUs already, and h100 has 1"):
+        report([file], machine="h100")
+    with pytest.raises(InvalidArgumentError, match="gpus is 2, and the machine h100x8 has 8"):
+        report(["gpt-tiny"], machine="h100x8", training=Training(gpus=2))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            "--precision=bf16-mixed --trainable=lora:2 --checkpoint=full --optimizer=adamw8bit "
+            "--loss-chunks=2 --compile --shard=ddp --accumulate=2",
+            "bf16-mixed, lora:2, checkpoint full, adamw8bit, 2 micro-batches, ddp, loss in 2 "
+            "chunks, compiled",
+        ),
+        (
+            "--optimizer=lion --in-backward --tensor-parallel=2",
+            "bf16-mixed, lion in the backward pass, tensor parallel 2, zero3",
+        ),
+    ],
+)
+def test_all_choices_are_in_the_title_and_in_the_command(
+    options: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["compare", "gpt-tiny", "--machine", "h100x4", *options.split()]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    title = f"gpt-tiny, {words}"
+    assert f"{title} on h100x4 with 80.0 GiB" in shown
+    text = (tmp_path / "compare.md").read_text()
+    assert f"## {title}\n" in text
+    (command,) = (line for line in text.splitlines() if line.startswith("nearmem "))
+    assert {*options.split()} < {*command.split()}
+    assert main([*command.removesuffix(" --out DIR").split()[1:]]) == 0
+    assert shown.startswith(" ".join(capsys.readouterr().out.split()))

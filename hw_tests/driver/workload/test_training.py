@@ -11,6 +11,7 @@ import pytest
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.workload import Trace, TraceError, load_trace, peak_bytes, training
 from sw_driver.workload.collectives import COLLECTIVES
+from sw_driver.workload.summary import parameters_of
 from sw_driver.workload.training import Training
 
 NAMES = ["gpt-tiny", "bert-base", "resnet-50", "lstm-ptb"]
@@ -93,6 +94,15 @@ def test_adapters_are_trained_alone() -> None:
 def test_without_a_choice_the_step_is_the_captured() -> None:
     trace = load_trace("gpt-tiny")
     assert Training().apply(trace) is trace
+    assert Training(precision="fp32").apply(trace) is trace
+
+
+def test_several_gpus_share_all_unless_another_scheme_is_given() -> None:
+    assert [Training(gpus=n, tensor_parallel=2).scheme for n in (2, 4)] == ["none", "zero3"]
+    trace = load_trace("gpt-tiny")
+    ours = Training(gpus=8).apply(trace)
+    assert ours == Training(gpus=8, shard="zero3").apply(trace)
+    assert parameters_of(ours) == parameters_of(trace)
 
 
 def test_the_example_runs() -> None:
@@ -110,7 +120,7 @@ def test_the_example_runs() -> None:
         ({"accumulate": 0}, r"accumulate is 0: expected an integer of 1 or more"),
         ({"loss_chunks": True}, r"loss_chunks is True: expected an integer"),
         (
-            {"gpus": 2},
+            {"gpus": 2, "shard": "none"},
             r"shard is 'none' with 2 GPUs .*: expected shard as one of ddp, .*, or gpus of 1",
         ),
         (

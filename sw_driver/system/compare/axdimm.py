@@ -26,6 +26,7 @@ from .system import PLACES, CannotRunError, Need, Needs, System
 
 __all__ = ["SYSTEMS", "update_bytes"]
 
+_FP32_BYTES = 4
 _FEWER_BYTES = replace(MODULE, formats=MIXTURES["bf16_g_8bit"])
 
 
@@ -46,6 +47,14 @@ def _needs(settings: FrameworkSettings, trace: Trace, machine: Machine) -> Needs
     A channel needs room for the largest update beside a gradient. The drives hold what has no room
     in its channel beside the largest gradient. All growth of a larger model goes to the drives.
     """
+    states = ("gradient", "optimizer_state")
+    for tensor in () if settings.formats.usual else trace.tensors:
+        if tensor.kind in states and tensor.element_bytes != _FP32_BYTES:
+            raise CannotRunError(
+                f"it stores gradients and states in formats of its own, from FP32, and "
+                f"{trace.name} has a {tensor.kind.replace('_', ' ')} of {tensor.element_bytes:g} "
+                f"bytes an element: give a mixed precision, and an optimizer such as adamw"
+            )
     for op in () if settings.formats.usual else trace.ops:
         if op.phase == "update" and op.kind not in NARROW_RULES:
             raise CannotRunError(
@@ -121,7 +130,7 @@ _ASSUMPTIONS = (
     "beside any GPU.",
     f"One of these rates is the runtime's: {PAPER_RATES.update_overhead_us:,.0f} us for each "
     "tensor's update.",
-    "The kernel moves the same number of bytes per second for any optimizer.",
+    "The kernel moves the same number of bytes per second for any optimizer and format.",
     "The runtime makes one transfer at a time. It fetches a parameter again unless it is used "
     f"within {MODULE.ahead_ops} operations.",
 )
@@ -157,8 +166,8 @@ def _run_today(trace: Trace, machine: Machine) -> Outcome:
 
 
 _FEWER = (
-    "The GPU computes in FP32, and its gradients leave in BF16. States have 8 bits per value and a "
-    "scale for every 256 values. Parameters are in FP32.",
+    "Gradients leave the GPU in BF16. States have 8 bits per value and a scale for every 256 "
+    "values. Trained parameters are in FP32.",
 )
 
 _OF_TODAY = (

@@ -8,7 +8,7 @@ GPUs do the same at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sw_driver.device.errors import InvalidArgumentError
@@ -24,10 +24,20 @@ from sw_driver.machine.parts import link
 from sw_driver.machine.processors import V100
 from sw_driver.machine.sentinel import TIERS
 from sw_driver.numbers import check_name
+from sw_driver.workload.precision import PRECISIONS
 
 from ..axdimm.platform import PAPER_RATES
 
-__all__ = ["BASES", "IDLE_KEYS", "WATTS", "machine_of"]
+__all__ = [
+    "BASES",
+    "CPU_WATTS",
+    "IDLE_KEYS",
+    "check_formats",
+    "gpu_watts",
+    "machine_of",
+    "named",
+    "usual_precision",
+]
 
 _LINKS = 6
 """Links from a GPU to memory-nodes (Kwon and Rhu)."""
@@ -119,14 +129,14 @@ to memory-nodes.
 def machine_of(name: str, precision: str = "fp32") -> Machine:
     """Return a machine by the name of its GPU, such as ``h100`` or, with eight of them, ``h100x8``.
 
-    With ``precision`` ``fp32`` it is one of :data:`BASES`; with another the GPU has the rates that
-    it keeps in training, by format and shape. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown name, for more GPUs than
-    the machine has, and for several GPUs in ``fp32``.
+    With ``precision`` ``fp32`` its GPU has the rates of :data:`BASES`; with another, those that it
+    keeps in training, by format and shape. Raises
+    :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown name, and for more GPUs
+    than the machine has.
     """
-    gpu, _, count = (name, "", "") if name in GPUS else name.rpartition("x")
-    check_name("--machine", gpu if count.isdecimal() else name, GPUS)
-    gpus, most = int(count or 1), HOSTS[gpu].gpus
+    gpu, gpus = named(name)
+    check_name("--machine", gpu, GPUS)
+    most = HOSTS[gpu].gpus
     if not 1 <= gpus <= most:
         advice = f"such as {gpu}x{most}" if most > 1 else f"give {gpu}"
         raise InvalidArgumentError(
@@ -139,12 +149,44 @@ def machine_of(name: str, precision: str = "fp32") -> Machine:
     return replace(machine, devices=(device, machine.device("cpu")))
 
 
+def named(name: str) -> tuple[str, int]:
+    """Return the GPU and the number of GPUs in the name of a machine."""
+    gpu, _, count = name.rpartition("x")
+    several = name not in GPUS and gpu in GPUS and count.isdecimal()
+    return (gpu, int(count)) if several else (name, 1)
+
+
+def usual_precision(gpu: str) -> str:
+    """Return the precision that most training on a GPU has: BF16 where the GPU has it."""
+    return "bf16-mixed" if "bf16" in GPUS[gpu].device.formats else "fp16-mixed"
+
+
+def check_formats(gpu: str, formats: Iterable[str], title: str, advice: str = "") -> None:
+    """Raise ``InvalidArgumentError`` for formats that a GPU lacks.
+
+    ``title`` names their user. The ``advice`` is by default to give another precision.
+    """
+    known = ("fp32", *GPUS[gpu].device.formats)
+    if lacking := sorted({*formats} - {*known}):
+        possible = [name for name, own in PRECISIONS.items() if {*own} <= {*known}]
+        advice = advice or f"give --precision as one of {', '.join(possible)}"
+        raise InvalidArgumentError(
+            f"{title}, but {gpu} has no rate for {', '.join(lacking).upper()}, only for "
+            f"{', '.join(known).upper()}: {advice}, or give another --machine"
+        )
+
+
 IDLE_KEYS = ("cpu.accesses", "gpu.cache_bytes", "memory_node.transfers", "stack.transfers")
 """Settings of these machines that no system depends on."""
 
-WATTS = {
-    **{name: gpu.watts for name, gpu in GPUS.items()},
-    "v100": given(250, "NVIDIA V100 data sheet: PCIe, the whole card"),
-    "cpu": assumed(105, "a socket of 12 cores: Intel's E5-2650 v4"),
-}
-"""Power in W of GPUs, by the machine's name, and of the host's cores, while they work."""
+CPU_WATTS = assumed(105, "a socket of 12 cores: Intel's E5-2650 v4")
+"""Power in W of the host's cores while they work."""
+_CARD_WATTS = given(250, "NVIDIA V100 data sheet: PCIe, the whole card")
+
+
+def gpu_watts(machine: Machine) -> Figure | None:
+    """Return the power in W of one of a machine's GPUs while it works; None if unknown."""
+    gpu, _ = named(machine.name)
+    if gpu == "v100" and machine.device("gpu").multiprocessors is None:
+        return _CARD_WATTS
+    return GPUS[gpu].watts if gpu in GPUS else None

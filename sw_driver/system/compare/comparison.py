@@ -20,7 +20,7 @@ from sw_driver.workload.trace import TraceError
 from ..errors import EngineError
 from ..outcome import Outcome
 from ..reproduction import Progress
-from .bases import WATTS
+from .bases import CPU_WATTS, gpu_watts
 from .device import RECOMPUTED, alone
 from .system import PARTS, PLACES, CannotRunError, Needs, System, all_parts_ns
 
@@ -47,6 +47,8 @@ class Row:
     """
     largest_parameters: int | None
     """Parameters of the largest model that fits; None if unknown."""
+    assumptions: tuple[str, ...] = ()
+    """Assumptions of its figures, beyond those of all systems."""
 
     def describe(self) -> dict[str, Any]:
         """Return the row for JSON."""
@@ -68,9 +70,9 @@ class Row:
 def compare(
     trace: Trace, machine: Machine, systems: Iterable[System], progress: Progress
 ) -> list[Row]:
-    """Return a row for each system; the step may be a ``recomputed`` one.
+    """Return a row for each system; the step may recompute activations.
 
-    See :func:`~sw_driver.workload.recomputation.recomputed`. Raises
+    See :mod:`~sw_driver.workload.recomputation`. Raises
     :class:`~sw_driver.workload.trace.TraceError` for a step without an operation.
     """
     if not trace.ops:
@@ -98,6 +100,7 @@ def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> 
     needs: Needs = {}
     outcome, reason, largest = None, "", None
     try:
+        system.check(trace)
         needs = system.needs(trace, machine)
         largest = _largest(needs, trace, machine)
         if not (reason := _lacking(needs, machine)):
@@ -115,13 +118,14 @@ def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> 
         reason=reason,
         energy_j=_energy_j(outcome, machine) if outcome else None,
         largest_parameters=largest,
+        assumptions=system.assumed(trace) if needs or outcome else (),
     )
 
 
 def _recomputing(row: Row, trace: Trace, machine: Machine) -> Row:
     """Split a row's computing time into computing and recomputing, as on the GPU alone."""
-    assumptions = dict.fromkeys((*row.system.assumptions, RECOMPUTED))
-    row = replace(row, system=replace(row.system, assumptions=tuple(assumptions)))
+    if row.assumptions or row.outcome:
+        row = replace(row, assumptions=(*row.assumptions, _repeats(trace)))
     made, share = row.outcome, alone(trace, machine).parts_ns
     if made is None or not share["recomputing"]:
         return row
@@ -132,13 +136,29 @@ def _recomputing(row: Row, trace: Trace, machine: Machine) -> Row:
     return replace(row, outcome=replace(made, parts_ns=parts))
 
 
+def _repeats(trace: Trace) -> str:
+    """Return the sentence on what a step computes again."""
+    applied = dict(text.partition("=")[::2] for text in trace.origin.get("applied", ()))
+    policy, _, text = applied.get("checkpoint", "").partition(":")
+    if policy == "full":
+        return "A block keeps only its input; the rest of it is computed again, once."
+    if text:
+        return f"A module with {text!r} in its name keeps only its input, and is computed again."
+    if policy:
+        return (
+            "A block keeps its input, and the results of fused attention and of every second "
+            "linear layer; the rest of it is computed again, once."
+        )
+    return RECOMPUTED
+
+
 def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
     if outcome.energy_j is not None:
         return outcome.energy_j
-    if not outcome.busy_ns or machine.name not in WATTS:
+    watts = gpu_watts(machine) if outcome.busy_ns else None
+    if watts is None:
         return None
-    gpu_w, cpu_w = WATTS[machine.name].value, WATTS["cpu"].value
-    return (outcome.busy("gpu") * gpu_w + outcome.busy("cpu") * cpu_w) / 1e9
+    return (outcome.busy("gpu") * watts.value + outcome.busy("cpu") * CPU_WATTS.value) / 1e9
 
 
 def _lacking(needs: Needs, machine: Machine) -> str:

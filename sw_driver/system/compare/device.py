@@ -70,7 +70,8 @@ def collective_ns(op: Op, trace: Trace, machine: Machine) -> int:
     peers = machine.link("peers")
     nbytes = max(sum(op.read_bytes), sum(op.write_bytes))
     kind = "all-reduce" if op.kind == "all_reduce" else "all-gather"
-    moving_ns = nbytes * sent_share(kind, many) * 10**9 / peers.rate(writing=True)
+    rate = min(peers.rate(writing=writing) for writing in (True, False))  # a ring does both at once
+    moving_ns = nbytes * sent_share(kind, many) * 10**9 / rate
     return ceil(moving_ns) + int(peers.latency_ns.value)
 
 
@@ -78,13 +79,23 @@ def _needs(trace: Trace, _: Machine) -> Needs:
     return {"gpu": Need.of_all(trace)}
 
 
+def _again(trace: Trace) -> Trace:
+    if "gpus" in trace.origin and "recomputed" not in trace.origin:
+        raise CannotRunError(
+            f"a step of {trace.origin['gpus']} GPUs recomputes what is chosen before it is shared: "
+            f"give --checkpoint full"
+        )
+    return recomputed(trace)
+
+
 SYSTEMS = (
-    System(name="all on the GPU", mark="predicted", needs=_needs, run=alone),
+    System(name="all on the GPU", mark="predicted", needs=_needs, run=alone, several_gpus=True),
     System(
         name="recomputation",
         mark="predicted",
-        assumptions=(RECOMPUTED,),
-        needs=lambda trace, machine: _needs(recomputed(trace), machine),
-        run=lambda trace, machine: alone(recomputed(trace), machine),
+        assumptions=((RECOMPUTED, lambda trace: "recomputed" not in trace.origin),),
+        needs=lambda trace, machine: _needs(_again(trace), machine),
+        run=lambda trace, machine: alone(_again(trace), machine),
+        several_gpus=True,
     ),
 )

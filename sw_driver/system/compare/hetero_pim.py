@@ -17,7 +17,7 @@ from ..hetero_pim.profiling import modelled, offered
 from ..hetero_pim.runs import CALIBRATED_RATE
 from ..hetero_pim.scheduling import schedule
 from ..outcome import Outcome
-from .system import CannotRunError, Need, Needs, System
+from .system import CannotRunError, Need, Needs, System, formats_of
 
 __all__ = ["SYSTEMS"]
 
@@ -25,6 +25,12 @@ _FP32_BYTES = 4
 
 
 def _needs(trace: Trace, _: Machine) -> Needs:
+    if other := next((op.dtype for op in trace.ops if op.dtype != "fp32"), ""):
+        captured = formats_of(trace) == "as captured"
+        raise CannotRunError(
+            f"{trace.name} has operations in {other.upper()}, and its units compute in FP32: "
+            f"{'capture the step in FP32' if captured else 'give --precision fp32'}"
+        )
     for tensor in trace.tensors:
         if tensor.kind == "parameter" and tensor.element_bytes != _FP32_BYTES:
             raise CannotRunError(

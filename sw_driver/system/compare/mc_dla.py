@@ -151,8 +151,8 @@ def _system(name: str, place: str, link: str) -> System:
         mark="predicted",
         assumptions=(
             "Parameters, gradients and optimizer states stay on the GPU. Activations leave if an "
-            "operation after the next one uses them, unless everything fits. Nothing is computed "
-            "again, except with --recompute.",
+            "operation after the next one uses them, unless everything fits.",
+            ("Nothing is computed again.", lambda trace: "recomputed" not in trace.origin),
             "An activation leaves after its last use in the forward pass, and returns as soon as "
             "there is room. Activations move whole, one at a time.",
         ),

@@ -28,7 +28,7 @@ from ..memferry.systems import System as Way
 from ..outcome import Outcome
 from .axdimm import update_bytes
 from .comparison import capacity_bytes
-from .system import Need, Needs, System
+from .system import Assumption, Need, Needs, System, formats_of
 
 __all__ = ["SYSTEMS"]
 
@@ -75,7 +75,7 @@ def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:
 
 
 def _system(
-    name: str, mark: str, choose: _Choose, *assumptions: str, axdimm: bool = False
+    name: str, mark: str, choose: _Choose, *assumptions: Assumption, axdimm: bool = False
 ) -> System:
     def needs(trace: Trace, machine: Machine) -> Needs:
         trace = with_masters(trace)
@@ -110,10 +110,15 @@ def _system(
             "Every 32 GiB of the host's memory is an AXDIMM with a link like Kim et al.'s, "
             f"{_SLOTS} at most, one a slot of a socket. All of them update in parallel, at our "
             "RTL's rate, while transfers go on; no core updates.",
-            "The modules move the same number of bytes per second for any optimizer.",
+            "The modules move the same number of bytes per second for any optimizer and format.",
         )
     return System(
-        name=name, mark=mark, assumptions=(*assumptions, *_ALWAYS), needs=needs, run=outcome
+        name=name,
+        mark=mark,
+        assumptions=(*assumptions, *_ALWAYS),
+        needs=needs,
+        run=outcome,
+        micro_batches=False,
     )
 
 
@@ -123,7 +128,11 @@ def _bytes(trace: Trace, *kinds: str) -> int:
 
 _ALWAYS = (
     "Copies in both directions have the rate of the link towards the GPU.",
-    "In mixed precision the GPU has parameters and gradients in 16 bits, the host all else.",
+    (
+        "Instead of autocast's copies the GPU has parameters and gradients in 16 bits, which an "
+        "update makes of those in FP32 on the host.",
+        lambda trace: formats_of(trace).endswith("-mixed"),
+    ),
 )
 _ALL_THERE = (
     "All parameters stay in the GPU's memory for the step. A gradient leaves it as it is made. "

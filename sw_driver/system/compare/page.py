@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from itertools import groupby
 from pathlib import Path
 from shlex import join
@@ -11,27 +12,23 @@ from matplotlib.ticker import EngFormatter
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
-from sw_driver.numbers import check_name
 from sw_driver.report import Report, Table, Watch
 from sw_driver.workload import Trace
 from sw_driver.workload.loading import load_workload
-from sw_driver.workload.recomputation import recomputed
+from sw_driver.workload.precision import PRECISIONS
 from sw_driver.workload.summary import described
+from sw_driver.workload.trace import TraceError
+from sw_driver.workload.training import Training
 
 from ..outcome import Outcome
 from ..reproduction import MARKS
-from .bases import BASES, IDLE_KEYS
+from .bases import IDLE_KEYS, check_formats, machine_of, named, usual_precision
 from .comparison import Row, capacity_bytes, compare, size
 from .device import alone
-from .system import ALWAYS
+from .system import always, formats_of
 from .systems import SYSTEMS, WITHOUT_HARDWARE
 
-__all__ = ["ASSUMPTIONS", "advice", "page", "reasons", "report", "table"]
-
-ASSUMPTIONS = tuple(
-    dict.fromkeys((*ALWAYS, *(text for system in SYSTEMS for text in system.assumptions)))
-)
-"""All assumptions; tables refer to them by number, from 1."""
+__all__ = ["advice", "page", "reasons", "report", "table"]
 
 _INTRODUCTION = """\
 # Which system trains it
@@ -54,17 +51,18 @@ Without `--out` it prints the tables. In Python, {{py:mod}}`sw_driver.system.com
   numbers hold for all systems.
 - **Marks.** No time is measured. A *c* marks times calibrated to figures of the paper that are not
   on this page; all others are predicted.
-- **To change an assumption**, `--machine` takes another GPU (`v100`, `a100`, `h100`, `rtx4090`),
-  `--memory` another size of its memory, and `--set` any number of the machine, such as
+- **To change the machine**, `--machine` takes another GPU, such as `h100`, or several, such as
+  `h100x8`; `--memory` another size of its memory, and `--set` any number of the machine, such as
   `--set pcie.read_gb_per_s=25` or `--set host.capacity_bytes=64GiB`. An unknown key is refused with
-  a list of all; {{py:mod}}`sw_driver.system.compare.bases` has the source of each number. With
-  `--recompute` all systems train a model that computes activations again, as offloading often does.
-- **Limits.** Data sheets give the cost of an operation, so all steps are faster here than with real
-  kernels. Systems that wait for links look slower beside the others than they would be. There is
-  one GPU, in FP32, with the captured batch. Policies are those of the papers, even where they are
-  not the best. With 2,050 MiB on a V100, for example, Sentinel takes 9 % longer for bert-base if
-  its link is twice as fast towards the GPU only. Recomputation of a small LSTM takes 1 % more
-  memory.
+  a list of all; {{py:mod}}`sw_driver.system.compare.bases` has the source of each number.
+- **To change the training**, options set precision, checkpoints, optimizer, micro-batches, adapters
+  and sharding ([list](systems.md#training-as-it-is-done)). Without `--precision` a step runs in
+  mixed precision, as most training does; the papers' terms are `--precision fp32`.
+- **Limits.** With `--precision fp32` data sheets give the cost of an operation, so all steps are
+  faster here than with real kernels. Systems that wait for links look slower beside the others than
+  they would be. Policies are those of the papers, even where they are not the best. With 2,050 MiB
+  on a V100, for example, Sentinel takes 9 % longer for bert-base if its link is twice as fast
+  towards the GPU only. Recomputation of a small LSTM takes 1 % more memory.
 """
 
 _CAPTIONS = {
@@ -78,6 +76,7 @@ _CAPTIONS = {
 
 
 _MEMORY = "gpu.capacity_bytes"
+_AS_CAPTURED = Training()
 
 
 def report(
@@ -85,8 +84,7 @@ def report(
     *,
     machine: str = "v100",
     changes: Mapping[str, str] | None = None,
-    recompute: bool = False,
-    rule: str | None = None,
+    training: Training = _AS_CAPTURED,
     batch: int | None = None,
     seq: int | None = None,
     folder: Path | None = None,
@@ -98,88 +96,172 @@ def report(
     ----------
     names, batch, seq: networks, traces or functions, and their sizes; see
         :func:`~sw_driver.workload.loading.load_workload`.
-    machine: one of :data:`~sw_driver.system.compare.bases.BASES`.
+    machine: a name that :func:`~sw_driver.system.compare.bases.machine_of` takes.
+    training: choices of the step, with the machine's number of GPUs. Without a precision, a step
+        captured in FP32 has the usual one of its GPU.
     changes: changes that :meth:`~sw_driver.machine.machine.Machine.override` takes.
     folder: for ``compare.md`` and, in ``compare/``, pictures of the first network.
 
     Raises
     ------
-    InvalidArgumentError: for an unknown machine, or a change without effect.
-    MachineError, TraceError: for invalid changes and names.
+    InvalidArgumentError: for an unknown machine, a change without effect, and a precision or a
+        number of GPUs that the machine lacks.
+    MachineError, TraceError: for invalid changes and names, and a training that fits no step.
     """
     changes = dict(changes or {})
-    check_name("--machine", machine, BASES)
+    base = machine_of(machine, training.precision)
+    gpu, gpus = named(machine)
+    if training.gpus == 1 and gpus > 1:
+        training = replace(training, gpus=gpus)
+    if training.gpus != gpus:
+        raise InvalidArgumentError(
+            f"gpus is {training.gpus}, and the machine {machine} has {gpus}: give a machine such "
+            f"as {gpu}x{training.gpus}, or leave out gpus"
+        )
+    if training.precision:
+        formats = PRECISIONS[training.precision]
+        check_formats(gpu, formats, f"--precision is {training.precision!r}")
     for key in changes:
         if key in IDLE_KEYS:
             raise InvalidArgumentError(f"--set has {key!r}, on which nothing depends: leave it out")
-    base = BASES[machine].override(changes)
+    base = base.override(changes)
     capacity = capacity_bytes(base, "gpu")
     where = f"{base.name} with {size(capacity)}"
     where += "".join(f", {key}={changes[key]}" for key in changes if key != _MEMORY)
+    captured: dict[str, tuple[Trace, Training]] = {}
     traces: dict[str, Trace] = {}
+    words: dict[str, str] = {}
     rows: dict[str, list[Row]] = {}
     advised: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         watch.say(f"reading {name}")
-        trace = load_workload(name, rule, batch=batch, seq=seq)
+        trace = load_workload(name, batch=batch, seq=seq)
         name += f", batch {batch}" * (batch is not None) + f", {seq} tokens" * (seq is not None)
-        if recompute:
-            name, trace = f"{name}, recomputed", recomputed(trace)
-        traces[name] = trace
+        own = _trained(trace, training, gpu)
+        captured[name] = trace, own
+        traces[name] = trace = own.apply(trace)
+        formats = {op.dtype for op in trace.ops}
+        check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
+        if (several := int(trace.origin.get("gpus", 1))) != gpus:
+            raise TraceError(
+                f"{name} is a step of {several} GPUs already, and {machine} has {gpus}: give the "
+                f"step as captured"
+            )
+        words[name] = _words(own, trace)
         rows[name] = compare(trace, base, SYSTEMS, watch.say)
         advised[name] = advice(rows[name], alone(trace, base))
+    general = [*dict.fromkeys(text for one in traces.values() for text in always(one, base))]
+    assumptions = _numbered(general, rows.values())
     files: list[Path] = []
     if folder is not None:
         from .figures import draw
         from .variation import varied
 
         first, outcomes = next(iter(rows)), [row.outcome for row in next(iter(rows.values()))]
-        cases = varied(traces[first], base, outcomes, watch.say)
+        cases = varied(*captured[first], base, outcomes, watch.say)
         pictures = folder / "compare"
         pictures.mkdir(parents=True, exist_ok=True)
-        drawn = draw(f"{first} on {where}", rows[first], cases, capacity, pictures)
-        words = ["nearmem", "compare", *names, "--machine", machine]
-        words += [f"--set={key}={value}" for key, value in changes.items()]
-        words += ["--recompute"] * recompute
-        given = {"rule": rule, "batch": batch, "seq": seq}
-        words += [f"--{option}={value}" for option, value in given.items() if value is not None]
+        drawn = draw(f"{first}, {words[first]} on {where}", rows[first], cases, capacity, pictures)
+        command = ["nearmem", "compare", *names, "--machine", machine, *_options(training)]
+        command += [f"--set={key}={value}" for key, value in changes.items()]
+        given = {"batch": batch, "seq": seq}
+        command += [f"--{option}={value}" for option, value in given.items() if value is not None]
         shown = [file.relative_to(folder) for file in drawn]
-        text = page(f"{join(words)} --out DIR", where, rows, advised, shown)
+        text = page(f"{join(command)} --out DIR", where, rows, words, advised, shown, assumptions)
+        text += f"\n{_hold(general)}\n"
         files = [folder / "compare.md", *drawn]
         write_whole(files[0], text)
     parts: list[Table | str] = []
     for name in rows:
-        parts += [table(rows[name], f"{name} on {where}"), *reasons(rows[name])]
+        title = f"{name}, {words[name]} on {where}"
+        parts += [table(rows[name], assumptions, title), *reasons(rows[name])]
     for name, sentences in advised.items():
-        parts += [f"{name} on {where}:", *(f"- {sentence}" for sentence in sentences)]
-    parts.append(f"Assumptions 1 to {len(ALWAYS)} hold for all systems.")
+        title = f"{name}, {words[name]} on {where}:"
+        parts += [title, *(f"- {sentence}" for sentence in sentences)]
+    parts.append(_hold(general))
     results = [
-        {"network": name, **row.describe(), "assumes": _assumed(row)}
+        {
+            "network": name,
+            "training": words[name],
+            **row.describe(),
+            "assumes": _assumed(row, assumptions),
+        }
         for name in rows
         for row in rows[name]
     ]
     return Report(
         results=results,
         parts=parts,
-        assumptions=ASSUMPTIONS,
+        assumptions=assumptions,
         machine=base.describe(),
         workload={name: described(trace) for name, trace in traces.items()},
         files=files,
     )
 
 
-def table(rows: Sequence[Row], title: str = "") -> Table:
-    """Return a row for each system."""
+def _trained(trace: Trace, training: Training, gpu: str) -> Training:
+    """Return the training of a step, with the usual precision unless one is given.
+
+    A step in other formats, or changed already, stays as it is.
+    """
+    is_changed = not {"applied", "recomputed"}.isdisjoint(trace.origin)
+    if training.precision or is_changed or any(op.dtype != "fp32" for op in trace.ops):
+        return training
+    return replace(training, precision=usual_precision(gpu))
+
+
+def _words(training: Training, trace: Trace) -> str:
+    """Return the choices of a training in words, formats first."""
+    width, chunks = training.tensor_parallel, training.loss_chunks
+    choices = {
+        formats_of(trace): True,
+        training.trainable: training.trainable != "all",
+        f"checkpoint {training.checkpoint}": training.checkpoint != "none",
+        f"{training.optimizer}{' in the backward pass' * training.in_backward}": training.optimizer,
+        f"{training.accumulate} micro-batches": training.accumulate > 1,
+        f"tensor parallel {width}": width > 1,
+        training.scheme: training.scheme != "none",
+        f"loss in {chunks} chunks": chunks > 1,
+        "compiled": training.compiled,
+    }
+    return ", ".join(text for text, holds in choices.items() if holds)
+
+
+def _options(training: Training) -> list[str]:
+    """Return the options of the command that choose a training."""
+    options = []
+    for field in fields(training):
+        value = getattr(training, field.name)
+        if field.name != "gpus" and value != field.default:
+            name = "compile" if field.name == "compiled" else field.name.replace("_", "-")
+            options.append(f"--{name}" if value is True else f"--{name}={value}")
+    return options
+
+
+def _numbered(general: Sequence[str], networks: Iterable[Sequence[Row]]) -> list[str]:
+    """Return all assumptions: general ones, and those of systems in their order."""
+    own = (text for rows in zip(*networks, strict=True) for row in rows for text in row.assumptions)
+    return [*dict.fromkeys((*general, *own))]
+
+
+def _hold(general: Sequence[str]) -> str:
+    return f"Assumptions 1 to {len(general)} hold for all systems."
+
+
+def table(rows: Sequence[Row], assumptions: Sequence[str], title: str = "") -> Table:
+    """Return a row for each system, with the numbers of its ``assumptions``."""
+    cells = [[*_cells(row), _ranges(_assumed(row, assumptions))] for row in rows]
     headings = ["", "step", "GPU memory", "elsewhere", "largest", "energy", "assumes"]
-    return Table(title=title, headings=headings, rows=[*map(_cells, rows)], words=(0, 3, 6))
+    return Table(title=title, headings=headings, rows=cells, words=(0, 3, 6))
 
 
-def _assumed(row: Row) -> list[int]:
+def _assumed(row: Row, assumptions: Sequence[str]) -> list[int]:
     """Return the numbers of a system's own assumptions."""
-    return sorted(ASSUMPTIONS.index(text) + 1 for text in row.system.assumptions)
+    return sorted(assumptions.index(text) + 1 for text in row.assumptions)
 
 
 def _cells(row: Row) -> list[str]:
+    """Return all cells but the last."""
     nbytes = row.describe()["memory_bytes"]
     made, largest, energy = row.outcome, row.largest_parameters, row.energy_j
     return [
@@ -189,7 +271,6 @@ def _cells(row: Row) -> list[str]:
         _memory({place: held for place, held in nbytes.items() if place != "gpu"}),
         "" if largest is None else f"{largest / 1e9:,.1f} bn",
         "" if energy is None else EngFormatter("J", places=1)(energy),
-        _ranges(_assumed(row)),
     ]
 
 
@@ -256,13 +337,16 @@ def page(
     command: str,
     where: str,
     networks: Mapping[str, Sequence[Row]],
+    words: Mapping[str, str],
     advised: Mapping[str, Sequence[str]],
     pictures: Sequence[Path],
+    assumptions: Sequence[str],
 ) -> str:
     """Return the page as Markdown.
 
     ``where`` names the machine. For each network there is a table of ``networks``, after its
-    sentences of ``advised``. ``pictures`` show the first network; paths are relative to the page.
+    sentences of ``advised``; ``words`` are the choices of its training. ``pictures`` show the first
+    network; paths are relative to the page.
     """
     first = next(iter(networks))
     steps = {name: [_cells(row)[1] for row in rows] for name, rows in networks.items()}
@@ -274,15 +358,16 @@ def page(
     parts = [_INTRODUCTION.format(command=command).strip()]
     parts += [
         "## All networks",
-        f"Times of a step on {where}; a system without a time cannot run it.",
+        f"Times of a step on {where}, {' or '.join(dict.fromkeys(words.values()))}; a system "
+        "without a time cannot run it.",
     ]
     parts += [Table(headings=["", *networks], rows=overview).markdown]
     for path in pictures:
         parts += [_CAPTIONS[path.stem], f"![{first}: {path.stem}]({path.as_posix()})"]
     for network, rows in networks.items():
-        parts += [f"## {network}", "\n".join(f"- {sentence}." for sentence in advised[network])]
-        parts += [table(rows).markdown]
+        parts += [f"## {network}, {words[network]}"]
+        parts += ["\n".join(f"- {sentence}." for sentence in advised[network])]
+        parts += [table(rows, assumptions).markdown]
         parts += ["\n".join(f"- {sentence}" for sentence in reasons(rows))]
-    parts.append(Report(results=None, assumptions=ASSUMPTIONS).markdown.strip())
-    parts.append(f"Assumptions 1 to {len(ALWAYS)} hold for all systems.")
+    parts.append(Report(results=None, assumptions=assumptions).markdown.strip())
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -13,7 +13,18 @@ from sw_driver.workload.summary import alive_bytes
 from ..outcome import Outcome
 from ..reproduction import MARKS
 
-__all__ = ["ALWAYS", "PARTS", "PLACES", "CannotRunError", "Need", "Needs", "System", "all_parts_ns"]
+__all__ = [
+    "PARTS",
+    "PLACES",
+    "Assumption",
+    "CannotRunError",
+    "Need",
+    "Needs",
+    "System",
+    "all_parts_ns",
+    "always",
+    "formats_of",
+]
 
 PLACES = {
     "gpu": ("gpu",),
@@ -34,18 +45,67 @@ bytes.
 """
 
 
-ALWAYS = (
-    "One GPU trains, in FP32, with the batch of the step that was captured.",
-    "An operation takes its launch and the longer of its arithmetic and its bytes, at data-sheet "
-    "rates; none of these steps was measured.",
-    "Memory in use is the sum of tensors, without an allocator's gaps.",
-    "A step is one of many equal ones; profiling and planning take no time.",
-    "The largest model has more layers of the same sizes, and the same batch.",
-    "Energy is the full power of GPU and cores while they work, also while a kernel waits for a "
-    "link. Links, drives and other memories are left out. A heterogeneous PIM has its own model; "
-    "for modules there is no figure.",
+_AUTOCAST = (
+    "With {0}-mixed, PyTorch's autocast computes: products read copies in {1}, and losses, norms "
+    "and softmax compute in FP32. Trained parameters and their gradients are in FP32."
 )
-"""Assumptions of all systems."""
+_FORMATS = {
+    "fp32": "With fp32, parameters, gradients and results are in FP32.",
+    "tf32": "With tf32, parameters, gradients and results are in FP32. Products round their "
+    "operands to TF32.",
+    "bf16-mixed": _AUTOCAST.format("bf16", "BF16"),
+    "fp16-mixed": f"{_AUTOCAST.format('fp16', 'FP16')} The loss is scaled, which takes no time.",
+    "bf16": "With bf16, parameters, gradients and results are in BF16. Statistics of norms are in "
+    "FP32.",
+    "fp8-mixed": f"{_AUTOCAST.format('fp8', 'BF16')} Linear layers read copies in FP8 instead, "
+    "where 16 divides all sides.",
+    "as captured": "As captured, a step has the formats of its trace.",
+}
+"""Assumptions by the word for the formats of a step."""
+
+
+def formats_of(trace: Trace) -> str:
+    """Return the word for the formats of a step: its precision, or ``as captured``."""
+    applied = dict(text.partition("=")[::2] for text in trace.origin.get("applied", ()))
+    is_plain = all(op.dtype == "fp32" for op in trace.ops)
+    return applied.get("precision", "fp32" if is_plain else "as captured")
+
+
+def always(trace: Trace, machine: Machine) -> tuple[str, ...]:
+    """Return the assumptions of all systems for a step on a machine."""
+    gpus, micro = (int(trace.origin.get(name, 1)) for name in ("gpus", "accumulate"))
+    who = f"The figures are of one GPU; all {gpus} do the same at the same time"
+    batch = "The batch is that of the title, or the captured one" + "".join(
+        (f"; a step has {micro} of them" * (micro > 1), "; every replica has its own" * (gpus > 1))
+    )
+    plain = (
+        "An operation takes its launch and the longer of its arithmetic and its bytes, at "
+        "data-sheet rates; none of these steps was measured."
+    )
+    kept = (
+        "A product takes a time by its format and shape, at the share of the data sheet's rate "
+        "that the GPU keeps in training. Another operation takes the longer of its arithmetic and "
+        "its bytes, and none less than a launch. None of these steps was measured."
+    )
+    return (
+        f"{who if gpus > 1 else 'One GPU trains'}. {batch}.",
+        _FORMATS[formats_of(trace)],
+        plain if machine.device("gpu").multiprocessors is None else kept,
+        *(
+            "Collectives run on a ring of GPUs, one after the other, beside operations that need "
+            "nothing from them."
+            for _ in range(gpus > 1)
+        ),
+        "Memory in use is the sum of tensors, without an allocator's gaps.",
+        "A step is one of many equal ones; profiling and planning take no time.",
+        "The largest model has more layers of the same sizes, and the same batch.",
+        "Energy is the full power of one GPU while it computes; its host and all links are left "
+        "out."
+        if gpus > 1
+        else "Energy is the full power of GPU and cores while they work, also while a kernel waits "
+        "for a link. Links, drives and other memories are left out. A heterogeneous PIM has its "
+        "own model; for modules there is no figure.",
+    )
 
 
 class CannotRunError(Exception):
@@ -84,6 +144,9 @@ class Need:
 Needs = Mapping[str, Need]
 """Needs by place."""
 
+Assumption = str | tuple[str, Callable[[Trace], bool]]
+"""A sentence, perhaps with the steps that it holds for."""
+
 
 def all_parts_ns(outcome: Outcome) -> dict[str, int]:
     """Return the ns of a step by :data:`PARTS`, waiting included."""
@@ -110,8 +173,12 @@ class System:
     name: str
     mark: str
     """Origin of its time: one of :data:`~sw_driver.system.reproduction.MARKS`."""
-    assumptions: tuple[str, ...] = field(default=())
-    """Assumptions beyond those of the model and the machine, a sentence each."""
+    assumptions: tuple[Assumption, ...] = field(default=())
+    """Assumptions beyond :func:`always`."""
+    several_gpus: bool = False
+    """True if it runs one GPU's share of a step of several, with collectives."""
+    micro_batches: bool = True
+    """True if it runs a step of several micro-batches."""
     needs: Callable[[Trace, Machine], Needs]
     """Function that computes the needs without a simulation, on a machine of any size."""
     run: Callable[[Trace, Machine], Outcome]
@@ -123,3 +190,19 @@ class System:
 
     def __post_init__(self) -> None:
         check_name("mark", self.mark, MARKS, ValueError)
+
+    def check(self, trace: Trace) -> None:
+        """Raise :class:`CannotRunError` for a kind of step that the system has no model of."""
+        gpus, micro = (int(trace.origin.get(name, 1)) for name in ("gpus", "accumulate"))
+        if gpus > 1 and not self.several_gpus:
+            raise CannotRunError(f"a step of {gpus} GPUs: this system is modelled on one")
+        if micro > 1 and not self.micro_batches:
+            raise CannotRunError(
+                f"a step of {micro} micro-batches: this system is modelled with one, so give "
+                f"--accumulate 1"
+            )
+
+    def assumed(self, trace: Trace) -> tuple[str, ...]:
+        """Return the assumptions that hold for a step."""
+        both = (one if isinstance(one, tuple) else (one, bool) for one in self.assumptions)
+        return tuple(text for text, holds in both if holds(trace))

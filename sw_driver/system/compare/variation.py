@@ -11,6 +11,7 @@ from sw_driver.simulator.workers import processes
 from sw_driver.workload import Trace, peak_bytes
 from sw_driver.workload.batches import batched
 from sw_driver.workload.trace import TraceError
+from sw_driver.workload.training import Training
 
 from ..outcome import Outcome
 from ..reproduction import Progress
@@ -22,21 +23,26 @@ __all__ = ["FACTORS", "Variation", "outcomes", "varied"]
 FACTORS = (0.5, 1, 2, 4)
 """Factors of the links' rates and of the batch."""
 
-_LINKS = ("pcie", "cxl", "node")
-"""Links of the GPU: to the host and everything behind it, to a CXL expander and to memory-nodes."""
+_LINKS = ("pcie", "cxl", "node", "peers")
+"""Links of the GPU: to the host and all behind it, a CXL expander, memory-nodes and other GPUs."""
 
 Variation = Mapping[float, Sequence[Outcome | None]]
 """Results of all systems, by the varied value; None for a system that cannot run the step."""
 
 
 def varied(
-    trace: Trace, machine: Machine, made: Sequence[Outcome | None], progress: Progress
+    captured: Trace,
+    training: Training,
+    machine: Machine,
+    made: Sequence[Outcome | None],
+    progress: Progress,
 ) -> dict[str, Variation]:
     """Return the results by GPU memory in bytes, and by :data:`FACTORS` of links and batch.
 
-    Batches that are not possible are left out. ``made`` are the results without a change. This
-    takes all cores.
+    The ``captured`` step runs with the choices of ``training``. Batches that are not possible are
+    left out. ``made`` are the results without a change. This takes all cores.
     """
+    trace = training.apply(captured)
     capacity, peak = capacity_bytes(machine, "gpu"), peak_bytes(trace)
     # Powers of two of its memory: from a 16th of all bytes to all of them.
     sizes = [capacity * 2**n // 2**40 for n in range(80)]
@@ -56,7 +62,7 @@ def varied(
         cases["links", factor] = trace, machine.override(changes)
     for factor in factors:
         with suppress(TraceError):  # half of one sample, or samples that cannot be told apart
-            cases["batch", factor] = batched(trace, factor), machine
+            cases["batch", factor] = training.apply(batched(captured, factor)), machine
     results: dict[str, dict[float, Sequence[Outcome | None]]]
     results = {"memory": {capacity: made}, "links": {1: made}, "batch": {1: made}}
     with processes(min(os.cpu_count() or 1, len(cases)), outcomes) as submit:

@@ -13,12 +13,12 @@ import pytest
 from hw_tests.driver.system.sentinel.steps import a_step
 from sw_driver.machine import Machine
 from sw_driver.simulator.workers import processes
-from sw_driver.system.compare.bases import BASES
+from sw_driver.system.compare.bases import BASES, machine_of
 from sw_driver.system.compare.comparison import Row, compare, size
 from sw_driver.system.compare.device import RECOMPUTED
 from sw_driver.system.compare.page import (
-    ASSUMPTIONS,
     _memory,
+    _numbered,
     _ranges,
     advice,
     page,
@@ -26,17 +26,20 @@ from sw_driver.system.compare.page import (
     table,
 )
 from sw_driver.system.compare.system import (
+    _FORMATS,
     CannotRunError,
     Need,
     Needs,
     System,
     all_parts_ns,
+    always,
 )
 from sw_driver.system.compare.systems import DRAWN, FAMILIES, SYSTEMS, WITHOUT_HARDWARE
 from sw_driver.system.compare.variation import FACTORS, outcomes, varied
 from sw_driver.system.outcome import Outcome
 from sw_driver.workload import Trace, load_trace
 from sw_driver.workload.batches import batched
+from sw_driver.workload.training import Training
 
 GB = 1 << 30
 STEP = a_step(1, (0, "p0 > a0"), (1, "a0 p0 > g0"), (-1, "g0 p0 > p0"), sizes={
@@ -139,19 +142,16 @@ def test_a_larger_input_is_no_larger_model() -> None:
 
 
 def test_a_table_shows_rows_and_who_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    assumed = (*(f"{n}" for n in range(4)), "As fast.", *(f"As {n}." for n in ("small", "large")))
-    for name, value in {
-        "ASSUMPTIONS": (*assumed, "As late.", "As other."),
-        "WITHOUT_HARDWARE": ("small",),
-    }.items():
-        monkeypatch.setattr(f"sw_driver.system.compare.page.{name}", value)
+    monkeypatch.setattr("sw_driver.system.compare.page.WITHOUT_HARDWARE", ("small",))
     rows = ours()
-    assert table(rows).rows == [
+    assumed = _numbered(["0", "1", "2", "3"], [rows])
+    assert assumed[4:] == ["As fast.", "As small.", "As large.", "As late."]
+    assert table(rows, assumed).rows == [
         ["fast", "1.0 s", "8.0 GiB", "host 16.0 GiB", "2.1 bn", "221.0 J", "5"],
         ["small", "1.5 s c", "3.0 GiB", "host 16.0 GiB", "4.8 bn", "221.0 J", "6"],
         ["large", "cannot", "10.0 GiB", "host 300.0 GiB", "0.9 bn", "", "7"],
         ["late", "cannot", "1.0 GiB", "", "9.7 bn", "", "8"],
-        ["other", "cannot", "", "", "", "", "9"],
+        ["other", "cannot", "", "", "", "", ""],
     ]
     assert [reason.split(":")[0] for reason in reasons(rows)] == ["large", "late", "other"]
     alone = outcome(8 * 10**8, 9 * GB)
@@ -166,9 +166,16 @@ def test_a_table_shows_rows_and_who_would_help(monkeypatch: pytest.MonkeyPatch) 
     assert advice(rows[2:4], alone) == ["No system can run it", needed, last]
     assert advice(rows[4:], alone) == ["No system can run it", last]
     made = page(
-        "nearmem compare a b", "it", {"a": rows, "b": rows[::-1]}, {"a": ["A"], "b": ["B"]}, []
+        "nearmem compare a b",
+        "it",
+        {"a": rows, "b": rows},
+        {"a": "fp32", "b": "as captured"},
+        {"a": ["A"], "b": ["B"]},
+        [],
+        assumed,
     )
-    assert "## a\n\n- A.\n" in made
+    assert "Times of a step on it, fp32 or as captured; a system" in made
+    assert "## b, as captured\n\n- B.\n" in made
     assert "|large|||" in made
     assert made.count("- late: The plan has no room.\n") == 2
 
@@ -178,7 +185,7 @@ def test_what_runs_again_is_its_share_of_what_is_computed() -> None:
     system = a_system("one", needs(gpu=(GB, 0)), outcome(10**9, GB))
     again = replace(STEP, origin={"recomputed": [0]})
     (row,) = compare(again, MACHINE, [system], lambda _: None)
-    assert row.system.assumptions == ("As one.", RECOMPUTED)
+    assert row.assumptions == ("As one.", RECOMPUTED)
     costs = [MACHINE.device("gpu").cost(op) for op in STEP.ops[:2]]
     again = 6 * 10**8 * costs[0] // sum(costs)
     assert row.outcome is not None
@@ -215,7 +222,9 @@ def test_every_system_has_its_place() -> None:
     assert {*WITHOUT_HARDWARE} < {*names}
     assert [name for name in names if name in DRAWN] == [*DRAWN]
     assert all(len(family) <= 4 for family in FAMILIES.values())
-    for assumption in ASSUMPTIONS:
+    own = (text for system in SYSTEMS for text in system.assumptions)
+    texts = {text if isinstance(text, str) else text[0] for text in own}
+    for assumption in {*texts, *_FORMATS.values(), *always(STEP, MACHINE)}:
         assert assumption[0].isupper(), assumption
         assert assumption.endswith("."), assumption
 
@@ -236,34 +245,38 @@ def test_memory_links_and_batch_are_varied_one_at_a_time(monkeypatch: pytest.Mon
         yield submit
 
     monkeypatch.setattr("sw_driver.system.compare.variation.processes", here)
-    base, trace = BASES["v100"], load_trace("gpt-tiny")
-    reported = [outcome(10**9, 1)]
-    variations = varied(trace, base, reported, lambda _: None)
-    # 575,200 bytes at the peak: from 36 kB to 1 MiB.
-    sizes = [1 << n for n in range(16, 21)]
-    assert [*variations["memory"]] == [*sizes, 32 << 30]
+    base, trace = machine_of("h100x8"), load_trace("gpt-tiny")
+    training, reported = Training(gpus=8), [outcome(10**9, 1)]
+    variations = varied(trace, training, base, reported, lambda _: None)
+    # 359,912 bytes at the peak: from 22 to 720 kB.
+    sizes = [5 << n for n in range(13, 18)]
+    assert [*variations["memory"]] == [*sizes, 80 << 30]
     assert [*variations["links"]] == [*variations["batch"]] == [*FACTORS]
     assert (
         variations["links"][1]
-        == variations["memory"][32 << 30]
+        == variations["memory"][80 << 30]
         == variations["batch"][1]
         == reported
     )
     memory, links, batch = seen[:5], seen[5:8], seen[8:]
     changes = [{"gpu.capacity_bytes": size} for size in sizes]
-    rates = ("pcie.read_gb_per_s", "pcie.write_gb_per_s", "node.read_gb_per_s", "cxl.read_gb_per_s")
+    rates = [
+        f"{link}.{way}_gb_per_s"
+        for link in ("pcie", "cxl", "node", "peers")
+        for way in ("read", "write")
+    ]
     values = [base.keys[rate].value for rate in rates]  # pyright: ignore[reportAttributeAccessIssue]
     for (step, machine), change in zip(memory, changes, strict=True):
-        assert step is trace
+        assert step == training.apply(trace)
         assert machine == base.override({key: str(value) for key, value in change.items()})
     for (step, machine), factor in zip(links, (0.5, 2, 4), strict=True):
-        assert step is trace
+        assert step == training.apply(trace)
         now = [machine.keys[rate].value for rate in rates]  # pyright: ignore
         assert now == pytest.approx([factor * number for number in values])
         assert machine.memories == base.memories
     for (step, machine), factor in zip(batch, (0.5, 2, 4), strict=True):
         assert machine is base
-        assert step == batched(trace, factor)
+        assert step == training.apply(batched(trace, factor))
 
 
 def test_a_case_in_another_process_is_as_one_here() -> None:

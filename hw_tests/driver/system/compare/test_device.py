@@ -5,19 +5,24 @@ from __future__ import annotations
 import pytest
 
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.machine import Machine
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
+from sw_driver.machine.gpus import GPUS
 from sw_driver.machine.sentinel import TIERS
 from sw_driver.system.axdimm.platform import measure
 from sw_driver.system.axdimm.settings import MODULE
-from sw_driver.system.compare.bases import BASES, machine_of
+from sw_driver.system.compare.bases import BASES, gpu_watts, machine_of, usual_precision
 from sw_driver.system.compare.comparison import Row, compare
 from sw_driver.system.compare.device import SYSTEMS
 from sw_driver.system.compare.system import all_parts_ns
+from sw_driver.system.compare.systems import SYSTEMS as ALL
 from sw_driver.system.memferry.costs import profile_of as layers_of
 from sw_driver.system.sentinel.planning import planned
 from sw_driver.system.sentinel.profiling import profile_of
 from sw_driver.workload import load_trace, peak_bytes
+from sw_driver.workload.precision import PRECISIONS
 from sw_driver.workload.recomputation import recomputed
+from sw_driver.workload.training import Training
 
 
 def rows(network: str, base: str) -> list[Row]:
@@ -92,10 +97,104 @@ def test_a_machine_with_several_gpus_is_one_gpus_share() -> None:
     assert shares[0] == 4 * shares[1]
     assert eight.link("peers").read_gb_per_s.value == 0.75 * 450
     assert machine_of("v100") is BASES["v100"]
+    watts = [gpu_watts(base) for base in (eight, BASES["v100"], machine_of("v100", "fp16-mixed"))]
+    assert [figure and figure.value for figure in watts] == [700, 250, 300]
     for name, message in (
+        ("h100x0", "'h100x0': that host has GPUs up to a number of 8"),
+        ("h10x8", "--machine is 'h10x8': did you mean h100"),
         ("h100x9", "that host has GPUs up to a number of 8; such as h100x8"),
         ("rtx4090x2", "up to a number of 1; give rtx4090"),
         ("h10", "did you mean h100"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             machine_of(name)
+
+
+def test_the_usual_precision_is_one_that_the_gpu_has() -> None:
+    for name, gpu in GPUS.items():
+        usual = usual_precision(name)
+        assert usual == ("fp16-mixed" if name == "v100" else "bf16-mixed")
+        assert {*PRECISIONS[usual]} <= {"fp32", *gpu.device.formats}
+
+
+def made(name: str, gpus: int, machine: Machine | None = None, **choices: str) -> list[Row]:
+    trace = Training(gpus=gpus, precision="bf16-mixed", **choices).apply(load_trace(name))
+    base = machine or machine_of(f"h100x{gpus}" if gpus > 1 else "h100", "bf16-mixed")
+    return compare(trace, base, ALL, lambda _: None)
+
+
+@pytest.mark.parametrize("name", ["gpt-tiny", "bert-base"])
+def test_copies_take_longer_than_one_gpu_and_shares_take_less_memory(name: str) -> None:
+    """With zero3 casts are left out and an update is shared, so that it may take less time."""
+    one, copies, shares = (
+        made(name, gpus, checkpoint="full", shard=shard)[0]
+        for gpus, shard in ((1, "none"), (8, "ddp"), (8, "zero3"))
+    )
+    assert one.outcome
+    assert copies.outcome
+    assert shares.outcome
+    parts = [all_parts_ns(row.outcome) for row in (one, copies, shares) if row.outcome]
+    assert copies.outcome.step_ns > one.outcome.step_ns
+    assert parts[1] | {"waiting": 0} == parts[0]
+    assert parts[2]["waiting"] > parts[0]["waiting"] == 0
+    assert copies.outcome.peak_bytes == one.outcome.peak_bytes
+    assert shares.outcome.peak_bytes["gpu"] < one.outcome.peak_bytes["gpu"] / 2
+    assert (shares.largest_parameters or 0) > 2 * (one.largest_parameters or 0) > 0
+
+
+def test_other_systems_say_that_they_are_modelled_on_one_gpu() -> None:
+    rows_of_eight = made("gpt-tiny", 8)
+    for row in rows_of_eight:
+        if row.system.name == "all on the GPU":
+            assert row.outcome
+            continue
+        assert row.outcome is None
+        assert row.assumptions == ()
+        if row.system.name == "recomputation":
+            assert row.reason.endswith("give --checkpoint full")
+        else:
+            assert row.reason == "a step of 8 GPUs: this system is modelled on one"
+    several = Training(accumulate=4).apply(load_trace("gpt-tiny"))
+    for row in compare(several, BASES["v100"], ALL, lambda _: None):
+        is_planned = "MemFerry" in row.system.name or "ZeRO" in row.system.name
+        assert ("modelled with one, so give --accumulate 1" in row.reason) == is_planned, row.reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gpu.bf16_tflop_per_s": 2 * 989.4, "gpu.tflop_per_s": 134},
+        {"gpu.gb_per_s": 2 * 3350},
+        {"gpu.capacity_bytes": 160 << 30},
+        {"peers.read_gb_per_s": 900, "peers.write_gb_per_s": 900},
+        {"peers.latency_ns": 0},
+        {"gpu.launch_ns": 0},
+    ],
+)
+def test_better_parts_make_no_step_slower(changes: dict[str, float]) -> None:
+    base = machine_of("h100x8", "bf16-mixed")
+    better = base.override({key: str(value) for key, value in changes.items()})
+    for shard in ("ddp", "zero3"):
+        before, after = (
+            [row.outcome for row in made("bert-base", 8, machine, shard=shard, checkpoint="full")]
+            for machine in (base, better)
+        )
+        for old, new in zip(before[:2], after[:2], strict=True):
+            assert old
+            assert new
+            assert new.step_ns <= old.step_ns
+            if "gpu.capacity_bytes" not in changes:
+                assert new.step_ns < old.step_ns, shard
+
+
+def test_a_ring_is_as_fast_as_the_slower_direction() -> None:
+    base = machine_of("h100x8", "bf16-mixed")
+    steps = set()
+    for way in ("read", "write"):
+        (first, *_) = made("gpt-tiny", 8, base.override({f"peers.{way}_gb_per_s": "0.01"}))
+        assert first.outcome
+        steps.add(first.outcome.step_ns)
+    (plain, *_) = made("gpt-tiny", 8, base)
+    assert plain.outcome
+    assert len(steps) == 1
+    assert steps.pop() > plain.outcome.step_ns
