@@ -82,7 +82,7 @@ def _needs(trace: Trace, _: Machine) -> Needs:
 def _again(trace: Trace) -> Trace:
     if "gpus" in trace.origin and "recomputed" not in trace.origin:
         raise CannotRunError(
-            f"a step of {trace.origin['gpus']} GPUs recomputes what is chosen before it is shared: "
+            f"checkpoints have their place in a step before {trace.origin['gpus']} GPUs share it: "
             f"give --checkpoint full"
         )
     return recomputed(trace)
