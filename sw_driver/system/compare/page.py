@@ -50,7 +50,7 @@ Without `--out` it prints the tables. In Python, {{py:mod}}`sw_driver.system.com
   that would run. *assumes* has the system's numbers in [the list](#what-is-assumed); the first
   numbers hold for all systems.
 - **Marks.** No time is measured. A *c* marks times calibrated to figures of the paper that are not
-  on this page; all others are predicted.
+  on this page, an *a* times of a machine that nobody has built; all others are predicted.
 - **To change the machine**, `--machine` takes another GPU, such as `h100`, or several, such as
   `h100x8`; `--memory` another size of its memory, and `--set` any number of the machine, such as
   `--set pcie.read_gb_per_s=25` or `--set host.capacity_bytes=64GiB`. An unknown key is refused with
