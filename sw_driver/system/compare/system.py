@@ -46,9 +46,9 @@ bytes.
 
 
 _AUTOCAST = (
-    "With {0}-mixed, PyTorch's autocast computes: products in {1}, and losses, norms and softmax in "
-    "FP32. Products read copies of trained parameters, which are in FP32, as are their gradients, "
-    "unless a system's own assumptions differ."
+    "With {0}-mixed, PyTorch's autocast computes: products in {1}, and losses, norms and softmax "
+    "in FP32. Trained parameters and their gradients are in FP32, and products read copies of "
+    "them, unless a system's own assumptions differ."
 )
 _FORMATS = {
     "fp32": "With fp32, parameters, gradients and results are in FP32.",
