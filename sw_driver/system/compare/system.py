@@ -46,8 +46,9 @@ bytes.
 
 
 _AUTOCAST = (
-    "With {0}-mixed, PyTorch's autocast computes: products read copies in {1}, and losses, norms "
-    "and softmax compute in FP32. Trained parameters and their gradients are in FP32."
+    "With {0}-mixed, PyTorch's autocast computes: products in {1}, and losses, norms and softmax "
+    "in FP32. Trained parameters and their gradients are in FP32, and products read copies of "
+    "them, unless a system's own assumptions differ."
 )
 _FORMATS = {
     "fp32": "With fp32, parameters, gradients and results are in FP32.",
