@@ -63,7 +63,7 @@ def test_gradients_that_leave_make_room() -> None:
 def test_frozen_parameters_have_no_gradients() -> None:
     first, *others = FIGURE_6.layers
     frozen = replace(
-        FIGURE_6, layers=(first, *(replace(each, frozen_bytes=each.nbytes) for each in others))
+        FIGURE_6, layers=(first, *(replace(other, frozen_bytes=other.nbytes) for other in others))
     )
     step, plan = run(frozen, native(frozen), check=True), native(frozen).plan
     assert step.peak_bytes["gpu"] == 60 + first.nbytes == gpu_bytes(frozen, plan)
