@@ -62,7 +62,7 @@ Without `--out` it prints the tables. In Python, {{py:mod}}`sw_driver.system.com
   faster here than with real kernels. Systems that wait for links look slower beside the others than
   they would be. Policies are those of the papers, even where they are not the best. With 2,050 MiB
   on a V100, for example, Sentinel takes 9 % longer for bert-base if its link is twice as fast
-  towards the GPU only. Recomputation of a small LSTM takes 1 % more memory.
+  away from the GPU only. Recomputation of a small LSTM takes 1 % more memory.
 """
 
 _CAPTIONS = {
