@@ -9,9 +9,9 @@ from sw_driver.numbers import check_fields, check_name, check_number
 
 __all__ = [
     "BENCHMARKS", "CAPTURED", "CELLS", "DECODERS", "GPTS", "MEMFERRY", "NETWORKS", "PIM",
-    "SENTINEL", "VISION", "VITS", "BertConfig", "DecoderConfig", "GanConfig", "GptConfig",
-    "LstmConfig", "RecurrentConfig", "TransformerXlConfig", "VisionConfig", "VitConfig",
-    "Word2vecConfig",
+    "SENTINEL", "VISION", "VITS", "BertConfig", "BlocksConfig", "DecoderConfig", "GanConfig",
+    "GptConfig", "LstmConfig", "RecurrentConfig", "TransformerXlConfig", "VisionConfig",
+    "VitConfig", "Word2vecConfig",
 ]  # fmt: skip
 
 
@@ -241,9 +241,9 @@ class BlocksConfig:
     gated: bool = False
     """SwiGLU instead of GELU in the MLP."""
     norm: str = "layer"
-    """Kind of the normalization, one of :data:`NORMS`."""
+    """Kind of the normalization, one of ``NORMS``."""
     bias: str = "all"
-    """Products with a bias, one of :data:`BIASES`."""
+    """Products with a bias, one of ``BIASES``."""
     fused: bool = True
     """One product for queries, keys and values, if the network's code has one."""
     parallel: bool = False
@@ -277,7 +277,7 @@ class DecoderConfig(BlocksConfig):
     """Tokens of a sample; learned positions are as many."""
     vocabulary: int
     positions: str = "learned"
-    """Kind of the positions, one of :data:`POSITIONS`."""
+    """Kind of the positions, one of ``POSITIONS``."""
     tied: bool = True
     """One weight for embedding and output."""
 

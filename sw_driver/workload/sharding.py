@@ -1,14 +1,10 @@
 """Data parallelism: one GPU's share of a step that several GPUs run on batches of their own.
 
-========  ===================  ==================  =======================================
-scheme    a GPU's share of     collective of       collective of parameters
-          N GPUs               gradients
-========  ===================  ==================  =======================================
-``ddp``   nothing              all-reduce
-``zero1`` optimizer states     reduce-scatter      all-gather after the update
-``zero2`` and gradients        reduce-scatter      all-gather after the update
-``zero3`` and parameters       reduce-scatter      all-gather before forward and backward
-========  ===================  ==================  =======================================
+- ``ddp`` shares nothing: gradients meet in an all-reduce.
+- ``zero1`` shares optimizer states: gradients meet in a reduce-scatter, and updated parameters in
+  an all-gather.
+- ``zero2`` shares gradients, too, with the same collectives.
+- ``zero3`` shares parameters, too: they meet in an all-gather before each pass.
 
 Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,
 SC 2020, figure 1. ``zero3`` is FSDP's full sharding.
@@ -31,6 +27,7 @@ from .trace import Op, Tensor, Trace, TraceError
 __all__ = ["BUCKET_BYTES", "SCHEMES", "sharded"]
 
 SCHEMES = ("ddp", "zero1", "zero2", "zero3")
+"""Names of schemes; each shares what the one before it does, and more."""
 
 _GRADIENTS, _PARAMETERS = SCHEMES.index("zero2"), SCHEMES.index("zero3")
 

@@ -209,7 +209,7 @@ class Planner:
         return sorted({-(-visits >> halved) for halved in range((visits - 1).bit_length() + 1)})
 
     def lengths(self) -> list[int]:
-        """Return the interval lengths to simulate, in layers: all, up to :data:`ALL_LENGTHS`.
+        """Return the interval lengths to simulate, in layers: all, up to ``ALL_LENGTHS``.
 
         In a longer step, they are the whole, half of it and so on, with both neighbours of each.
         They depend on the step alone: a faster machine gets no fewer.
