@@ -67,13 +67,16 @@ from sw_driver.system.work import DeviceWork, Flow
 from sw_driver.workload import Geometry, GptConfig, Op, Stage, Tensor, Trace, load_trace
 from sw_driver.workload.layers import Layer, load_layers
 from sw_driver.workload.networks import (
+    CAPTURED,
     MEMFERRY,
+    BlocksConfig,
     GanConfig,
     LstmConfig,
     RecurrentConfig,
     VisionConfig,
     Word2vecConfig,
 )
+from sw_driver.workload.training import Training
 
 NO_INTEGERS = (True, 1.5, nan, inf, "3", None)
 NO_NUMBERS = (True, nan, inf, -inf, 1e300, "3", None)
@@ -144,6 +147,10 @@ RECORDS: list[tuple[Any, set[str]]] = [
     (FrameworkSettings(), {"ahead_ops"}),
     (LAYER, {"weights", "input", "between_forward", "between_backward"}),
     (GptConfig(n_layers=1, d_model=2, n_heads=1, batch=1, context=1), {"dropout"}),
+    (BlocksConfig(n_layers=1, d_model=2, n_heads=1, d_inner=1), set()),
+    (CAPTURED["gpt2-124m"], set()),
+    (CAPTURED["vit-l"], set()),
+    (Training(), set()),
     (VisionConfig(network="alexnet"), set()),
     (RecurrentConfig(cell="gru", hidden=1, steps=1), set()),
     (LstmConfig(batch=1), set()),
@@ -173,6 +180,7 @@ OF_MODELS = {
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
     *("Claim", "Datum", "Outcome", "Parameter", "Placed", "Planned", "Rival", "Schedule"),
     "ScheduledRun",
+    *("Gpu", "Host"),  # tables of the package
 }
 """Records that only a model makes, for others to read; and those tried below."""
 

@@ -129,6 +129,9 @@ ALSO_NAMED = {
     # What the driver does, too, and a package's templates.
     "sw_driver/fpga/templating.py": {"fill"},
     "sw_driver/axdimm/copies.py": {"copy"},
+    # Micro-batches of a step.
+    "sw_driver/system/compare/system.py": {"accumulate"},
+    "sw_driver/workload/accumulation.py": {"accumulate"},
 }
 """Where a rule's name is a string besides its own files, and why."""
 

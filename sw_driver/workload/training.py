@@ -31,8 +31,8 @@ class Training:
     Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown value, and for
     choices that do not fit together.
 
-    Example
-    -------
+    Examples
+    --------
     >>> from sw_driver.workload import load_trace
     >>> training = Training(precision="bf16-mixed", checkpoint="full", shard="zero3", gpus=8)
     >>> training.apply(load_trace("gpt-tiny")).origin["applied"]

@@ -74,7 +74,7 @@ def test_a_band_ends_where_it_says(value: float, ours: float, band: Any, verdict
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Claim(ours=1, mark="measured"), "mark is 'measured': expected one of given, cali"),
+        (lambda: Claim(ours=1, mark="measured"), "mark is 'measured': did you mean assumed"),
         (lambda: predicted(1, 4, section="1"), "claim 4 is not judged: give a band, or make it"),
         (lambda: given(1, 4, section="1"), "claim 4 is not judged"),
         (lambda: predicted(1, 4, band=0.1), "claim 4 has no section"),

@@ -212,7 +212,7 @@ class _Step:
                 self.memory.take((i, "gradient"), layer.gradient_bytes)
             yield from self._compute(layer, mode, "backward", way)
             self.memory.give((i, "activations"))
-            if not on_gpu or not layer.gradient_bytes:
+            if not on_gpu or (layer.frozen_bytes and not layer.gradient_bytes):
                 self._came(i)
                 continue
             self.engine.process(self._gradient(i))

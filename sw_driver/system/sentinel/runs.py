@@ -35,7 +35,17 @@ CAPACITY = f"{FAST}.capacity_bytes"
 
 @dataclass(frozen=True, kw_only=True)
 class SentinelCase(runs.Case[Planned | Rival]):
-    """A network's step, and the system that places its tensors."""
+    """A network's step, and the system that places its tensors.
+
+    Examples
+    --------
+    >>> str(SentinelCase(network="dcgan", percent=40))
+    'Sentinel, dcgan, 40 %'
+    >>> SentinelCase(network="dcgan", percent=0)
+    Traceback (most recent call last):
+        ...
+    sw_driver.device.errors.InvalidArgumentError: percent is 0: expected an integer from 1 to 100
+    """
 
     percent: int = 20
     """Fast memory in % of the step's peak."""
