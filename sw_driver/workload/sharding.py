@@ -1,10 +1,10 @@
 """Data parallelism: one GPU's share of a step that several GPUs run on batches of their own.
 
-- ``ddp`` shares nothing: gradients meet in an all-reduce.
-- ``zero1`` shares optimizer states: gradients meet in a reduce-scatter, and updated parameters in
-  an all-gather.
-- ``zero2`` shares gradients, too, with the same collectives.
-- ``zero3`` shares parameters, too: they meet in an all-gather before each pass.
+- ``ddp`` shards nothing. An all-reduce adds up gradients.
+- ``zero1`` shards optimizer states. A reduce-scatter adds up gradients, and an all-gather collects
+  updated parameters.
+- ``zero2`` also shards gradients, with the same collectives.
+- ``zero3`` also shards parameters. An all-gather collects them before each pass.
 
 Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,
 SC 2020, figure 1. ``zero3`` is FSDP's full sharding.
@@ -27,7 +27,7 @@ from .trace import Op, Tensor, Trace, TraceError
 __all__ = ["BUCKET_BYTES", "SCHEMES", "sharded"]
 
 SCHEMES = ("ddp", "zero1", "zero2", "zero3")
-"""Names of schemes; each shares what the one before it does, and more."""
+"""Names of schemes; each shards what the one before it does, and more."""
 
 _GRADIENTS, _PARAMETERS = SCHEMES.index("zero2"), SCHEMES.index("zero3")
 
