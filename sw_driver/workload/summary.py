@@ -9,7 +9,7 @@ from typing import Any
 
 from .trace import KINDS, PHASES, Op, Tensor, Trace, TraceError
 
-__all__ = ["alive_bytes", "described", "parameters_of", "peak_bytes", "summary"]
+__all__ = ["alive_bytes", "described", "parameters_of", "peak_bytes", "summary", "trained_units"]
 
 _LIMITS = (1, 4, 16, 64)
 _LIFETIMES = ("1", "2 to 4", "5 to 16", "17 to 64", "65 or more", "outlives the step")
@@ -40,6 +40,21 @@ def parameters_of(trace: Trace) -> int:
     if "parameters" in trace.origin:
         return int(trace.origin["parameters"])
     return sum(tensor.elements for tensor in trace.tensors if tensor.kind == "parameter")
+
+
+def trained_units(trace: Trace) -> tuple[int, str]:
+    """Return the tokens that all GPUs of a step train on, or its samples, with the word for them.
+
+    Without a batch in the origin the result is one step.
+    """
+    origin = trace.origin
+    if type(batch := origin.get("batch")) is not int:
+        return 1, "steps"
+    micro, gpus, width = (int(origin.get(n, 1)) for n in ("accumulate", "gpus", "tensor_parallel"))
+    samples = batch * micro * gpus // width
+    if type(tokens := origin.get("context")) is int:
+        return samples * tokens, "tokens"
+    return samples, "samples"
 
 
 def described(trace: Trace) -> dict[str, Any]:

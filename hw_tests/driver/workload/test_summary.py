@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sw_driver.workload import Op, Tensor, Trace, TraceError, load_trace, peak_bytes
-from sw_driver.workload.summary import alive_bytes, described, summary
+from sw_driver.workload.summary import alive_bytes, described, summary, trained_units
 from sw_driver.workload.trace import Stage
 
 
@@ -111,3 +113,12 @@ def test_ten_operations_are_shown() -> None:
     shown = summary(trace, lambda op: op.flops)["expensive"]
     flops = [each["flops"] for each in shown]
     assert flops == sorted((op.flops for op in trace.ops), reverse=True)[:10]
+
+
+def test_units_of_all_gpus() -> None:
+    """Units are tokens where samples have them; GPUs of a tensor-parallel group share a batch."""
+    assert trained_units(TRACE) == (1, "steps")
+    assert trained_units(replace(TRACE, origin={"batch": 4})) == (4, "samples")
+    parallel = {"accumulate": 3, "gpus": 8, "tensor_parallel": 2}
+    origin = {"batch": 4, "context": 128, **parallel}
+    assert trained_units(replace(TRACE, origin=origin)) == (4 * 128 * 3 * 4, "tokens")
