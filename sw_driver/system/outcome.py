@@ -2,15 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sw_driver.numbers import check_integer
 
 from .engine import Engine
 
-__all__ = ["Outcome", "outcome_of"]
+__all__ = ["Outcome", "Span", "merged", "outcome_of"]
+
+_FINEST = 2000
+"""Part of a step that a gap between merged spans is shorter than."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """An interval of a step in which a lane is busy, in ns from the step's begin."""
+
+    lane: str
+    """A processor or a direction of a link: ``gpu``, ``cpu``, ``pcie in`` or ``drive``."""
+    name: str
+    """Work of the interval, such as a phase of the step."""
+    begin_ns: int
+    end_ns: int
+
+
+def merged(spans: Iterable[Span], step_ns: int) -> tuple[Span, ...]:
+    """Return spans in the order of their begins, joined where a picture shows no difference.
+
+    Neighbours in a lane become one span if they have the same name, and if the gap between them is
+    shorter than a 2000th of the step.
+
+    Examples
+    --------
+    >>> work = [Span(lane="gpu", name="forward", begin_ns=at, end_ns=at + 9) for at in (0, 10)]
+    >>> merged(work, 40_000)
+    (Span(lane='gpu', name='forward', begin_ns=0, end_ns=19),)
+    """
+    joined: list[Span] = []
+    last: dict[str, int] = {}
+    for span in sorted(spans, key=lambda span: span.begin_ns):
+        before = joined[last[span.lane]] if span.lane in last else None
+        if (
+            before
+            and before.name == span.name
+            and (span.begin_ns - before.end_ns) * _FINEST < step_ns
+        ):
+            end_ns = max(before.end_ns, span.end_ns)
+            joined[last[span.lane]] = replace(before, end_ns=end_ns)
+        else:
+            last[span.lane] = len(joined)
+            joined.append(span)
+    return tuple(joined)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +79,8 @@ class Outcome:
     """End of phases, such as the ``forward`` pass, in ns from the start of the step."""
     parts_ns: Mapping[str, int] = field(default_factory=dict)
     """Parts of the step in ns that do not overlap; the rest of the step is waiting."""
+    spans: tuple[Span, ...] = ()
+    """Intervals in which lanes of the machine are busy; empty if no schedule gives them."""
     energy_j: float | None = None
     """Energy in joules, if a model of the system computes it."""
 
