@@ -22,10 +22,15 @@ from sw_driver.workload.trace import Geometry, Op, TraceError
 from .rows import Row, RowError
 from .steps import KINDS, Step, gpu_of, kind_of, step_of
 
-__all__ = ["SPAN", "Prediction", "predict"]
+__all__ = ["GOOD", "SPAN", "UNCOUNTED", "Prediction", "predict"]
 
 SPAN = 1.3
 """Factor around a single ratio, as a range: the same offload differs so by core binding alone."""
+
+GOOD = 0.2
+"""Error of a good prediction, at most."""
+UNCOUNTED = ("range", "input")
+"""Kinds that count in no median of times or memory."""
 
 _MOST_MICRO_BATCHES = 3
 """Micro-batches that are simulated; later ones take as long as the last of these."""
@@ -46,18 +51,16 @@ class Prediction:
     def error(self) -> float:
         """Predicted over measured, less 1; 0 inside of a measured range."""
         low, high = self.row.span
-        return self.value / min(max(self.value, low), high) - 1 if low < high else (
-            self.value / low - 1
-        )
+        return self.value / min(max(self.value, low), high) - 1
 
     @property
-    def is_within(self) -> bool:
-        """True if a ratio is in its range, or another value at most 20 % off."""
+    def is_good(self) -> bool:
+        """True for a range within a factor of :data:`SPAN`, another value at most :data:`GOOD` off."""
         low, high = self.row.span
-        if self.kind == "ratio" and low == high:
+        if self.kind == "range" and low == high:
             low, high = low / SPAN, high * SPAN
             return low <= self.value <= high
-        return abs(self.error) <= 0.2
+        return abs(self.error) <= GOOD
 
 
 def predict(

@@ -16,8 +16,9 @@ from .rows import Row, RowError
 
 __all__ = ["KINDS", "LORA_RANK", "Step", "gpu_of", "kind_of", "model_of", "step_of"]
 
-KINDS = ("compute-bound", "several GPUs", "offload", "NVMe", "peak memory", "ratio", "input")
-"""Kinds of rows. Ratios are judged as ranges; inputs are rates that the model takes as given."""
+KINDS = ("compute-bound", "several GPUs", "offload", "NVMe", "peak memory", "range", "input")
+"""Kinds of rows. Ranges are ratios of systems, and single reports of issues; inputs are rates that
+the model takes as given."""
 
 LORA_RANK = 16
 """Rank of adapters, which no row gives: the default of ``--trainable`` in many examples."""
@@ -73,8 +74,8 @@ def kind_of(row: Row) -> str:
         return "input"
     if "memory" in row.metric:
         return "peak memory"
-    if row.unit in ("x", "%"):
-        return "ratio"
+    if row.unit in ("x", "%") or "issue" in row.source or "?" in row.micro_batch:
+        return "range"
     moved = f"{row.offload} {row.link}".lower()
     if re.search("nvme|infinity|smartssd", moved):
         return "NVMe"
