@@ -105,11 +105,12 @@ def _at_host(machine: Machine, gpu: str, gpus: int, network: Figure | None = Non
         for memory in machine.memories
     )
     links = (link("peers", "gpu", "fabric", peers, _HOP),) if gpus > 1 else ()
+    memory, drive, inside = host.drive(own)
     return replace(
         machine,
-        memories=memories,
-        devices=(machine.device("gpu"), host.cpu(own)),
-        links=(*machine.links, *links),
+        memories=(*(one for one in memories if one.name != "drive"), memory),
+        devices=(machine.device("gpu"), host.cpu(own), inside),
+        links=(*(one for one in machine.links if one.name != "drive"), drive, *links),
         junctions=(*machine.junctions, *("fabric" for _ in links)),
     )
 
@@ -119,7 +120,15 @@ def _papers(name: str) -> Machine:
     gpu = GPUS[name]
     device = V100 if name == "v100" else gpu.device.plain()
     machine = _base(name, device, gpu.capacity_bytes, PCIE[gpu.pcie], _NODES.get(name, ""))
-    return machine if name == "v100" else _at_host(machine, name, 1)
+    own = _at_host(machine, name, 1)
+    if name != "v100":
+        return own
+    return replace(
+        machine,
+        memories=(*machine.memories, own.memory("drive")),
+        devices=(*machine.devices, own.device("drive")),
+        links=(*machine.links, own.link("drive")),
+    )
 
 
 BASES: Mapping[str, Machine] = {name: _papers(name) for name in GPUS}
@@ -156,7 +165,7 @@ def machine_of(
         return BASES[gpu]
     device = BASES[gpu].device("gpu") if precision == "fp32" else GPUS[gpu].device.sustained()
     machine = _at_host(replace(BASES[gpu], name=name), gpu, gpus, network_gb_per_s)
-    return replace(machine, devices=(device, machine.device("cpu")))
+    return replace(machine, devices=(device, *machine.devices[1:]))
 
 
 def named(name: str) -> tuple[str, int]:
