@@ -46,6 +46,12 @@ WIDE = frozenset(
 
 Given: PyTorch's reference of CUDA operations that autocast to float32, as names below autograd.
 """
+_ALWAYS_WIDE = frozenset(("_log_softmax", "nll_loss_forward", "pow", "rsqrt"))
+"""Kinds of operations in FP32 even in pure 16 bits: parts of RMSNorm, and the loss.
+
+Given: PyTorch's ``rms_norm`` computes in FP32; the codes of Llama, in Transformers and torchtune,
+cast logits to FP32.
+"""
 _TABLES = ("embedding_dense_backward", "index_put", "index_add")
 """Kinds of operations that write the gradient of a table, in its own format."""
 _UNPACKED = "dequantize"
@@ -70,7 +76,7 @@ def in_precision(trace: Trace, precision: str) -> Trace:
     - ``fp32`` is the step as it is; ``tf32`` rounds the operands of products alone.
     - ``bf16-mixed`` and ``fp16-mixed`` are autocast's, as the module says.
     - ``bf16`` and ``fp16`` have everything in that format, as after ``model.bfloat16()``, but for
-      the statistics of norms.
+      the statistics of norms, the inside of RMSNorm, and the loss.
     - ``fp8-mixed`` is ``bf16-mixed``, but linear layers read copies in FP8 and write BF16. Layers
       with a side that 16 does not divide stay in BF16. Scales are those of steps before, so that a
       cast reads its tensor once.
@@ -177,7 +183,9 @@ class _Casting:
             return "fp32"  # as captured
         if op.geometry is not None or op.kind == _UNPACKED:
             return self.computed
-        if op.kind in _TABLES or self._is_wide(op):
+        if self._is_wide(op):
+            return "fp32"
+        if op.kind in _TABLES:
             return self.stored
         read = [self._forms.get(tensor) for tensor in op.reads]
         if op.kind in GATHERS or "batch_norm" in op.kind:
@@ -202,9 +210,9 @@ class _Casting:
         return form
 
     def _is_wide(self, op: Op) -> bool:
-        """Return whether autocast runs an operation in FP32, or that which it differentiates."""
+        """Return whether an operation, or that which it differentiates, runs in FP32."""
         kind = op.kind if op.phase == "forward" else _differentiated(op)
-        return kind in WIDE and self.stored != self.computed
+        return kind in (_ALWAYS_WIDE if self.stored == self.computed else WIDE)
 
     @staticmethod
     def _is_statistic(op: Op, place: int) -> bool:
