@@ -178,12 +178,15 @@ def _run(argv: Sequence[str] | None) -> int:
     # Amaranth warns about unused components when a command is interrupted.
     warnings.filterwarnings("ignore", ".* created but never used")
     words = [*(sys.argv[1:] if argv is None else argv)]
-    if words and words[0] in DEFAULTS and not {*words[1:2]} & {"--help", "-h"}:
-        if not words[1:] or words[1].startswith("-"):
-            words.insert(1, DEFAULTS[words[0]])
+    if words[:1] and words[0] in DEFAULTS and _is_option([*words[1:2], "-"][0]):
+        words.insert(1, DEFAULTS[words[0]])
     status = application(words)(words or ["--help"])
     sys.stdout.flush()  # report a failed write here, not when the program exits
     return status or 0  # None of --help
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and word not in ("--help", "-h")
 
 
 def _explained(error: BaseException) -> int:

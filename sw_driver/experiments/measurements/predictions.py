@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine import MachineError
 from sw_driver.machine.gpus import GPUS
 from sw_driver.report import Watch
-from sw_driver.system.compare.bases import machine_of
+from sw_driver.system.compare.bases import check_formats, machine_of
 from sw_driver.system.compare.system import CannotRunError, all_parts_ns
 from sw_driver.system.compare.systems import SYSTEMS
 from sw_driver.system.outcome import Outcome
 from sw_driver.workload import Trace
+from sw_driver.workload.precision import PRECISIONS
 from sw_driver.workload.summary import trained_units
 from sw_driver.workload.trace import Geometry, Op, TraceError
 
@@ -55,7 +55,7 @@ class Prediction:
 
     @property
     def is_good(self) -> bool:
-        """True for a range within a factor of :data:`SPAN`, another value at most :data:`GOOD` off."""
+        """True if a range is within a factor of :data:`SPAN`, another value :data:`GOOD` off."""
         low, high = self.row.span
         if self.kind == "range" and low == high:
             low, high = low / SPAN, high * SPAN
@@ -71,10 +71,9 @@ def predict(
     predictions, left_out = [], []
     for row in watch.track(rows, "predicting"):
         try:
-            row.span  # a bad value is refused before a capture
             value = _value(row, capture)
-        except (RowError, InvalidArgumentError, TraceError, CannotRunError, MachineError) as error:
-            left_out.append((row.id, str(error)))
+        except (ValueError, TraceError, CannotRunError, MachineError) as error:
+            left_out.append((row.id, " ".join(str(error).split())))
         else:
             predictions.append(Prediction(row=row, kind=kind_of(row), value=value))
     return predictions, left_out
@@ -139,6 +138,7 @@ _UNITS = {
 
 
 def _value(row: Row, capture: _Captures) -> float:
+    assert row.span  # a bad value is refused before a capture
     if row.unit not in _UNITS:
         raise RowError(f"unit is {row.unit!r}: expected one of {', '.join(_UNITS)}")
     if kind_of(row) == "input":
@@ -159,6 +159,8 @@ def _run(step: Step, capture: _Captures) -> _Run:
     system = next((one for one in SYSTEMS if one.name == step.system), None)
     if system is None:
         raise RowError(f"offload needs the system {step.system!r}, which is not modelled")
+    formats = PRECISIONS[step.training.precision]
+    check_formats(step.gpu, formats, f"precision is {step.training.precision}")
     captured = capture(step)
     training = system.training(step.training, captured)
     gpus = f"x{training.gpus}" if training.gpus > 1 else ""
