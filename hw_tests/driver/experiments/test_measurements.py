@@ -108,7 +108,7 @@ def test_a_tiny_step_is_launches_and_bytes() -> None:
 
 
 def test_errors_of_values_and_of_ranges() -> None:
-    made = Prediction(row=replace(TINY, value="100"), kind="offload", value=85)
+    made = Prediction(row=replace(TINY, value="100"), kind="offload", value=85, bound=200)
     assert made.error == pytest.approx(-0.15)
     assert made.is_good
     ranged = replace(made, row=replace(TINY, value="80..90"))

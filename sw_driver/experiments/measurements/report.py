@@ -75,7 +75,7 @@ def report(
     made = Report(
         results=_results(predictions, left_out),
         parts=[*tables, *([] if file else texts)],
-        notes=[_summary(predictions, left_out)],
+        notes=[*_impossible(predictions), _summary(predictions, left_out)],
         assumptions=_ASSUMPTIONS,
         complaints=texts if file else (),
     )
@@ -145,6 +145,15 @@ def _summary(predictions: Sequence[Prediction], left_out: Sequence[object]) -> s
     if left_out:
         rows += f", {len(left_out)} left out"
     return f"{'; '.join([rows, *parts])}."
+
+
+def _impossible(predictions: Sequence[Prediction]) -> list[str]:
+    return [
+        f"{one.row.id} was measured beyond what {gpu_of(one.row)} can do: its products alone, at "
+        f"the peak of the data sheet, give {_number(one.bound)} {one.row.unit}."
+        for one in predictions
+        if not one.is_possible
+    ]
 
 
 def _results(

@@ -40,7 +40,7 @@ _GPUS = {
     r"3090": "rtx3090", r"a5000": "a5000", r"a6000": "a6000",
 }  # fmt: skip
 _PRECISIONS = {
-    r"fp8|float8": "fp8-mixed", r"bf16.*(pure|lora)|lora": "bf16", r"bf16": "bf16-mixed",
+    r"fp8|float8": "fp8-mixed", r"bf16.*(pure|lora)|lora|^bf16$": "bf16", r"bf16": "bf16-mixed",
     r"fp16": "fp16-mixed", r"tf32": "tf32", r"fp32": "fp32",
 }  # fmt: skip
 _OPTIMIZERS = {
@@ -187,7 +187,9 @@ def model_of(row: Row) -> DecoderConfig | VitConfig:
     batch, seq = row.known("micro_batch"), row.known("seq")
     if isinstance(config, DecoderConfig):
         return replace(config, batch=batch, context=seq)
-    return replace(config, batch=batch, image=isqrt(seq - 1) * config.patch)
+    # Images have 224 places a side, as most have in training, if the tokens are uncertain.
+    side = 224 // config.patch if "?" in row.seq else isqrt(seq - 1)
+    return replace(config, batch=batch, image=side * config.patch)
 
 
 def _system(offload: str) -> str:

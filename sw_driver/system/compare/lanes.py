@@ -30,8 +30,10 @@ A drive reads or writes, one at a time.
 """
 
 _TAKEN = 0.2
-"""Share of a GPU's multiprocessors that a collective takes, assumed: NCCL has some 24 channels, of a
-multiprocessor each."""
+"""Share of a GPU's multiprocessors that a collective takes, assumed.
+
+NCCL has some 24 channels, of a multiprocessor each.
+"""
 
 _DEVICES = {"gpu": "gpu", "host": "cpu", "drive": "drive"}
 """Devices by the place that they work in."""
@@ -42,8 +44,8 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
 
     Every lane works in program order. A collective, a move or an operation of another device begins
     once the GPU's operation before it in the trace is over; operations wait for what they read, and
-    for readers of what they overwrite. Raises :class:`CannotRunError` for a part that the machine
-    lacks.
+    for readers of what they overwrite. While a collective runs, the GPU has fewer
+    multiprocessors. Raises :class:`CannotRunError` for a part that the machine lacks.
     """
     parts: dict[str, int] = dict.fromkeys(PARTS[:-1], 0)
     repeated = {*trace.origin.get("recomputed", ())}
