@@ -46,12 +46,10 @@ WIDE = frozenset(
 
 Given: PyTorch's reference of CUDA operations that autocast to float32, as names below autograd.
 """
-_ALWAYS_WIDE = frozenset(("_log_softmax", "nll_loss_forward", "pow", "rsqrt"))
-"""Kinds of operations in FP32 even in pure 16 bits: parts of RMSNorm, and the loss.
-
-Given: PyTorch's ``rms_norm`` computes in FP32; the codes of Llama, in Transformers and torchtune,
-cast logits to FP32.
-"""
+_ALWAYS_WIDE = frozenset(("pow", "rsqrt"))
+"""Kinds of operations in FP32 even in pure 16 bits. Given: PyTorch's ``rms_norm`` does so."""
+_LOSS = frozenset(("_log_softmax", "nll_loss_forward"))
+"""Kinds of the loss, in FP32 as well for a step with ``wide_loss`` in its origin."""
 _TABLES = ("embedding_dense_backward", "index_put", "index_add")
 """Kinds of operations that write the gradient of a table, in its own format."""
 _UNPACKED = "dequantize"
@@ -76,7 +74,8 @@ def in_precision(trace: Trace, precision: str) -> Trace:
     - ``fp32`` is the step as it is; ``tf32`` rounds the operands of products alone.
     - ``bf16-mixed`` and ``fp16-mixed`` are autocast's, as the module says.
     - ``bf16`` and ``fp16`` have everything in that format, as after ``model.bfloat16()``, but for
-      the statistics of norms, the inside of RMSNorm, and the loss.
+      the statistics of norms and the inside of RMSNorm. The loss of a step with ``wide_loss`` in
+      its origin is in FP32, as that of Llama's code.
     - ``fp8-mixed`` is ``bf16-mixed``, but linear layers read copies in FP8 and write BF16. Layers
       with a side that 16 does not divide stay in BF16. Scales are those of steps before, so that a
       cast reads its tensor once.
@@ -118,6 +117,8 @@ class _Casting:
 
     def __init__(self, trace: Trace, stored: str, computed: str, factors: str) -> None:
         self.stored, self.computed, self.factors = stored, computed, factors
+        pure = _ALWAYS_WIDE | _LOSS if trace.origin.get("wide_loss") else _ALWAYS_WIDE
+        self._wide = pure if stored == computed else WIDE
         self.groups: list[list[Op]] = []
         self.tensors = list(trace.tensors)
         self._backward = next((op.id for op in trace.ops if op.phase != "forward"), 0)
@@ -212,7 +213,7 @@ class _Casting:
     def _is_wide(self, op: Op) -> bool:
         """Return whether an operation, or that which it differentiates, runs in FP32."""
         kind = op.kind if op.phase == "forward" else _differentiated(op)
-        return kind in (_ALWAYS_WIDE if self.stored == self.computed else WIDE)
+        return kind in self._wide
 
     @staticmethod
     def _is_statistic(op: Op, place: int) -> bool:
