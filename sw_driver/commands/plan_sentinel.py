@@ -39,7 +39,7 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
     Parameters
     ----------
     workload
-        a shipped network, such as resnet32; a trace file; or FILE.py:FUNCTION (see 'nearmem
+        a network, such as resnet32; a trace file; or FILE.py:FUNCTION (see 'nearmem
         workload --help')
     """
     from sw_driver.system.sentinel.report import report

@@ -113,20 +113,20 @@ def chunked_loss(trace: Trace, chunks: int) -> Trace:
     the tokens, for a step without output layer, for a loss that is no sum over tokens, for an
     output layer with an adapter, and after other transformations.
     """
-    check_integer("chunks", chunks, error=TraceError)
+    check_integer("loss_chunks", chunks, error=TraceError)
     origin = marked(trace, "loss_chunks", str(chunks), ("trainable", "precision", "fused_loss"))
     if chunks == 1:
         return trace
     product = output_product(trace)
     if product is None or product.geometry is None:
         raise TraceError(
-            f"chunks is {chunks}, but {trace.name} has no output layer: expected a linear layer "
-            f"whose result only the loss depends on; leave the loss whole"
+            f"loss_chunks is {chunks}, but {trace.name} has no output layer: expected a linear "
+            f"layer whose result only the loss depends on; leave the loss whole"
         )
     rows = product.geometry.result[0]
     if rows % chunks:
         raise TraceError(
-            f"chunks is {chunks}: expected a divisor of the {rows} tokens of {trace.name}"
+            f"loss_chunks is {chunks}: expected a divisor of the {rows} tokens of {trace.name}"
         )
     loss = _Loss.of(trace, product)
     tensors, loop = list(trace.tensors), list[Op]()
