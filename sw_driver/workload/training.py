@@ -11,7 +11,7 @@ from .accumulation import accumulated
 from .adapters import TRAINABLE, frozen
 from .fusion import compiled
 from .loss import chunked_loss
-from .masters import with_masters
+from .masters import widened, with_masters
 from .optimizers import OPTIMIZERS, with_optimizer
 from .precision import PRECISIONS, in_precision
 from .recomputation import check_policy, checkpointed
@@ -144,7 +144,8 @@ class Training:
         if self.optimizer:
             trace = with_optimizer(trace, self.optimizer, in_backward=self.in_backward)
         if self.has_masters:
-            trace = with_masters(trace)
+            made = with_masters(trace)
+            trace = widened(trace) if made is trace else made
         if self.gpus > 1:
             origin = {**trace.origin, "parameters": parameters_of(trace)}
             trace = replace(trace, origin=origin)
