@@ -197,7 +197,10 @@ class Device(_Part):
     fp8_share: Figure | None = None
     """Share for FP8; ``product_share`` if absent."""
     attention_share: Figure | None = None
-    """Rate of fused attention, as a share of that of products."""
+    """Rate of fused attention, as a share of that of products.
+
+    With a causal mask half of the operations are done.
+    """
     sustained_share: Figure | None = None
     """Share of its rates that the device keeps in training, where power and heat bound it.
 
@@ -278,7 +281,8 @@ class Device(_Part):
         share = _of(self.fp8_share if op.dtype == "fp8" else None, _of(self.product_share, 1))
         tflop_per_s = peak.value * share
         if is_attention(op):
-            return op.flops / (tflop_per_s * _of(self.attention_share, 1) * 1000)
+            done = op.flops / 2 if op.geometry.causal else op.flops
+            return done / (tflop_per_s * _of(self.attention_share, 1) * 1000)
         return product_ns(op, tflop_per_s, int(self.multiprocessors.value))
 
     def cost(self, op: Op) -> int:

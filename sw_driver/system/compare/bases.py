@@ -92,20 +92,24 @@ def _base(name: str, gpu: Device, capacity_bytes: Figure, pcie: Figure, parts: s
     )
 
 
-def _at_host(machine: Machine, gpu: str, gpus: int) -> Machine:
+def _at_host(machine: Machine, gpu: str, gpus: int, network: Figure | None = None) -> Machine:
     """Return a machine with one GPU's share of its own host, and a link to the other GPUs."""
     host, peers = HOSTS[gpu], GPUS[gpu].nvlink_gb_per_s or PCIE[GPUS[gpu].pcie]
+    if gpus > host.gpus and (network := network or host.network_gb_per_s):
+        # Rings through all adapters of a host: a byte enters and leaves it once.
+        peers = min(peers, network, key=lambda figure: figure.value)
     peers = assumed(_BUS_SHARE * peers.value, f"{_BUS_SHARE:g} of {peers.source}, as NCCL reaches")
+    own = min(gpus, host.gpus)
     memories = tuple(
-        replace(memory, capacity_bytes=host.memory_bytes(gpus)) if memory.name == "host" else memory
+        replace(memory, capacity_bytes=host.memory_bytes(own)) if memory.name == "host" else memory
         for memory in machine.memories
     )
     links = (link("peers", "gpu", "fabric", peers, _HOP),) if gpus > 1 else ()
-    memory, drive, inside = host.drive(gpus)
+    memory, drive, inside = host.drive(own)
     return replace(
         machine,
         memories=(*(one for one in memories if one.name != "drive"), memory),
-        devices=(machine.device("gpu"), host.cpu(gpus), inside),
+        devices=(machine.device("gpu"), host.cpu(own), inside),
         links=(*(one for one in machine.links if one.name != "drive"), drive, *links),
         junctions=(*machine.junctions, *("fabric" for _ in links)),
     )
@@ -135,8 +139,13 @@ to memory-nodes.
 """
 
 
-def machine_of(name: str, precision: str = "fp32") -> Machine:
+def machine_of(
+    name: str, precision: str = "fp32", *, network_gb_per_s: Figure | None = None
+) -> Machine:
     """Return a machine by the name of its GPU, such as ``h100`` or, with eight of them, ``h100x8``.
+
+    More GPUs than a host has are several hosts: ``h100x64`` is eight. A collective then has the
+    rate of a host's network, by default that of the host as sold, or of the links between its GPUs.
 
     With ``precision`` ``fp32`` its GPU has the rates of :data:`BASES`; with another, those that it
     keeps in training, by format and shape. Raises
@@ -146,7 +155,8 @@ def machine_of(name: str, precision: str = "fp32") -> Machine:
     gpu, gpus = named(name)
     check_name("--machine", gpu, GPUS)
     most = HOSTS[gpu].gpus
-    if not 1 <= gpus <= most:
+    hosts = HOSTS[gpu].network_gb_per_s is not None and gpus % most == 0
+    if not (1 <= gpus <= most or (hosts and gpus)):
         advice = f"such as {gpu}x{most}" if most > 1 else f"give {gpu}"
         raise InvalidArgumentError(
             f"--machine is {name!r}: that host has GPUs up to a number of {most}; {advice}"
@@ -154,7 +164,7 @@ def machine_of(name: str, precision: str = "fp32") -> Machine:
     if precision == "fp32" and gpus == 1:
         return BASES[gpu]
     device = BASES[gpu].device("gpu") if precision == "fp32" else GPUS[gpu].device.sustained()
-    machine = _at_host(replace(BASES[gpu], name=name), gpu, gpus)
+    machine = _at_host(replace(BASES[gpu], name=name), gpu, gpus, network_gb_per_s)
     return replace(machine, devices=(device, *machine.devices[1:]))
 
 
