@@ -28,6 +28,7 @@ __all__ = [
     "FLAT",
     "GROUPS",
     "OPTIONS",
+    "RENAMED",
     "DepthOptions",
     "Failure",
     "MachineOptions",
@@ -55,7 +56,7 @@ COMMANDS = (
     "registers",
     "rules",
     "bench",
-    "baseline",
+    "measure",
     "sweep",
     "study",
     "workload",
@@ -73,6 +74,9 @@ COMMANDS = (
 
 The help text loads these modules, so they import slow libraries inside ``run`` only.
 """
+
+RENAMED = {"baseline": "measure"}
+"""Older names of subcommands, with the present ones."""
 
 GROUPS = {"plan": "Plan a training step for a system."}
 """Help texts of the first words of two-word subcommands."""

@@ -13,7 +13,7 @@ from hw_tests.driver.adam import adam_constants, adam_step
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.cli import main
-from sw_driver.experiments import baseline
+from sw_driver.experiments.measure import adam
 
 SMALL = ["--parameters", "3000", "--repetitions", "3", "--threads", "2"]
 MODULE = ["--backend", "cycles", "--config", "tiny", "--module-parameters", "2000"]
@@ -33,7 +33,7 @@ def operands(count: int) -> list[np.ndarray]:
 def test_numpy_computes_the_golden_step() -> None:
     p, g, m, v = operands(5000)
     expected = p, m, v
-    step = baseline.numpy_adam(p := p.copy(), g, m := m.copy(), v := v.copy())
+    step = adam.numpy_adam(p := p.copy(), g, m := m.copy(), v := v.copy())
     for t in (1, 2):
         hyperparameters = {**hyperparameters_of(rule("adam"), 1), "t": t}
         expected = adam_step(expected[0], g, *expected[1:], adam_constants(**hyperparameters))
@@ -48,7 +48,7 @@ def test_torch_computes_nearly_the_golden_step() -> None:
     rng = np.random.default_rng(1)
     p, g = (rng.normal(0, 0.1, 1000).astype(np.float32) for _ in range(2))
     state = p.copy(), np.zeros_like(p), np.zeros_like(p)
-    step = baseline.torch_adam(p, g, threads=2)
+    step = adam.torch_adam(p, g, threads=2)
     for t in range(1, 4):
         step(t)
         constants = adam_constants(**hyperparameters_of(rule("adam"), t))
@@ -57,7 +57,7 @@ def test_torch_computes_nearly_the_golden_step() -> None:
 
 
 def test_json_is_all_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["baseline", "--json", *SMALL, *MODULE]) == 0
+    assert main(["measure", "--json", *SMALL, *MODULE]) == 0
     output = capsys.readouterr()
     assert output.err == ""
     document = json.loads(output.out)
@@ -82,11 +82,11 @@ def test_the_table_names_each_library(
         pytest.importorskip("torch")
     else:
         monkeypatch.setitem(sys.modules, "torch", None)
-    assert main(["baseline", "--no-module", *SMALL]) == 0
+    assert main(["measure", "--no-module", *SMALL]) == 0
     printed = capsys.readouterr().out
     for words in ("numpy", "140.32", "789.38", "Adam(fused=True)" if installed else "pip install"):
         assert words in printed
-    assert main(["baseline", "--no-module", "--quiet", *SMALL]) == 0
+    assert main(["measure", "--no-module", "--quiet", *SMALL]) == 0
     assert capsys.readouterr() == ("", "")
 
 
@@ -103,4 +103,4 @@ def test_the_table_names_each_library(
 def test_refusals_take_one_line(
     capsys: pytest.CaptureFixture[str], options: list[str], phrases: list[str]
 ) -> None:
-    assert_refused(capsys, ["baseline", "--quiet", *options], phrases)
+    assert_refused(capsys, ["measure", "--quiet", *options], phrases)

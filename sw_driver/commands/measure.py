@@ -1,4 +1,4 @@
-"""``nearmem baseline``: speed of Adam on this machine's CPU and on the simulated module."""
+"""``nearmem measure``: speed of Adam on this machine's CPU and on the simulated module."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     the simulated module. Prints millions of parameters per second beside the paper's figures
     (Table 5). CPU figures are medians after one warm-up step.
 
-    Example: nearmem baseline --parameters 1000000 --no-module
+    Example: nearmem measure --parameters 1000000 --no-module
     """
     from sw_driver.axdimm.backends import module_config
-    from sw_driver.experiments.baseline import check_memory, measure_module, report
+    from sw_driver.experiments.measure.adam import check_memory, measure_module, report
 
     check_memory(options.parameters)
     # The module first, so that its bad options are refused before the CPU's measurement.
