@@ -14,6 +14,7 @@ from dataclasses import replace
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine import Device, Figure, Machine, Memory, assumed, calibrated, given
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
+from sw_driver.machine.files import read_machine_file
 from sw_driver.machine.gpus import GPUS
 from sw_driver.machine.hetero_pim import HETERO_PIM
 from sw_driver.machine.hosts import HOSTS, PCIE
@@ -130,27 +131,45 @@ def machine_of(name: str, precision: str = "fp32") -> Machine:
     """Return a machine by the name of its GPU, such as ``h100`` or, with eight of them, ``h100x8``.
 
     With ``precision`` ``fp32`` its GPU has the rates of :data:`BASES`; with another, those that it
-    keeps in training, by format and shape. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown name, and for more GPUs
-    than the machine has.
+    keeps in training, by format and shape. A name that ends in ``.toml`` is that of a
+    :mod:`machine file <sw_driver.machine.files>`. Its GPU has the latter rates in FP32, too, and
+    its figures are of one GPU's share. As for a base, training keeps ``sustained_share`` of its
+    ``product_share``. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown
+    name, and for more GPUs than the machine has.
     """
-    gpu, gpus = named(name)
-    check_name("--machine", gpu, GPUS)
+    title, base, file = "--machine", name, None
+    if name.endswith(".toml"):
+        file = read_machine_file(name)
+        title, base = f"{name}: base", file.base
+        if not base:
+            raise InvalidArgumentError(
+                f'{name} has no base for figures that it lacks: begin it with base = "GPU", or '
+                f"measure with --gpu, one of {', '.join(GPUS)}"
+            )
+    gpu, gpus = named(base)
+    check_name(title, gpu, GPUS)
     most = HOSTS[gpu].gpus
     if not 1 <= gpus <= most:
         advice = f"such as {gpu}x{most}" if most > 1 else f"give {gpu}"
         raise InvalidArgumentError(
-            f"--machine is {name!r}: that host has GPUs up to a number of {most}; {advice}"
+            f"{title} is {base!r}: that host has GPUs up to a number of {most}; {advice}"
         )
-    if precision == "fp32" and gpus == 1:
+    is_papers = precision == "fp32" and file is None
+    if is_papers and gpus == 1:
         return BASES[gpu]
-    device = BASES[gpu].device("gpu") if precision == "fp32" else GPUS[gpu].device.sustained()
-    machine = _at_host(replace(BASES[gpu], name=name), gpu, gpus)
-    return replace(machine, devices=(device, machine.device("cpu")))
+    device = BASES[gpu].device("gpu") if is_papers else GPUS[gpu].device
+    machine = _at_host(replace(BASES[gpu], name=base), gpu, gpus)
+    machine = replace(machine, devices=(device, machine.device("cpu")))
+    if file is not None:
+        machine = file.applied(machine)
+    return replace(machine, devices=(machine.device("gpu").sustained(), machine.device("cpu")))
 
 
 def named(name: str) -> tuple[str, int]:
-    """Return the GPU and the number of GPUs in the name of a machine."""
+    """Return the GPU and the number of GPUs in the name of a machine or in its file."""
+    if name.endswith(".toml"):
+        name = read_machine_file(name).base
+    name = name.partition(" (")[0]  # the name of a file follows
     gpu, _, count = name.rpartition("x")
     several = name not in GPUS and gpu in GPUS and count.isdecimal()
     return (gpu, int(count)) if several else (name, 1)
