@@ -1,4 +1,4 @@
-"""``nearmem measure``: speed of Adam on this machine's CPU and on the simulated module."""
+"""``nearmem measure``: speeds of this machine, as a machine file for ``nearmem compare``."""
 
 from __future__ import annotations
 
@@ -7,61 +7,54 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from . import FLAT, MachineOptions, backend_options, driving, integer, open_device
+from . import FLAT, OutputFile, OutputFolder, OutputOptions, Refusal, integer
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(MachineOptions):
+class Options(OutputOptions):
     """Options of the command."""
 
+    out: OutputFile = None
+    """machine file to write, FILE.toml (default: none)"""
+    gpu: Annotated[str, Parameter(metavar="NAME")] = ""
+    """machine with the figures that are not measured, such as h100x8 (default: the GPU here)"""
+    drive: OutputFolder = None
+    """folder on the drive to measure (default: that of temporary files)"""
+    drive_bytes: Annotated[int, integer(1 << 20, metavar="BYTES")] = 4 << 30
+    """bytes to write to the drive"""
     parameters: Annotated[int, integer(1, 1 << 36)] = 1 << 26
-    """parameters on the CPU"""
+    """parameters of Adam on the CPU"""
     repetitions: Annotated[int, integer(1, 10_000)] = 9
-    """timed steps on the CPU"""
+    """timed steps of Adam"""
     threads: Annotated[int | None, integer(1, 4096)] = None
-    """threads of PyTorch, measured in addition to one thread (default: one for each core)"""
-    backend: Annotated[str, Parameter(metavar="NAME")] = "rtl"
-    """simulator of the module, one that has a clock: rtl or cycles"""
-    module_parameters: Annotated[int, integer(1)] = 4_000_000
-    """parameters in each channel of the module"""
-    no_module: bool = False
-    """measure the CPU only"""
+    """threads of PyTorch, beside one (default: one for each core)"""
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
-    """Compare the speed of Adam on this machine's CPU with the simulated module.
+    """Measure how fast this machine is, in at most five minutes.
 
-    Runs Adam steps on the CPU with numpy and, if PyTorch is installed, with its fused Adam; then on
-    the simulated module. Prints millions of parameters per second beside the paper's figures
-    (Table 5). CPU figures are medians after one warm-up step.
+    Measures products by format, copies, Adam on the CPU, kernel launches and a drive. Needs no GPU;
+    with PyTorch and a GPU it measures that and its link to the host, too. Writes a machine file
+    that 'nearmem compare --machine FILE.toml' takes.
 
-    Example: nearmem measure --parameters 1000000 --no-module
+    Example: nearmem measure --gpu rtx4090 --out mine.toml
     """
-    from sw_driver.axdimm.backends import module_config
-    from sw_driver.experiments.measure.adam import check_memory, measure_module, report
+    from sw_driver.experiments.measure.report import report
 
-    check_memory(options.parameters)
-    # The module first, so that its bad options are refused before the CPU's measurement.
-    module, config = None, None
-    if not options.no_module:
-        given = backend_options(options)
-        with (
-            open_device(options.backend, given) as device,
-            Screen(options) as watch,
-            driving(out_of_memory="run fewer --module-parameters, 16 bytes of a channel each"),
-        ):
-            config = module_config(given)
-            module = measure_module(device, config, options.module_parameters, watch)
+    if options.out is not None and options.out.suffix != ".toml":
+        raise Refusal(f"--out is {str(options.out)!r}: expected a name that ends in .toml")
     with Screen(options) as watch:
         made = report(
-            options.parameters,
+            gpu=options.gpu,
+            drive=options.drive,
+            drive_bytes=options.drive_bytes,
+            parameters=options.parameters,
             repetitions=options.repetitions,
             threads=options.threads,
-            module=module,
-            config=config,
+            out=options.out,
             watch=watch,
         )
     return show(made, options)

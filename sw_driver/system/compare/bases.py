@@ -34,6 +34,7 @@ __all__ = [
     "CPU_WATTS",
     "IDLE_KEYS",
     "check_formats",
+    "checked",
     "gpu_watts",
     "machine_of",
     "named",
@@ -146,14 +147,7 @@ def machine_of(name: str, precision: str = "fp32") -> Machine:
                 f'{name} has no base for figures that it lacks: begin it with base = "GPU", or '
                 f"measure with --gpu, one of {', '.join(GPUS)}"
             )
-    gpu, gpus = named(base)
-    check_name(title, gpu, GPUS)
-    most = HOSTS[gpu].gpus
-    if not 1 <= gpus <= most:
-        advice = f"such as {gpu}x{most}" if most > 1 else f"give {gpu}"
-        raise InvalidArgumentError(
-            f"{title} is {base!r}: that host has GPUs up to a number of {most}; {advice}"
-        )
+    gpu, gpus = checked(base, title)
     is_papers = precision == "fp32" and file is None
     if is_papers and gpus == 1:
         return BASES[gpu]
@@ -165,10 +159,29 @@ def machine_of(name: str, precision: str = "fp32") -> Machine:
     return replace(machine, devices=(machine.device("gpu").sustained(), machine.device("cpu")))
 
 
+def checked(name: str, title: str) -> tuple[str, int]:
+    """Return the GPU and the number of GPUs in the name of a machine.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` with the ``title`` of an unknown
+    name, and for more GPUs than the machine has.
+    """
+    gpu, gpus = _split(name)
+    check_name(title, gpu, GPUS)
+    most = HOSTS[gpu].gpus
+    if not 1 <= gpus <= most:
+        advice = f"such as {gpu}x{most}" if most > 1 else f"give {gpu}"
+        raise InvalidArgumentError(
+            f"{title} is {name!r}: that host has GPUs up to a number of {most}; {advice}"
+        )
+    return gpu, gpus
+
+
 def named(name: str) -> tuple[str, int]:
     """Return the GPU and the number of GPUs in the name of a machine or in its file."""
-    if name.endswith(".toml"):
-        name = read_machine_file(name).base
+    return _split(read_machine_file(name).base if name.endswith(".toml") else name)
+
+
+def _split(name: str) -> tuple[str, int]:
     name = name.partition(" (")[0]  # the name of a file follows
     gpu, _, count = name.rpartition("x")
     several = name not in GPUS and gpu in GPUS and count.isdecimal()
