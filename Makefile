@@ -60,7 +60,7 @@ bench: $(INSTALLED) ## Measures the simulation's speed, beside cocotb and Amaran
 	@$(NEARMEM) bench $(ARGS)
 	@$(BIN)/python -m hw_tests.speed
 
-measure: $(RUNS) ## Measures Adam on this machine's CPU, beside the simulated module
+measure: $(INSTALLED) ## Measures this machine: products, copies, Adam, a drive (ARGS="--out mine.toml")
 	@$(NEARMEM) measure $(ARGS)
 
 sweep: $(RUNS) ## Measures all combinations of settings (ARGS="--axis lanes=4,16 ...")
