@@ -69,6 +69,8 @@ def report(
         "the GPU": lambda: gpu_rates(torch) if has_gpu else {},
         "the drive": lambda: {} if is_memory else drive_rates(folder, drive_bytes),
     }
+    if (load := os.getloadavg()[0]) > cores() / 2:
+        notes.append(f"The machine is busy with other work, a load of {load:.1f}: measure again.")
     rates = {"host.capacity_bytes": measured(memory_bytes(), "as the system has it")}
     for name in watch.track(work, "measuring"):
         watch.say(f"measuring {name}")
