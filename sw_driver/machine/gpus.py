@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from .parts import Device, Figure, assumed, calibrated, given
 from .processors import A100, H100, RTX_4090, V100
 
-__all__ = ["GPUS", "Gpu"]
+__all__ = ["CUDA_NAMES", "GPUS", "Gpu"]
 
 _REACHED = assumed(0.85, "copies and sums on GPUs reach 80 to 90 % of the data sheet's bandwidth")
 _ATTENTION = assumed(
@@ -194,3 +194,18 @@ GPUS: Mapping[str, Gpu] = {
     ),
 }
 """GPUs by name. V100 is the SXM2 module; papers have the slower PCIe card."""
+
+CUDA_NAMES: Mapping[str, str] = {
+    "Tesla V100-SXM2-16GB": "v100",
+    "Tesla V100-SXM2-32GB": "v100",
+    "NVIDIA A100-SXM4-40GB": "a100-40",
+    "NVIDIA A100-SXM4-80GB": "a100",
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H200": "h200",
+    "NVIDIA GeForce RTX 3090": "rtx3090",
+    "NVIDIA GeForce RTX 4090": "rtx4090",
+    "NVIDIA GeForce RTX 4070 Ti SUPER": "rtx4070tis",
+    "NVIDIA RTX A5000": "a5000",
+    "NVIDIA RTX A6000": "a6000",
+}
+"""GPUs by the names that CUDA has for them; cards on PCIe and in laptops have other rates."""
