@@ -28,7 +28,7 @@ _MS = 10**6
 _STEP = "step time, ms (logarithmic scale)"
 _BUSY = {
     "forward": "#4c78a8", "backward": "#1f3f66", "update": "#f58518", "transfer": "#54a24b",
-    "access": "#a9d18e",
+    "access": "#a9d18e", "again": "#9ecae9",
 }  # fmt: skip
 _OTHERS = ("#b279a2", "#e45756", "#72b7b2", "#9d755d", "#eeca3b", "#ff9da6")
 _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
