@@ -42,9 +42,9 @@ for other networks or [a function of yours](systems.md#a-model-of-your-own):
 {command}
 ```
 
-Without `--out` it prints the tables. With it, `compare.html` beside the page has the first network's
-plots for a browser: to zoom into a step, and to change memory, links and batch. It loads nothing from
-elsewhere. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
+Without `--out` it prints the tables. With it, `compare.html` beside the page has plots of the first
+network for a browser: to zoom into a step, and to change memory, links and batch. It loads no other
+file. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
 
 - **A table.** *step* is the time of one training step among many. *GPU memory* and *elsewhere* are
   the peak of the bytes that it takes. For a system that cannot run, they are the least bytes that

@@ -34,6 +34,7 @@ _OTHERS = ("#b279a2", "#e45756", "#72b7b2", "#9d755d", "#eeca3b", "#ff9da6")
 _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
 _DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot")
 _SMALL = "11px"
+_TICKS = [float(f"{digits}e{power}") for power in range(-7, 9) for digits in (1, 1.5, 2, 3, 5, 7)]
 
 _CHOOSE = """
 const k = slider.categories.indexOf(slider.value)
@@ -98,7 +99,8 @@ def timeline(rows: Sequence[Row]) -> Any:
     )  # fmt: skip
     labels: list[str] = []
     bars: dict[str, list[tuple[int, float, float, float]]] = {}
-    for number, (system, step) in enumerate(made):
+    ends: list[tuple[float, float, float]] = []
+    for system, step in made:
         spans = step.spans or _in_turn(step)
         lanes = [*dict.fromkeys(span.lane for span in spans)]
         lanes.sort(key=lambda lane: lane != "gpu")
@@ -107,17 +109,15 @@ def timeline(rows: Sequence[Row]) -> Any:
             begin, end = span.begin_ns / _MS, span.end_ns / _MS
             bar = len(labels) + lanes.index(span.lane), begin, end, end - begin
             bars.setdefault(span.name, []).append(bar)
-        labels += [
-            lane if place else f"{system} \N{MIDDLE DOT} {lane}" for place, lane in enumerate(lanes)
-        ]
-        plot.segment(step.step_ns / _MS, first, step.step_ns / _MS, last, line_color="black")
-        if number % 2:
-            plot.add_layout(
-                models.BoxAnnotation(bottom=first, top=last, fill_color="#eeeeee", level="image")
-            )
-    others, known = cycle(_OTHERS), PART_COLORS | _BUSY
+        first_lane, *others = (lane.replace("_", " ") for lane in lanes)
+        labels += [f"{system} \N{MIDDLE DOT} {first_lane}", *others]
+        ends.append((step.step_ns / _MS, first, last))
+    x, tops, bottoms = np.array(ends).reshape(-1, 3).T
+    plot.hstrip(tops[1::2], bottoms[1::2], fill_color="#f3f3f3", line_color=None, level="image")
+    plot.segment(x, tops, x, bottoms, line_color="black")
+    more, known = cycle(_OTHERS), PART_COLORS | _BUSY
     for kind in sorted(bars, key=lambda kind: [*known, kind].index(kind)):
-        color = known.get(kind) or next(others)
+        color = known.get(kind) or next(more)
         keys = ("lane", "begin", "end", "took")
         source = dict(zip(keys, np.array(bars[kind]).T, strict=True))
         shape = {"line_color": color, "line_width": 0.3, "fill_color": color, "height": 0.76}
@@ -130,7 +130,7 @@ def timeline(rows: Sequence[Row]) -> Any:
     plot.add_layout(models.LinearAxis(formatter=plot.xaxis[0].formatter), "above")
     if bars:
         _legend(plot, "above")
-        plot.legend.orientation = "horizontal"
+        plot.legend.orientation, plot.legend.spacing = "horizontal", 12
     return plot
 
 
@@ -150,12 +150,25 @@ def varied(rows: Sequence[Row], name: str, outcomes: Variation, capacity: int) -
     if not is_memory:
         plot.xaxis.ticker = models.FixedTicker(ticks=places)
     styles = _styles(rows)
-    for one, style, own in zip(rows, styles, zip(*times, strict=True), strict=True):
-        if one.system.name in DRAWN:
-            shown = {"line_color": style[0], "name": one.system.name}
-            plot.line(places, own, line_dash=style[2], **shown)
-            plot.scatter(places, own, marker=style[1], size=6, fill_color=style[0], **shown)
-    plot.add_tools(models.HoverTool(tooltips=[("", "$name"), ("step", "@y{0,0.000} ms")]))
+    drawn = [number for number, one in enumerate(rows) if one.system.name in DRAWN]
+    lines = {
+        "x": [places for _ in drawn],
+        "y": [[own[number] for own in times] for number in drawn],
+        "color": [styles[number][0] for number in drawn],
+        "dash": [styles[number][2] for number in drawn],
+    }
+    plot.multi_line("x", "y", line_color="color", line_dash="dash", source=lines)
+    at = [(number, place) for number in drawn for place in range(len(places))]
+    points = {
+        "x": [places[place] for _, place in at],
+        "y": [times[place][number] for number, place in at],
+        "color": [styles[number][0] for number, _ in at],
+        "shape": [styles[number][1] for number, _ in at],
+        "name": [rows[number].system.name for number, _ in at],
+    }
+    marks = plot.scatter("x", "y", size=6, color="color", marker="shape", source=points)
+    tips = [("", "@name"), ("step", "@y{0,0.000} ms")]
+    plot.add_tools(models.HoverTool(tooltips=tips, renderers=[marks]))
     far = _far([time for own in times for time in own if not isnan(time)])
     rights = [[0 if isnan(time) else min(time, far) for time in own] for own in times]
     seconds = EngFormatter("s", places=1)
@@ -189,13 +202,13 @@ def _around(values: Iterable[float]) -> tuple[float, float]:
 
 
 def _plot(label: str, **options: Any) -> Any:
-    plot = figure(x_axis_label=label, toolbar_location="above", **options)
+    plot: Any = figure(x_axis_label=label, toolbar_location="above", **options)
     plot.toolbar.logo = plot.outline_line_color = None
     plot.grid.grid_line_color = "#eeeeee"
     for axis in plot.axis:
         axis.formatter = models.PrintfTickFormatter(format="%g")
         if isinstance(axis, models.LogAxis):
-            axis.ticker = models.LogTicker(mantissas=[1, 2, 5], num_minor_ticks=0)
+            axis.update(ticker=models.FixedTicker(ticks=_TICKS))
     return plot
 
 
