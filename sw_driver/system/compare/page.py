@@ -42,7 +42,9 @@ for other networks or [a function of yours](systems.md#a-model-of-your-own):
 {command}
 ```
 
-Without `--out` it prints the tables. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
+Without `--out` it prints the tables. With it, `compare.html` beside the page has plots of the first
+network for a browser: to zoom into a step, and to change memory, links and batch. It loads no other
+file. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
 
 - **A table.** *step* is the time of one training step among many. *GPU memory* and *elsewhere* are
   the peak of the bytes that it takes. For a system that cannot run, they are the least bytes that
@@ -100,7 +102,8 @@ def report(
     training: choices of the step, with the machine's number of GPUs. Without a precision, a step
         captured in FP32 has the usual one of its GPU.
     changes: changes that :meth:`~sw_driver.machine.machine.Machine.override` takes.
-    folder: for ``compare.md`` and, in ``compare/``, pictures of the first network.
+    folder: for ``compare.md`` and, of the first network, ``compare.html`` and, in ``compare/``,
+        pictures.
 
     Raises
     ------
@@ -155,13 +158,15 @@ def report(
     files: list[Path] = []
     if folder is not None:
         from .figures import draw
+        from .html import write
         from .variation import varied
 
         first, outcomes = next(iter(rows)), [row.outcome for row in next(iter(rows.values()))]
         cases = varied(steps[first], base, outcomes, watch.say)
         pictures = folder / "compare"
         pictures.mkdir(parents=True, exist_ok=True)
-        drawn = draw(f"{first}, {words[first]} on {where}", rows[first], cases, capacity, pictures)
+        title = f"{first}, {words[first]} on {where}"
+        drawn = draw(title, rows[first], cases, capacity, pictures)
         command = ["nearmem", "compare", *names, "--machine", machine, *_options(training)]
         command += [f"--set={key}={value}" for key, value in changes.items()]
         given = {"batch": batch, "seq": seq}
@@ -169,8 +174,10 @@ def report(
         shown = [file.relative_to(folder) for file in drawn]
         text = page(f"{join(command)} --out DIR", where, rows, words, advised, shown, assumptions)
         text += f"\n{_hold(general)}\n"
-        files = [folder / "compare.md", *drawn]
-        write_whole(files[0], text)
+        write_whole(folder / "compare.md", text)
+        shown = advised[first], table(rows[first], assumptions), rows[first], cases, capacity
+        looked = write(folder / "compare.html", title, *shown, assumptions)
+        files = [folder / "compare.md", looked, *drawn]
     parts: list[Table | str] = []
     for name in rows:
         title = f"{name}, {words[name]} on {where}"
