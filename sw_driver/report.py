@@ -100,6 +100,12 @@ class Report:
     """Sentences about problems, which a quiet command prints, too."""
     is_good: bool = True
     """False if the command fails although it has results."""
+    essence: Sequence[Table | str] = ()
+    """Tables and sentences that a quiet command prints, too."""
+    hides_assumptions: bool = False
+    """True if a terminal shows no assumptions; files and JSON have them."""
+    columns: int | None = None
+    """Columns that lines take at most, also in a file; None: those of the terminal."""
 
     def describe(self) -> dict[str, Any]:
         """Return the report as an object for JSON."""
@@ -117,7 +123,7 @@ class Report:
         yield from [self.title] * bool(self.title)
         yield from self.parts
         yield from self.notes
-        if self.assumptions:
+        if self.assumptions and not self.hides_assumptions:
             yield "Assumed:"
             yield from (f"{number}. {text}" for number, text in enumerate(self.assumptions, 1))
 

@@ -22,7 +22,7 @@ from ..outcome import Outcome
 from ..reproduction import Progress
 from .bases import CPU_WATTS, gpu_watts
 from .device import RECOMPUTED, alone
-from .system import PARTS, PLACES, CannotRunError, Needs, System, all_parts_ns
+from .system import PARTS, PLACE_NAMES, PLACES, CannotRunError, Needs, System, all_parts_ns
 
 __all__ = ["Row", "capacity_bytes", "compare", "size"]
 
@@ -164,7 +164,9 @@ def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
 def _lacking(needs: Needs, machine: Machine) -> str:
     """Return the memories that are too small, in words; empty if none is."""
     return "; ".join(
-        "needs at least {1} of {0}, which has {2}".format(place, *_apart(need.nbytes, there))
+        "needs at least {1} of {0}, which has {2}".format(
+            PLACE_NAMES[place], *_apart(need.nbytes, there)
+        )
         for place, need in needs.items()
         if need.nbytes > (there := capacity_bytes(machine, place))
     )

@@ -116,6 +116,7 @@ def _system(
         name=name,
         mark=mark,
         assumptions=(*assumptions, *_ALWAYS),
+        bounds={"updating": "modules" if axdimm else "CPU", "waiting": "PCIe"},
         needs=needs,
         run=outcome,
         micro_batches=False,

@@ -13,7 +13,7 @@ from ..placing import FAST, SLOW
 from ..sentinel.planning import TRIALS, Settings, lower_bound_bytes, planned
 from ..sentinel.profiling import StepProfile, profile_of
 from .device import alone
-from .system import CannotRunError, Need, Needs, System
+from .system import PLACE_NAMES, CannotRunError, Need, Needs, System
 
 __all__ = ["SYSTEMS", "tiers"]
 
@@ -24,7 +24,7 @@ def tiers(machine: Machine, slow: str, link: str) -> Machine:
         connection, other = machine.link(link), machine.memory(slow)
     except MachineError as error:
         raise CannotRunError(
-            f"{machine.name} has no link {link!r} from its GPU to a memory {slow!r}"
+            f"no {PLACE_NAMES[slow]}{'s' * (slow == 'memory_node')} on this GPU"
         ) from error
     ends = (FAST, SLOW) if connection.a == "gpu" else (SLOW, FAST)
     gpu = machine.memory("gpu")
@@ -72,6 +72,7 @@ def _system(name: str, place: str, link: str, owner: str) -> System:
     return System(
         name=f"Sentinel over {name}",
         mark="predicted",
+        bounds={"waiting": name},
         assumptions=(
             f"The first step is profiled with all tensors in {owner} memory, like the paper's slow "
             "memory: they must fit there. In later steps all are on the GPU if they fit.",

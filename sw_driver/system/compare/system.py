@@ -16,6 +16,7 @@ from ..reproduction import MARKS
 __all__ = [
     "PARTS",
     "PLACES",
+    "PLACE_NAMES",
     "Assumption",
     "CannotRunError",
     "Need",
@@ -36,6 +37,17 @@ PLACES = {
     "stack": ("stack",),
 }
 """Places of bytes, with the memories of the machine that make up each."""
+
+PLACE_NAMES = {
+    "gpu": "GPU memory",
+    "host": "host memory",
+    "module": "module",
+    "nvme": "drive",
+    "memory_node": "memory-node",
+    "cxl": "CXL memory",
+    "stack": "stack",
+}
+"""Words for the places."""
 
 PARTS: tuple[str, ...] = ("computing", "recomputing", "updating", "waiting")
 """Parts of a step's time on the GPU, or on the device in its place.
@@ -180,6 +192,8 @@ class System:
     """True if it runs one GPU's share of a step of several, with collectives."""
     micro_batches: bool = True
     """True if it runs a step of several micro-batches."""
+    bounds: Mapping[str, str] = field(default_factory=dict)
+    """Words for what takes a part of :data:`PARTS`, where it is not the GPU."""
     needs: Callable[[Trace, Machine], Needs]
     """Function that computes the needs without a simulation, on a machine of any size."""
     run: Callable[[Trace, Machine], Outcome]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from . import axdimm, device, hetero_pim, mc_dla, memferry, sentinel
 from .system import System
 
-__all__ = ["DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
+__all__ = ["DEFAULT", "DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
 
 FAMILIES: Mapping[str, tuple[System, ...]] = {
     "the GPU alone": device.SYSTEMS,
@@ -35,6 +35,30 @@ DRAWN = (
     "heterogeneous PIM, calibrated",
 )
 """Systems that are lines in pictures; the others would lie next to these."""
+
+DEFAULT = (
+    "all on the GPU",
+    "recomputation",
+    "DDP",
+    "ZeRO-1",
+    "ZeRO-2",
+    "FSDP (ZeRO-3)",
+    "8-bit optimizer, paged",
+    "activation offload",
+    "ZeRO-Offload, as run",
+    "ZeRO-Infinity",
+    "Smart-Infinity",
+    "AXDIMM, DDR5-4800",
+    "MemFerry, AXDIMM",
+    "Sentinel over CXL",
+    "MC-DLA's memory-nodes",
+    "heterogeneous PIM, calibrated",
+)
+"""Systems of a comparison's table, unless all are wanted.
+
+They are those in use today, and the fastest of each paper. Those for several GPUs need them; then
+the papers' are left out. So a table has twelve rows at most.
+"""
 
 WITHOUT_HARDWARE = (
     "all on the GPU",
