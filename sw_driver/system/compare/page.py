@@ -25,8 +25,8 @@ from sw_driver.workload.training import Training
 from ..outcome import Outcome
 from ..reproduction import MARKS
 from .bases import IDLE_KEYS, check_formats, machine_of, named, usual_precision
-from .comparison import Row, capacity_bytes, size
-from .device import alone
+from .comparison import Row, Steps, capacity_bytes, size
+from .lanes import alone
 from .running import compared
 from .summary import (
     COLUMNS,
@@ -141,39 +141,41 @@ def report(
         title += f", {seq} tokens" * (seq is not None)
         captured[title] = load_workload(name, batch=batch, seq=seq)
     steps = {
-        (name, where): _step(name, trace, where, *bases[where])
+        (name, where): _step(name, trace, where, bases[where][1])
         for name, trace in captured.items()
         for where in bases
     }
     wanted = [
-        (trace, bases[where][0], _systems(trace, everything or folder is not None))
-        for (_, where), (_, trace, _) in steps.items()
+        (own, bases[where][0], _systems(own, everything or folder is not None))
+        for (_, where), own in steps.items()
     ]
     cases = [
         Case(
             network=name,
-            words=words,
-            trace=trace,
+            words=_words(own.training, own.usual),
+            steps=own,
             machine=bases[where][0],
             gpus=named(where)[1],
             rows=rows,
         )
-        for ((name, where), (_, trace, words)), rows in zip(
+        for ((name, where), own), rows in zip(
             steps.items(), compared(wanted, watch.say, is_long=everything), strict=True
         )
     ]
-    general = [*dict.fromkeys(text for one in cases for text in always(one.trace, one.machine))]
+    general = [
+        *dict.fromkeys(text for one in cases for text in always(one.steps.usual, one.machine))
+    ]
     assumptions = _numbered(general, [case.rows for case in cases])
     files: list[Path] = []
     if folder is not None:
         from .figures import draw
         from .variation import varied
 
-        first, base, outcomes = cases[0], cases[0].machine, [row.outcome for row in cases[0].rows]
-        (own, _, _), capacity = next(iter(steps.values())), capacity_bytes(base, "gpu")
-        varying = varied(captured[first.network], own, base, outcomes, watch.say)
+        first, outcomes = cases[0], [row.outcome for row in cases[0].rows]
+        varying = varied(first.steps, first.machine, outcomes, watch.say)
         pictures = folder / "compare"
         pictures.mkdir(parents=True, exist_ok=True)
+        capacity = capacity_bytes(first.machine, "gpu")
         drawn = draw(first.title, first.rows, varying, capacity, pictures)
         command = ["nearmem", "compare", *names]
         for name in bases:
@@ -205,7 +207,7 @@ def report(
         parts=[*parts, *[_hold(general)] * shows_assumptions],
         assumptions=assumptions,
         machine=described_machines if others else described_machines[machine],
-        workload={case.network: described(case.trace) for case in cases},
+        workload={case.network: described(case.steps.usual) for case in cases},
         files=files,
         essence=essence,
         hides_assumptions=not shows_assumptions,
@@ -233,13 +235,11 @@ def _machine(name: str, training: Training, changes: Mapping[str, str]) -> tuple
     return base.override(changes), training
 
 
-def _step(
-    name: str, captured: Trace, machine: str, base: Machine, training: Training
-) -> tuple[Training, Trace, str]:
-    """Return the training of a captured step on a machine, the step, and the training in words."""
+def _step(name: str, captured: Trace, machine: str, training: Training) -> Steps:
+    """Return a captured step with the choices of a training on a machine."""
     gpu, gpus = named(machine)
-    own = _trained(captured, training, gpu)
-    trace = own.apply(captured)
+    steps = Steps(captured, _trained(captured, training, gpu))
+    trace = steps.usual
     formats = {op.dtype for op in trace.ops}
     check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
     if (several := int(trace.origin.get("gpus", 1))) != gpus:
@@ -247,20 +247,20 @@ def _step(
             f"{name} is a step of {several} GPUs already, and {machine} has {gpus}: give the "
             f"step as captured"
         )
-    return own, trace, _words(own, trace)
+    return steps
 
 
-def _systems(trace: Trace, everything: bool) -> list[System]:
+def _systems(steps: Steps, everything: bool) -> list[System]:
     """Return all systems, or those of :data:`DEFAULT` that have a model of a step."""
-    return [system for system in SYSTEMS if everything or _is_shown(system, trace)]
+    return [system for system in SYSTEMS if everything or _is_shown(system, steps)]
 
 
-def _is_shown(system: System, trace: Trace) -> bool:
+def _is_shown(system: System, steps: Steps) -> bool:
     if system.name not in DEFAULT:
         return False
     try:
-        system.check(trace)
-    except CannotRunError:
+        system.check(steps.of(system))
+    except (CannotRunError, InvalidArgumentError, TraceError):
         return False
     return True
 
@@ -273,7 +273,7 @@ def _shown(cases: Sequence[Case], everything: bool) -> tuple[list[Table | str], 
         own = [
             replace(
                 case,
-                rows=[row for row in case.rows if everything or _is_shown(row.system, case.trace)],
+                rows=[row for row in case.rows if everything or _is_shown(row.system, case.steps)],
             )
             for case in cases
             if case.network == name
@@ -471,7 +471,7 @@ def page(
         parts += [_CAPTIONS[path.stem], f"![{labels[0]}: {path.stem}]({path.as_posix()})"]
     for label, case in zip(labels, cases, strict=True):
         parts += [f"## {label}, {case.words}", verdict(case)]
-        advised = advice(case.rows, alone(case.trace, case.machine))
+        advised = advice(case.rows, alone(case.steps.usual, case.machine))
         parts += ["\n".join(f"- {sentence}." for sentence in advised)]
         parts += [table(case.rows, assumptions).markdown]
         parts += ["\n".join(f"- {sentence}" for sentence in reasons(case.rows))]

@@ -9,10 +9,9 @@ from typing import Any
 
 from sw_driver.machine import Machine
 from sw_driver.simulator.workers import processes
-from sw_driver.workload import Trace
 
 from ..reproduction import Progress
-from .comparison import Row, compare
+from .comparison import Row, Steps, compare
 from .system import System
 from .systems import SYSTEMS
 
@@ -22,7 +21,7 @@ _BY_NAME = {system.name: system for system in SYSTEMS}
 
 
 def compared(
-    wanted: Sequence[tuple[Trace, Machine, Sequence[System]]],
+    wanted: Sequence[tuple[Steps, Machine, Sequence[System]]],
     progress: Progress,
     *,
     is_long: bool = False,
@@ -34,8 +33,8 @@ def compared(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     # Slow systems are among the last: they begin first.
     works = [
-        (number, place, (trace, machine, system.name))
-        for number, (trace, machine, systems) in enumerate(wanted)
+        (number, place, (steps, machine, system.name))
+        for number, (steps, machine, systems) in enumerate(wanted)
         for place, system in enumerate(systems)
         if _BY_NAME.get(system.name) is system
     ][::-1]
@@ -45,19 +44,19 @@ def compared(
     with processes(jobs, _values) as submit:
         futures = {(number, place): submit(work) for number, place, work in works}
         rows: list[list[Row]] = []
-        for number, (trace, machine, systems) in enumerate(wanted):
+        for number, (steps, machine, systems) in enumerate(wanted):
             rows.append([])
             for place, system in enumerate(systems):
-                progress(f"{system.name}, {trace.name}")
+                progress(f"{system.name}, {steps.usual.name}")
                 if (number, place) in futures:
                     rows[-1].append(Row(system=system, **futures[number, place].result()))
                 else:
-                    rows[-1] += compare(trace, machine, [system], progress)
+                    rows[-1] += compare(steps, machine, [system], progress)
     return rows
 
 
-def _values(work: tuple[Trace, Machine, str]) -> dict[str, Any]:
+def _values(work: tuple[Steps, Machine, str]) -> dict[str, Any]:
     """Return the fields of a row but its system, which no process can send to another."""
-    trace, machine, name = work
-    (row,) = compare(trace, machine, [_BY_NAME[name]], lambda _: None)
+    steps, machine, name = work
+    (row,) = compare(steps, machine, [_BY_NAME[name]], lambda _: None)
     return {field.name: getattr(row, field.name) for field in fields(row) if field.name != "system"}

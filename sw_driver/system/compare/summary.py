@@ -14,9 +14,9 @@ from sw_driver.workload.summary import trained_units
 
 from ..outcome import Outcome
 from ..reproduction import MARKS
-from .comparison import Row, capacity_bytes, size
+from .comparison import Row, Steps, capacity_bytes, size
 from .system import PLACE_NAMES, all_parts_ns
-from .systems import WITHOUT_HARDWARE
+from .systems import ADAPTERS, WITHOUT_HARDWARE
 
 __all__ = [
     "COLUMNS",
@@ -56,7 +56,7 @@ class Case:
     """Name, batch and length of the step."""
     words: str
     """Choices of the training, formats first."""
-    trace: Trace
+    steps: Steps
     machine: Machine
     gpus: int
     rows: Sequence[Row]
@@ -83,7 +83,7 @@ def _three(value: float) -> str:
 
 def rate(case: Case, made: Outcome) -> tuple[str, str]:
     """Return the tokens or samples per second of a step on all GPUs, and the unit."""
-    units, word = trained_units(case.trace)
+    units, word = trained_units(case.steps.usual)
     per_s = units * 1e9 / made.step_ns
     return _three(per_s) if per_s < 1e6 else engineering(per_s), f"{word}/s"
 
@@ -101,9 +101,9 @@ def fastest(rows: Sequence[Row]) -> Row | None:
 
 def verdict(case: Case) -> str:
     """Return one sentence: whether the step fits as it is, and which systems are the best."""
-    made = [row for row in case.rows if row.outcome]
+    made = [row for row in case.rows if row.outcome and row.system.name not in ADAPTERS]
     sold = [row for row in made if row.system.name in WITHOUT_HARDWARE] or made
-    fits = peak_bytes(case.trace) <= capacity_bytes(case.machine, "gpu")
+    fits = peak_bytes(case.steps.usual) <= capacity_bytes(case.machine, "gpu")
     says = ["fits plainly" if fits else "does not fit plainly"]
 
     def speed(row: Row) -> str:
@@ -146,7 +146,7 @@ def summary_table(case: Case, title: str = "") -> Table:
     """Return the table of the first screen, the fastest system first."""
     held = [row.describe()["memory_bytes"] for row in case.rows]
     power = 3 if max((max(of.values(), default=0) for of in held), default=0) >= 2**30 else 2
-    units, word = trained_units(case.trace)
+    units, word = trained_units(case.steps.usual)
 
     def gib(nbytes: int) -> str:
         return _three(nbytes / 1024**power)
@@ -167,7 +167,7 @@ def summary_table(case: Case, title: str = "") -> Table:
             gib(nbytes["gpu"]) if "gpu" in nbytes else "",
             "\n".join(others),
             "" if joules is None else engineering(joules, "J"),
-            bound(row, case.trace, case.machine) if made else "",
+            bound(row, case.steps.of(row.system), case.machine) if made else "",
         ]
 
     marks = {MARKS[row.system.mark].strip() for row in case.rows if row.outcome} & {*_MARKED}
@@ -253,7 +253,7 @@ def in_words(row: Row, where: str = "") -> str:
 
 def by_machine(cases: Sequence[Case]) -> Table:
     """Return one table of the speeds of a network on several machines."""
-    _, word = trained_units(cases[0].trace)
+    _, word = trained_units(cases[0].steps.usual)
     names = [row.system.name for case in cases for row in case.rows]
     found: Mapping[tuple[str, str], Row] = {
         (case.machine.name, row.system.name): row for case in cases for row in case.rows

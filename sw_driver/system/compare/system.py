@@ -9,6 +9,7 @@ from sw_driver.machine import Machine
 from sw_driver.numbers import check_fields, check_name
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import alive_bytes
+from sw_driver.workload.training import Training
 
 from ..outcome import Outcome
 from ..reproduction import MARKS
@@ -32,6 +33,7 @@ PLACES = {
     "host": ("host",),
     "module": ("module0", "module1"),
     "nvme": ("nvme",),
+    "drive": ("drive",),
     "memory_node": ("memory_node",),
     "cxl": ("cxl",),
     "stack": ("stack",),
@@ -43,6 +45,7 @@ PLACE_NAMES = {
     "host": "host memory",
     "module": "module",
     "nvme": "drive",
+    "drive": "drive",
     "memory_node": "memory-node",
     "cxl": "CXL memory",
     "stack": "stack",
@@ -144,12 +147,13 @@ class Need:
         check_fields(self, "nbytes", "growing_bytes")
 
     @classmethod
-    def of_all(cls, trace: Trace) -> Need:
-        """Return the need of a whole step in one place.
+    def of_all(cls, trace: Trace, place: str = "gpu") -> Need:
+        """Return the need of all tensors of a step in one place.
 
         Workspaces and the batch do not add up over layers.
         """
-        alive, fixed = alive_bytes(trace), alive_bytes(trace, "temporary", "input")
+        alive = alive_bytes(trace, place=place)
+        fixed = alive_bytes(trace, "temporary", "input", place=place)
         peak = max(alive)
         return cls(nbytes=peak, growing_bytes=peak - fixed[alive.index(peak)])
 
@@ -194,6 +198,8 @@ class System:
     """True if it runs a step of several micro-batches."""
     bounds: Mapping[str, str] = field(default_factory=dict)
     """Words for what takes a part of :data:`PARTS`, where it is not the GPU."""
+    training: Callable[[Training, Trace], Training] = lambda training, _: training
+    """Function that returns the system's own training, from the user's and the captured step."""
     needs: Callable[[Trace, Machine], Needs]
     """Function that computes the needs without a simulation, on a machine of any size."""
     run: Callable[[Trace, Machine], Outcome]

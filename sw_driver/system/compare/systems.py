@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import axdimm, device, hetero_pim, mc_dla, memferry, sentinel
+from . import axdimm, device, hetero_pim, mc_dla, memferry, sentinel, today
 from .system import System
 
-__all__ = ["DEFAULT", "DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
+__all__ = ["ADAPTERS", "DEFAULT", "DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
 
 FAMILIES: Mapping[str, tuple[System, ...]] = {
     "the GPU alone": device.SYSTEMS,
+    "in use today": today.SYSTEMS,
     "ZeRO-Offload": memferry.SYSTEMS[:2],
     "Kim et al.": axdimm.SYSTEMS,
     "Yao et al.": memferry.SYSTEMS[2:],
@@ -60,6 +61,9 @@ They are those in use today, and the fastest of each paper. Those for several GP
 the papers' are left out. So a table has twelve rows at most.
 """
 
+ADAPTERS = ("LoRA", "QLoRA")
+"""Systems that train adapters only; their times are no answer for all parameters."""
+
 WITHOUT_HARDWARE = (
     "all on the GPU",
     "recomputation",
@@ -69,5 +73,6 @@ WITHOUT_HARDWARE = (
     "GO-MemFerry",
     "Sentinel over PCIe",
     "MC-DLA's policy over PCIe",
+    *(system.name for system in today.SYSTEMS if system.name not in (*ADAPTERS, "Smart-Infinity")),
 )
-"""Systems that run on a GPU and a host as they are sold."""
+"""Systems that train all parameters on GPUs and hosts as they are sold."""
