@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import floor, log10
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -169,8 +170,12 @@ def milliseconds(ns: float) -> str:
     return f"{ns / 1e6:,.3f} ms"
 
 
-def engineering(value: float, unit: str = "") -> str:
+def engineering(value: float, unit: str = "", places: int = 1) -> str:
     """Return a number with an SI prefix on its unit: ``"1.5 GB"``."""
-    from matplotlib.ticker import EngFormatter
+    power = min(max(floor(log10(abs(value)) / 3), -5), 5) if value else 0
+    if abs(round(value / 1000**power, places)) >= 1000 and power < 5:
+        power += 1
+    return f"{value / 1000**power:.{places}f} {_PREFIXES[power + 5]}{unit}".rstrip()
 
-    return EngFormatter(unit, places=1)(value)
+
+_PREFIXES = ("f", "p", "n", "µ", "m", "", "k", "M", "G", "T", "P")

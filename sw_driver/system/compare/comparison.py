@@ -6,7 +6,7 @@ except for fixed ones such as the workspace of one layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,8 +83,9 @@ class Steps:
 
     def __init__(self, captured: Trace, training: Training) -> None:
         self.captured, self.training = captured, training
-        self.usual = training.apply(captured)
-        self._made = {training: self.usual}
+        self._begun: dict[tuple[Any, ...], Trace] = {}
+        self._made: dict[Training, Trace] = {}
+        self.usual = self._step(training)
 
     def of(self, system: System) -> Trace:
         """Return the step that a system runs.
@@ -92,10 +93,21 @@ class Steps:
         Raises :class:`~sw_driver.workload.trace.TraceError`, ``InvalidArgumentError`` or
         :class:`CannotRunError` for a training that does not fit.
         """
-        own = system.training(self.training, self.captured)
+        return self._step(system.training(self.training, self.captured))
+
+    def _step(self, own: Training) -> Trace:
+        if own.beginning not in self._begun:
+            self._begun[own.beginning] = own.begun(self.captured)
         if own not in self._made:
-            self._made[own] = own.apply(self.captured)
+            self._made[own] = own.completed(self._begun[own.beginning])
         return self._made[own]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what makes the steps: another process makes them as fast as it reads them."""
+        return {"captured": self.captured, "training": self.training}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(**state)
 
 
 def compare(

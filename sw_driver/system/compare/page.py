@@ -9,12 +9,10 @@ from pathlib import Path
 from shlex import join
 from types import MappingProxyType
 
-from matplotlib.ticker import EngFormatter
-
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
 from sw_driver.machine import Machine
-from sw_driver.report import Report, Table, Watch
+from sw_driver.report import Report, Table, Watch, engineering
 from sw_driver.workload import Trace
 from sw_driver.workload.loading import load_workload
 from sw_driver.workload.precision import PRECISIONS
@@ -39,7 +37,7 @@ from .summary import (
     verdict,
 )
 from .system import CannotRunError, System, always, formats_of
-from .systems import DEFAULT, SYSTEMS, WITHOUT_HARDWARE
+from .systems import DEFAULT, MOST_SEARCHED_OPS, SYSTEMS, WITHOUT_HARDWARE
 
 __all__ = ["advice", "page", "report", "table"]
 
@@ -146,7 +144,7 @@ def report(
         for where in bases
     }
     wanted = [
-        (own, bases[where][0], _systems(own, everything or folder is not None))
+        (own, bases[where][0], _systems(own, bases[where][0], everything or folder is not None))
         for (_, where), own in steps.items()
     ]
     cases = [
@@ -250,19 +248,20 @@ def _step(name: str, captured: Trace, machine: str, training: Training) -> Steps
     return steps
 
 
-def _systems(steps: Steps, everything: bool) -> list[System]:
-    """Return all systems, or those of :data:`DEFAULT` that have a model of a step."""
-    return [system for system in SYSTEMS if everything or _is_shown(system, steps)]
+def _systems(steps: Steps, machine: Machine, everything: bool) -> list[System]:
+    """Return all systems, or those of :data:`DEFAULT` with a model of a step and a short search."""
+    return [system for system in SYSTEMS if everything or _is_shown(system, steps, machine)]
 
 
-def _is_shown(system: System, steps: Steps) -> bool:
+def _is_shown(system: System, steps: Steps, machine: Machine) -> bool:
     if system.name not in DEFAULT:
         return False
     try:
-        system.check(steps.of(system))
+        trace = steps.of(system)
+        system.check(trace)
     except (CannotRunError, InvalidArgumentError, TraceError):
         return False
-    return True
+    return system.searched_ops(trace, machine) <= MOST_SEARCHED_OPS
 
 
 def _shown(cases: Sequence[Case], everything: bool) -> tuple[list[Table | str], list[Table | str]]:
@@ -273,7 +272,11 @@ def _shown(cases: Sequence[Case], everything: bool) -> tuple[list[Table | str], 
         own = [
             replace(
                 case,
-                rows=[row for row in case.rows if everything or _is_shown(row.system, case.steps)],
+                rows=[
+                    row
+                    for row in case.rows
+                    if everything or _is_shown(row.system, case.steps, case.machine)
+                ],
             )
             for case in cases
             if case.network == name
@@ -287,13 +290,28 @@ def _shown(cases: Sequence[Case], everything: bool) -> tuple[list[Table | str], 
         for case in own:
             where = f" on {case.machine.name}" * (len(own) > 1)
             parts += [in_words(row, where) for row in case.rows if row.outcome is None]
-        left = max(len(SYSTEMS) - len(case.rows) for case in own)
-        if left > 0:
-            parts.append(
-                f"{left} other systems are left out, variants or without meaning here: --all "
-                f"shows them."
-            )
+        parts += _left_out(own)
     return parts, essence
+
+
+def _left_out(cases: Sequence[Case]) -> list[str]:
+    """Return a sentence on systems that have no row in any of the cases, if there are some."""
+    shown = {row.system.name for case in cases for row in case.rows}
+    left = [system for system in SYSTEMS if system.name not in shown]
+    slow = [
+        system.name
+        for system in left
+        if system.name in DEFAULT
+        and any(
+            system.searched_ops(case.steps.usual, case.machine) > MOST_SEARCHED_OPS
+            for case in cases
+        )
+    ]
+    if not left:
+        return []
+    why = f"{', '.join(slow)} (a long search)" if slow else ""
+    others = f"{len(left) - len(slow)} systems (variants, or without meaning here)"
+    return [f"Not shown: {', '.join(filter(None, (why, others)))}. --all shows them."]
 
 
 def _trained(trace: Trace, training: Training, gpu: str) -> Training:
@@ -369,7 +387,7 @@ def _cells(row: Row) -> list[str]:
         size(nbytes["gpu"]) if "gpu" in nbytes else "",
         _memory({place: held for place, held in nbytes.items() if place != "gpu"}),
         "" if largest is None else _parameters(largest),
-        "" if energy is None else EngFormatter("J", places=1)(energy),
+        "" if energy is None else engineering(energy, "J"),
     ]
 
 
@@ -389,7 +407,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def seconds(ns: int) -> str:
     """Return a time as a text, with a prefix of its unit."""
-    return EngFormatter("s", places=1)(ns / 1e9)
+    return engineering(ns / 1e9, "s")
 
 
 def advice(rows: Sequence[Row], alone: Outcome) -> list[str]:

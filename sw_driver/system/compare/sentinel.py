@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 from sw_driver.machine import Machine, MachineError
-from sw_driver.workload import Trace
+from sw_driver.workload import Trace, peak_bytes
 
 from ..outcome import Outcome
 from ..placing import FAST, SLOW
-from ..sentinel.planning import TRIALS, Settings, lower_bound_bytes, planned
+from ..sentinel.planning import ALL_LENGTHS, TRIALS, Settings, lower_bound_bytes, planned
 from ..sentinel.profiling import StepProfile, profile_of
 from .lanes import alone
 from .system import PLACE_NAMES, CannotRunError, Need, Needs, System
@@ -44,6 +44,15 @@ def _profile(trace: Trace) -> StepProfile:
     return profile_of(trace, 0)
 
 
+def _searched_ops(trace: Trace, machine: Machine) -> int:
+    """Return the operations of two steps for each interval length, about; none if all fits."""
+    if peak_bytes(trace) <= machine.memory("gpu").capacity_bytes.value:
+        return 0
+    visits = len(trace.stages)
+    lengths = visits if visits <= ALL_LENGTHS else 3 * visits.bit_length()
+    return 2 * lengths * len(trace.ops)
+
+
 def _needs(place: str, link: str, trace: Trace, machine: Machine) -> Needs:
     """Return the needs; short-lived tensors and the largest one do not add up over layers."""
     tiers(machine, place, link)
@@ -73,6 +82,7 @@ def _system(name: str, place: str, link: str, owner: str) -> System:
         name=f"Sentinel over {name}",
         mark="predicted",
         bounds={"waiting": name},
+        searched_ops=_searched_ops,
         assumptions=(
             f"The first step is profiled with all tensors in {owner} memory, like the paper's slow "
             "memory: they must fit there. In later steps all are on the GPU if they fit.",

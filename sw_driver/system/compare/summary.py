@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from matplotlib.ticker import EngFormatter
-
 from sw_driver.machine import Machine
 from sw_driver.report import Table
+from sw_driver.report import engineering as with_prefix
 from sw_driver.workload import Trace, peak_bytes
 from sw_driver.workload.summary import trained_units
 
@@ -71,8 +70,7 @@ class Case:
 
 def engineering(value: float, unit: str = "") -> str:
     """Return a value with three digits and a prefix of its unit: ``"1.23 ms"``."""
-    text = EngFormatter(unit, places=2)(value)
-    number, _, unit = text.partition(" ")
+    number, _, unit = with_prefix(value, unit, 2).partition(" ")
     return f"{_three(float(number))} {unit}".rstrip()
 
 

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from . import axdimm, device, hetero_pim, mc_dla, memferry, sentinel, today
 from .system import System
 
-__all__ = ["ADAPTERS", "DEFAULT", "DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
+__all__ = [
+    "ADAPTERS",
+    "DEFAULT",
+    "DRAWN",
+    "FAMILIES",
+    "MOST_SEARCHED_OPS",
+    "SYSTEMS",
+    "WITHOUT_HARDWARE",
+]
 
 FAMILIES: Mapping[str, tuple[System, ...]] = {
     "the GPU alone": device.SYSTEMS,
@@ -63,6 +71,9 @@ the papers' are left out. So a table has twelve rows at most.
 
 ADAPTERS = ("LoRA", "QLoRA")
 """Systems that train adapters only; their times are no answer for all parameters."""
+
+MOST_SEARCHED_OPS = 20_000
+"""Operations that the search of a system in :data:`DEFAULT` may simulate; about three seconds."""
 
 WITHOUT_HARDWARE = (
     "all on the GPU",
