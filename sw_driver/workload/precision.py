@@ -140,8 +140,9 @@ class _Casting:
     def run(self, op: Op) -> None:
         """Append the operation in its format, with casts before and after it."""
         self.groups.append([])
-        for tensor in set(op.reads).difference(op.writes, self._forms):
-            self._forms[tensor] = None  # no operation wrote it
+        for tensor in op.reads:
+            if tensor not in op.writes:
+                self._forms.setdefault(tensor, None)  # no operation wrote it
         form = self._form(op)
         eights = self._eights(op)
         reads = {}

@@ -136,6 +136,10 @@ class Training:
 
         Raises :class:`~sw_driver.workload.trace.TraceError` if one does not fit the step.
         """
+        return self.completed(self.begun(trace))
+
+    def begun(self, trace: Trace) -> Trace:
+        """Return the step with the first choices of :meth:`apply`: those of :attr:`beginning`."""
         if self.trainable != "all":
             trace = frozen(trace, self.trainable)
         if self.precision:
@@ -144,7 +148,15 @@ class Training:
             trace = fused_loss(trace)
         if self.loss_chunks > 1:
             trace = chunked_loss(trace, self.loss_chunks)
-        trace = checkpointed(trace, self.checkpoint)
+        return checkpointed(trace, self.checkpoint)
+
+    @property
+    def beginning(self) -> tuple[str, str, int, str]:
+        """Choices that are applied first; trainings that share them begin with the same step."""
+        return self.trainable, self.precision, self.loss_chunks, self.checkpoint
+
+    def completed(self, trace: Trace) -> Trace:
+        """Return the step of :meth:`begun` with all other choices."""
         if self.optimizer:
             trace = with_optimizer(trace, self.optimizer, in_backward=self.in_backward)
         if self.has_masters:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.machine import Machine
 from sw_driver.machine.gpus import GPUS
 from sw_driver.report import Watch
 from sw_driver.system.compare.bases import machine_of
@@ -20,7 +18,7 @@ from sw_driver.workload.summary import trained_units
 from sw_driver.workload.trace import Geometry, Op, TraceError
 
 from .rows import Row, RowError
-from .steps import KINDS, Step, gpu_of, kind_of, step_of
+from .steps import Step, gpu_of, kind_of, step_of
 
 __all__ = ["GOOD", "SPAN", "UNCOUNTED", "Prediction", "predict"]
 

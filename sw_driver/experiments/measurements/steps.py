@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass, replace
 from math import isqrt
 
-from sw_driver.machine.gpus import GPUS
-from sw_driver.machine.hosts import HOSTS
 from sw_driver.machine.parts import Figure, given
 from sw_driver.workload.networks import DECODERS, VITS, DecoderConfig, VitConfig
 from sw_driver.workload.training import Training
