@@ -68,6 +68,8 @@ def _parallel(scheme: str, training: Training, _: Trace) -> Training:
 
 
 def _in_backward(training: Training, captured: Trace) -> Training:
+    if training.accumulate > 1:
+        raise CannotRunError("an update in the backward pass needs one micro-batch a step")
     rule = training.optimizer or str(captured.origin.get("rule", ""))
     return replace(training, optimizer=rule, in_backward=True)
 
