@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from .trace import LASTING, Geometry, Op, Tensor, Trace, TraceError
 
 __all__ = ["derived", "marked", "rebuilt"]
+
+_R = TypeVar("_R", Op, Tensor)
 
 
 def marked(
@@ -64,6 +66,17 @@ def derived(
     )
 
 
+def _with(record: _R, **changes: Any) -> _R:
+    """Return a record with valid changes, as ``replace`` does, without its checks.
+
+    A step has many records, and its own checks cover ids and lifetimes.
+    """
+    made = object.__new__(type(record))
+    for name in record.__slots__:
+        object.__setattr__(made, name, changes[name] if name in changes else getattr(record, name))
+    return made
+
+
 def rebuilt(
     trace: Trace,
     groups: Sequence[Sequence[Op]],
@@ -97,7 +110,7 @@ def rebuilt(
         if tensor.kind in LASTING or tensor.id not in first:
             ends = tensor.freed is None
             freed = None if ends else max(starts[tensor.freed or 0], places[tensor.allocated])
-            return replace(tensor, allocated=places[tensor.allocated], freed=freed)
+            return _with(tensor, allocated=places[tensor.allocated], freed=freed)
         begin, end = first[tensor.id], last[tensor.id]
         kind, freed = tensor.kind, starts[tensor.freed or 0]
         if kind in ("activation", "temporary"):
@@ -113,7 +126,7 @@ def rebuilt(
             at_once = sources[end] < latest or tensor.freed == latest + 1
             shortened |= kind != "gradient" and at_once
         freed = end + 1 if shortened else max(freed, end + 1)
-        return replace(tensor, kind=kind, allocated=begin, freed=freed)
+        return _with(tensor, kind=kind, allocated=begin, freed=freed)
 
     kept = [
         placed(tensor)
@@ -129,7 +142,7 @@ def rebuilt(
     return replace(
         trace,
         tensors=tuple(
-            replace(
+            _with(
                 tensor,
                 id=ids[tensor.id],
                 parameter=None if tensor.parameter is None else ids[tensor.parameter],
@@ -137,7 +150,7 @@ def rebuilt(
             for tensor in kept
         ),
         ops=tuple(
-            replace(
+            _with(
                 op,
                 id=number,
                 reads=tuple(map(ids.__getitem__, op.reads)),

@@ -11,6 +11,7 @@ from .accumulation import accumulated
 from .adapters import TRAINABLE, frozen
 from .fusion import compiled
 from .loss import chunked_loss, fused_loss
+from .masters import widened, with_masters
 from .optimizers import OPTIMIZERS, with_optimizer
 from .precision import PRECISIONS, in_precision
 from .recomputation import check_policy, checkpointed
@@ -53,6 +54,8 @@ class Training:
     """Optimizer of :data:`~sw_driver.workload.optimizers.OPTIMIZERS`; empty for the captured."""
     in_backward: bool = False
     """True if a parameter is updated once its gradient is complete."""
+    has_masters: bool = False
+    """True if the GPU has parameters in 16 bits, and the optimizer has those in FP32."""
     tensor_parallel: int = 1
     """GPUs that split every block of layers."""
     compiled: bool = False
@@ -62,6 +65,8 @@ class Training:
 
     Empty is ``zero3`` for several replicas, and none for one.
     """
+    is_streamed: bool = False
+    """True if parameters are gathered unit by unit on one GPU, too."""
     gpus: int = 1
     """All GPUs: those of data parallelism, times ``tensor_parallel``."""
     accumulate: int = 1
@@ -124,12 +129,17 @@ class Training:
         """Return one GPU's step of this training.
 
         Choices are applied in the order of the fields: trained parameters, precision, loss,
-        checkpoints, optimizer, tensor parallelism, compiler, data parallelism and micro-batches.
-        A choice that is left as it is changes nothing. ``origin["applied"]`` lists the others. With
-        several GPUs ``origin["parameters"]`` is the number of the whole model's parameters.
+        checkpoints, optimizer, masters, tensor parallelism, compiler, data parallelism and
+        micro-batches. A choice that is left as it is changes nothing. ``origin["applied"]`` lists
+        the others. With several GPUs ``origin["parameters"]`` is the number of the whole model's
+        parameters.
 
         Raises :class:`~sw_driver.workload.trace.TraceError` if one does not fit the step.
         """
+        return self.completed(self.begun(trace))
+
+    def begun(self, trace: Trace) -> Trace:
+        """Return the step with the first choices of :meth:`apply`: those of :attr:`beginning`."""
         if self.trainable != "all":
             trace = frozen(trace, self.trainable)
         if self.precision:
@@ -138,9 +148,20 @@ class Training:
             trace = fused_loss(trace)
         if self.loss_chunks > 1:
             trace = chunked_loss(trace, self.loss_chunks)
-        trace = checkpointed(trace, self.checkpoint)
+        return checkpointed(trace, self.checkpoint)
+
+    @property
+    def beginning(self) -> tuple[str, str, int, str]:
+        """Choices that are applied first; trainings that share them begin with the same step."""
+        return self.trainable, self.precision, self.loss_chunks, self.checkpoint
+
+    def completed(self, trace: Trace) -> Trace:
+        """Return the step of :meth:`begun` with all other choices."""
         if self.optimizer:
             trace = with_optimizer(trace, self.optimizer, in_backward=self.in_backward)
+        if self.has_masters:
+            made = with_masters(trace)
+            trace = widened(trace) if made is trace else made
         if self.gpus > 1:
             origin = {**trace.origin, "parameters": parameters_of(trace)}
             trace = replace(trace, origin=origin)
@@ -149,4 +170,6 @@ class Training:
             trace = compiled(trace)
         if self.scheme != "none":
             trace = sharded(trace, self.scheme, self.replicas)
+        elif self.is_streamed:
+            trace = sharded(trace, "zero3", 1, is_streamed=True)
         return accumulated(trace, self.accumulate)

@@ -6,7 +6,7 @@ except for fixed ones such as the workspace of one layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,15 +16,17 @@ from sw_driver.numbers import check_name
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import parameters_of
 from sw_driver.workload.trace import TraceError
+from sw_driver.workload.training import Training
 
 from ..errors import EngineError
 from ..outcome import Outcome
 from ..reproduction import Progress
 from .bases import CPU_WATTS, gpu_watts
-from .device import RECOMPUTED, alone
-from .system import PARTS, PLACES, CannotRunError, Needs, System, all_parts_ns
+from .device import RECOMPUTED
+from .lanes import alone
+from .system import PARTS, PLACE_NAMES, PLACES, CannotRunError, Needs, System, all_parts_ns
 
-__all__ = ["Row", "capacity_bytes", "compare", "size"]
+__all__ = ["Row", "Steps", "capacity_bytes", "compare", "size"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,20 +69,59 @@ class Row:
         }
 
 
+class Steps:
+    """A captured step in each system's own training, made once for each training.
+
+    Examples
+    --------
+    >>> from sw_driver.workload import load_trace
+    >>> from .device import SYSTEMS
+    >>> steps = Steps(load_trace("gpt-tiny"), Training(precision="bf16-mixed"))
+    >>> steps.of(SYSTEMS[0]) is steps.usual
+    True
+    """
+
+    def __init__(self, captured: Trace, training: Training) -> None:
+        self.captured, self.training = captured, training
+        self._begun: dict[tuple[Any, ...], Trace] = {}
+        self._made: dict[Training, Trace] = {}
+        self.usual = self._step(training)
+
+    def of(self, system: System) -> Trace:
+        """Return the step that a system runs.
+
+        Raises :class:`~sw_driver.workload.trace.TraceError`, ``InvalidArgumentError`` or
+        :class:`CannotRunError` for a training that does not fit.
+        """
+        return self._step(system.training(self.training, self.captured))
+
+    def _step(self, own: Training) -> Trace:
+        if own.beginning not in self._begun:
+            self._begun[own.beginning] = own.begun(self.captured)
+        if own not in self._made:
+            self._made[own] = own.completed(self._begun[own.beginning])
+        return self._made[own]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what makes the steps: another process makes them as fast as it reads them."""
+        return {"captured": self.captured, "training": self.training}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(**state)
+
+
 def compare(
-    trace: Trace, machine: Machine, systems: Iterable[System], progress: Progress
+    steps: Steps | Trace, machine: Machine, systems: Iterable[System], progress: Progress
 ) -> list[Row]:
     """Return a row for each system; the step may recompute activations.
 
-    See :mod:`~sw_driver.workload.recomputation`. Raises
+    A trace alone is a captured step. See :mod:`~sw_driver.workload.recomputation`. Raises
     :class:`~sw_driver.workload.trace.TraceError` for a step without an operation.
     """
-    if not trace.ops:
-        raise TraceError(f"{trace.name} has no operation: give a training step")
-    rows = [_row(system, trace, machine, progress) for system in systems]
-    if "recomputed" in trace.origin:
-        return [_recomputing(row, trace, machine) for row in rows]
-    return rows
+    steps = Steps(steps, Training()) if isinstance(steps, Trace) else steps
+    if not steps.usual.ops:
+        raise TraceError(f"{steps.usual.name} has no operation: give a training step")
+    return [_row(system, steps, machine, progress) for system in systems]
 
 
 def capacity_bytes(machine: Machine, place: str) -> int:
@@ -95,11 +136,12 @@ def size(nbytes: int) -> str:
     return f"{nbytes / 1024**power:,.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
-def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> Row:
-    progress(f"{system.name}, {trace.name}")
+def _row(system: System, steps: Steps, machine: Machine, progress: Progress) -> Row:
+    progress(f"{system.name}, {steps.usual.name}")
     needs: Needs = {}
-    outcome, reason, largest = None, "", None
+    outcome, reason, largest, trace = None, "", None, steps.usual
     try:
+        trace = steps.of(system)
         system.check(trace)
         needs = system.needs(trace, machine)
         largest = _largest(needs, trace, machine)
@@ -111,7 +153,7 @@ def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> 
                 check_name("place", name, PLACES, ValueError)
     except (CannotRunError, EngineError, DeadlockError, InvalidArgumentError, TraceError) as error:
         reason = str(error)
-    return Row(
+    row = Row(
         system=system,
         needs=needs,
         outcome=outcome,
@@ -120,6 +162,7 @@ def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> 
         largest_parameters=largest,
         assumptions=system.assumed(trace) if needs or outcome else (),
     )
+    return _recomputing(row, trace, machine) if "recomputed" in trace.origin else row
 
 
 def _recomputing(row: Row, trace: Trace, machine: Machine) -> Row:
@@ -164,7 +207,9 @@ def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
 def _lacking(needs: Needs, machine: Machine) -> str:
     """Return the memories that are too small, in words; empty if none is."""
     return "; ".join(
-        "needs at least {1} of {0}, which has {2}".format(place, *_apart(need.nbytes, there))
+        "needs at least {1} of {0}, which has {2}".format(
+            PLACE_NAMES[place], *_apart(need.nbytes, there)
+        )
         for place, need in needs.items()
         if need.nbytes > (there := capacity_bytes(machine, place))
     )
