@@ -56,7 +56,6 @@ _ASSUMPTIONS = (
     "TFLOPS are those of products and attention, with what is computed again.",
 )
 
-
 def report(
     file: Path | None = None, *, folder: Path | None = None, watch: Watch = Watch()
 ) -> Report:
