@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from sw_driver.numbers import check_name
 
+from .adapters import UNPACKED
 from .edits import derived, marked, rebuilt
 from .products import GATHERS
 from .trace import DTYPES, Op, Tensor, Trace, TraceError
@@ -54,7 +55,6 @@ operations write the 16 bits, too.
 """
 _TABLES = ("embedding_dense_backward", "index_put", "index_add")
 """Kinds of operations that write the gradient of a table, in its own format."""
-_UNPACKED = "dequantize"
 _INTEGERS = {
     "native_dropout": (1,), "max_pool2d_with_indices": (1,), "max_pool3d_with_indices": (1,),
     "max": (1,), "min": (1,), "sort": (1,), "topk": (1,), "kthvalue": (1,), "median": (1,),
@@ -183,7 +183,7 @@ class _Casting:
             return self.stored
         if 0 in _INTEGERS.get(op.kind, ()):
             return "fp32"  # as captured
-        if op.geometry is not None or op.kind == _UNPACKED:
+        if op.geometry is not None or op.kind == UNPACKED:
             return self.computed
         if op.kind in _TABLES or self._is_wide(op):
             return self.stored
