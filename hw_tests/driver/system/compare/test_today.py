@@ -70,7 +70,7 @@ def test_an_update_on_the_host_takes_its_bytes_at_the_rate_of_its_memory() -> No
     assert made
     rate = machine_of("a6000", "bf16-mixed").device("cpu").bytes_per_s
     behind_s = 42 * count(captured) / rate
-    assert made.parts_ns["updating"] / 1e9 == pytest.approx(behind_s, rel=0.03)
+    assert made.parts_ns["updating"] / 1e9 == pytest.approx(behind_s, rel=0.05)  # and the last copy
     assert made.busy("cpu") / 1e9 == pytest.approx(48 * count(captured) / rate, rel=0.01)
 
 
