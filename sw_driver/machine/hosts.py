@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .parts import Device, Figure, assumed, calibrated, given
+from .parts import Device, Figure, Link, Memory, assumed, calibrated, given
 from .sentinel import TIERS
 
 __all__ = ["HOSTS", "PCIE", "Host"]
@@ -22,6 +22,10 @@ _ADAM_SHARE = calibrated(
     "136 of a socket's 307 GB/s were reported",
 )
 _CALL = assumed(0, "a call of a function")
+_WRITE_SHARE = assumed(0.7, "NVMe drives of servers write at 0.6 to 0.8 of the rate of reads")
+_DRIVE_BYTES = 4 * 10**12
+_DRIVE_LATENCY = assumed(80_000, "a read of flash memory: 60 to 100 us")
+_ENOUGH = assumed(1, "the flash memory is the bound, as in Smart-Infinity")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,8 @@ class Host:
     """Memory of all sockets."""
     drive_gb_per_s: Figure
     """Rate at which a drive reads, in 10^9 bytes/s."""
+    drives: int
+    """Drives that hold tensors together, as RAID 0."""
 
     def cpu(self, gpus: int = 1) -> Device:
         """Return one GPU's share of the cores, in a job on ``gpus`` GPUs.
@@ -58,6 +64,31 @@ class Host:
             launch_ns=_CALL,
             memory_share=_ADAM_SHARE,
         )
+
+    def drive(self, gpus: int = 1) -> tuple[Memory, Link, Device]:
+        """Return one GPU's share of the drives: their memory, their link, and what computes there.
+
+        A drive that computes reads its own memory at its own rate, as in a SmartSSD.
+        """
+        share, part = self.drives / gpus, f"of {self.drives} drives for {gpus} GPUs"
+        reads = _part(self.drive_gb_per_s, share, part)
+        writes = replace(
+            _part(reads, _WRITE_SHARE.value, _WRITE_SHARE.source), mark=_WRITE_SHARE.mark
+        )
+        memory = Memory(
+            name="drive",
+            capacity_bytes=assumed(
+                int(_DRIVE_BYTES * share), f"{_DRIVE_BYTES // 10**12} TB a drive, {part}"
+            ),
+        )
+        own = Link(
+            name="drive", a="host", b="drive", read_gb_per_s=reads, write_gb_per_s=writes,
+            latency_ns=_DRIVE_LATENCY, sharing="half",
+        )  # fmt: skip
+        inside = Device(
+            name="drive", memory="drive", tflop_per_s=_ENOUGH, gb_per_s=reads, launch_ns=_CALL
+        )
+        return memory, own, inside
 
     def memory_bytes(self, gpus: int = 1) -> Figure:
         """Return one GPU's share of the memory, in whole bytes, in a job on ``gpus`` GPUs."""
@@ -85,6 +116,7 @@ def _host(
     channels: str,
     gib: int,
     drive_gb_per_s: float,
+    drives: int = 1,
 ) -> Host:
     """Return a host; ``lanes`` are the FP32 lanes of one of a core's two FMA units."""
     return Host(
@@ -98,10 +130,11 @@ def _host(
         gb_per_s=given(gb_per_s, f"{title}: a socket has {channels}"),
         capacity_bytes=(given if gpus > 1 else assumed)(gib << 30, f"{title}: {gib} GB"),
         drive_gb_per_s=assumed(drive_gb_per_s, f"{title}: reads of a drive of its generation"),
+        drives=drives,
     )
 
 
-_HGX = {"sockets": 2, "gpus": 8}
+_HGX = {"sockets": 2, "gpus": 8, "drives": 8}
 _DGX_A100 = _host(
     "DGX A100, two EPYC 7742", **_HGX, cores=64, ghz=2.25, lanes=8, gb_per_s=204.8,
     channels="eight channels of DDR4-3200", gib=2048, drive_gb_per_s=6.5,
@@ -126,7 +159,7 @@ _WORKSTATION = _host(
 HOSTS: Mapping[str, Host] = {
     "v100": _host(
         "DGX-2, two Xeon Platinum 8168", sockets=2, gpus=16, cores=24, ghz=2.7, lanes=16,
-        gb_per_s=128, channels="six channels of DDR4-2666", gib=1536, drive_gb_per_s=3.45,
+        gb_per_s=128, channels="six channels of DDR4-2666", gib=1536, drive_gb_per_s=3.45, drives=8,
     ),
     "a100-40": _DGX_A100,
     "a100": _DGX_A100,

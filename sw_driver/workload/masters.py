@@ -24,11 +24,12 @@ def with_masters(trace: Trace) -> Trace:
     A parameter that is only cast to one format, and looked up, becomes that copy, which repeated
     casts share; its own tensor becomes an ``optimizer_state``. A gradient that is cast to FP32
     stays as it was. Parameters of other uses, such as those of norms, stay in FP32. So does a
-    gradient that several casts add up to. A step without cast parameters is returned as it is.
+    gradient that several casts add up to. Parameters in 16 bits get a master, and states in FP32. A
+    step without both is returned as it is.
     """
     copies = _copies(trace)
     if not copies:
-        return trace
+        return _widened(trace)
     origin = marked(trace, "masters", "optimizer")
     copy_of = {master: ops[0].writes[0] for master, ops in copies.items()}
     first_of = {op.writes[0]: copy_of[master] for master, ops in copies.items() for op in ops}
@@ -62,6 +63,35 @@ def with_masters(trace: Trace) -> Trace:
         else:
             groups[op.id] = [_looked_up(op, master, copy_of[master])]
     return rebuilt(trace, groups, tensors, origin)
+
+
+def _widened(trace: Trace) -> Trace:
+    """Return a step in 16 bits whose updates work on masters and states in FP32."""
+    tensors, groups, wide = list(trace.tensors), [[op] for op in trace.ops], dict[int, int]()
+    for op in (op for op in trace.ops if op.phase == "update"):
+        own = dict.fromkeys(one for one in op.reads + op.writes if tensors[one].element_bytes == 2)
+        for one in own:
+            tensor = trace.tensors[one]
+            if tensor.kind == "gradient":
+                continue
+            kept = {"nbytes": 4 * tensor.elements, "element_bytes": 4, "kind": "optimizer_state"}
+            if tensor.kind == "parameter":
+                wide[one] = len(tensors)
+                tensors.append(replace(tensor, id=len(tensors), parameter=one, **kept))
+            else:
+                tensors[one] = replace(tensor, **kept)
+        copied = [one for one in op.writes if one in wide]
+        reads, writes = (tuple(wide.get(one, one) for one in ids) for ids in (op.reads, op.writes))
+        groups[op.id] = [
+            replace(
+                op,
+                reads=reads,
+                writes=(*writes, *copied),
+                read_bytes=tuple(tensors[one].nbytes for one in reads),
+                write_bytes=tuple(tensors[one].nbytes for one in (*writes, *copied)),
+            )
+        ]
+    return rebuilt(trace, groups, tensors, marked(trace, "masters", "optimizer")) if wide else trace
 
 
 def _copies(trace: Trace) -> dict[int, list[Op]]:

@@ -29,6 +29,7 @@ PRECISIONS = {
     "bf16-mixed": ("fp32", "bf16", "bf16"),
     "fp16-mixed": ("fp32", "fp16", "fp16"),
     "bf16": ("bf16", "bf16", "bf16"),
+    "fp16": ("fp16", "fp16", "fp16"),
     "fp8-mixed": ("fp32", "bf16", "fp8"),
 }
 """Formats of parameters, of results and of the operands of products, by name."""
@@ -68,8 +69,8 @@ def in_precision(trace: Trace, precision: str) -> Trace:
 
     - ``fp32`` is the step as it is; ``tf32`` rounds the operands of products alone.
     - ``bf16-mixed`` and ``fp16-mixed`` are autocast's, as the module says.
-    - ``bf16`` has everything in BF16, as after ``model.bfloat16()``, but for the statistics of
-      norms.
+    - ``bf16`` and ``fp16`` have everything in that format, as after ``model.bfloat16()``, but for
+      the statistics of norms.
     - ``fp8-mixed`` is ``bf16-mixed``, but linear layers read copies in FP8 and write BF16. Layers
       with a side that 16 does not divide stay in BF16. Scales are those of steps before, so that a
       cast reads its tensor once.

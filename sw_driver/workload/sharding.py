@@ -35,7 +35,7 @@ BUCKET_BYTES = 25 << 20
 """Least bytes of a collective, but for the last: the default of PyTorch's DDP (given)."""
 
 
-def sharded(trace: Trace, scheme: str, gpus: int) -> Trace:
+def sharded(trace: Trace, scheme: str, gpus: int, *, is_streamed: bool = False) -> Trace:
     """Return one GPU's share of a step that ``gpus`` GPUs run, with its collectives.
 
     The batch is that of one GPU. Collectives are operations of
@@ -51,13 +51,15 @@ def sharded(trace: Trace, scheme: str, gpus: int) -> Trace:
       unit runs, and freed after its last. It is kept between the passes if the backward pass needs
       it first.
 
-    An update works on its GPU's share. ``origin`` has the number of GPUs as ``gpus``, times that
+    A single GPU's step is returned as it is, unless it ``is_streamed``: then it gathers and reduces
+    like that of several GPUs, for parameters that come from another memory. An update works on its
+    GPU's share. ``origin`` has the number of GPUs as ``gpus``, times that
     of a tensor-parallel step. Raises :class:`~sw_driver.workload.trace.TraceError` for another
     scheme.
     """
     check_name("shard", scheme, SCHEMES, TraceError)
     check_integer("gpus", gpus, error=TraceError)
-    if gpus == 1:
+    if gpus == 1 and not is_streamed:
         return trace
     width = int(trace.origin.get("tensor_parallel", 1))
     origin = {**marked(trace, "shard", scheme), "gpus": gpus * width}

@@ -16,23 +16,23 @@ _LIFETIMES = ("1", "2 to 4", "5 to 16", "17 to 64", "65 or more", "outlives the 
 """Classes of lifetimes, in stages: up to each of the limits, and beyond."""
 
 
-def alive_bytes(trace: Trace, *kinds: str) -> list[int]:
+def alive_bytes(trace: Trace, *kinds: str, place: str = "gpu") -> list[int]:
     """Return the bytes allocated during each operation, and, as the last, after all of them.
 
-    Only tensors of ``kinds`` count, or all tensors if none is given.
+    Only tensors of ``kinds`` in a place count, or all tensors there if no kind is given.
     """
     changes = [0] * (len(trace.ops) + 1)
     for tensor in trace.tensors:
-        if not kinds or tensor.kind in kinds:
+        if tensor.place == place and (not kinds or tensor.kind in kinds):
             changes[tensor.allocated] += tensor.nbytes
             if tensor.freed is not None:
                 changes[tensor.freed] -= tensor.nbytes
     return list(accumulate(changes))
 
 
-def peak_bytes(trace: Trace, *kinds: str) -> int:
-    """Return the peak of allocated bytes of tensors of ``kinds``, or of all if none is given."""
-    return max(alive_bytes(trace, *kinds))
+def peak_bytes(trace: Trace, *kinds: str, place: str = "gpu") -> int:
+    """Return the peak of the bytes that :func:`alive_bytes` counts."""
+    return max(alive_bytes(trace, *kinds, place=place))
 
 
 def parameters_of(trace: Trace) -> int:

@@ -21,6 +21,7 @@ __all__ = [
     "KINDS",
     "LASTING",
     "PHASES",
+    "PLACES",
     "Geometry",
     "Op",
     "Stage",
@@ -43,6 +44,9 @@ LASTING = ("parameter", "optimizer_state", "input")
 
 PHASES = ("forward", "backward", "update")
 """Phases of a training step, in their order."""
+
+PLACES = ("gpu", "host", "drive")
+"""Places of tensors: the GPU's memory, unless a transformation moves them to another."""
 
 
 DTYPES = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
@@ -75,9 +79,13 @@ class Tensor:
     """Id of the operation before which the tensor is allocated."""
     freed: int | None = None
     """Id of the operation before which the tensor is freed; None if it outlives the step."""
+    place: str = "gpu"
+    """Place of the tensor, one of :data:`PLACES`."""
 
     def __post_init__(self) -> None:
         _check(self, "id", "nbytes", "allocated")
+        if self.place not in PLACES:
+            check_name("place", self.place, PLACES, TraceError)
         check_number("element_bytes", self.element_bytes, 1 / 8, 8, TraceError)
         if self.freed is not None:
             check_integer("freed", self.freed, self.allocated, error=TraceError)
@@ -317,7 +325,7 @@ class Trace:
         Increasing numbers are stored as differences, which are the same in equal layers. For the
         same reason lifetimes are distances to the first and last access. Geometries are indices
         from 1 on; 0 is none. Bytes of an access are stored only if they are not the whole tensor,
-        and formats only if they are not all FP32.
+        formats only if they are not all FP32, and places only if they are not all the GPU.
         """
         kinds = list(dict.fromkeys(op.kind for op in self.ops))
         dtypes = list(DTYPES)
@@ -325,6 +333,7 @@ class Trace:
         indices = {None: 0, **{shapes: number for number, shapes in enumerate(geometries, 1)}}
         owners = [-1 if tensor.parameter is None else tensor.parameter for tensor in self.tensors]
         sizes = [tensor.element_bytes for tensor in self.tensors]
+        places = [PLACES.index(tensor.place) for tensor in self.tensors]
         formats = [dtypes.index(op.dtype) for op in self.ops]
         accessed = [tensor for op in self.ops for tensor in op.reads + op.writes]
         moved = [nbytes for op in self.ops for nbytes in op.read_bytes + op.write_bytes]
@@ -351,6 +360,7 @@ class Trace:
                 "allocated": [before for before, _ in lives],
                 "freed": [behind for _, behind in lives],
                 **({"element_bytes": sizes} if set(sizes) - {4} else {}),
+                **({"place": places} if any(places) else {}),
             },
             "ops": {
                 "kind": [kinds.index(op.kind) for op in self.ops],
@@ -439,8 +449,9 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
         for tensor in op.reads + op.writes:
             first.setdefault(tensor, op.id)
             last[tensor] = op.id
-    given = {"element_bytes": [4] * len(of_tensors["nbytes"]), **of_tensors}
-    fields = ("nbytes", "kind", "name", "element_bytes", "allocated", "freed")
+    count = len(of_tensors["nbytes"])
+    given = {"element_bytes": [4] * count, "place": [0] * count, **of_tensors}
+    fields = ("nbytes", "kind", "name", "element_bytes", "place", "allocated", "freed")
     tensors = tuple(
         Tensor(
             id=number,
@@ -449,10 +460,11 @@ def _from_columns(content: Mapping[str, Any]) -> Trace:
             name=name,
             parameter=None if owner < 0 else owner,
             element_bytes=element_bytes,
+            place=PLACES[place],
             allocated=0 if before < 0 else first.get(number, len(ops)) - before,
             freed=(None, len(ops))[behind] if behind < 0 else last.get(number, -1) + 1 + behind,
         )
-        for number, (owner, nbytes, kind, name, element_bytes, before, behind) in enumerate(
+        for number, (owner, nbytes, kind, name, element_bytes, place, before, behind) in enumerate(
             zip(accumulate(of_tensors["parameter"]), *(given[key] for key in fields), strict=True)
         )
     )

@@ -11,6 +11,7 @@ from .accumulation import accumulated
 from .adapters import TRAINABLE, frozen
 from .fusion import compiled
 from .loss import chunked_loss
+from .masters import with_masters
 from .optimizers import OPTIMIZERS, with_optimizer
 from .precision import PRECISIONS, in_precision
 from .recomputation import check_policy, checkpointed
@@ -51,6 +52,8 @@ class Training:
     """Optimizer of :data:`~sw_driver.workload.optimizers.OPTIMIZERS`; empty for the captured."""
     in_backward: bool = False
     """True if a parameter is updated once its gradient is complete."""
+    has_masters: bool = False
+    """True if the GPU has parameters in 16 bits, and the optimizer has those in FP32."""
     tensor_parallel: int = 1
     """GPUs that split every block of layers."""
     compiled: bool = False
@@ -60,6 +63,8 @@ class Training:
 
     Empty is ``zero3`` for several replicas, and none for one.
     """
+    is_streamed: bool = False
+    """True if parameters are gathered unit by unit on one GPU, too."""
     gpus: int = 1
     """All GPUs: those of data parallelism, times ``tensor_parallel``."""
     accumulate: int = 1
@@ -122,9 +127,10 @@ class Training:
         """Return one GPU's step of this training.
 
         Choices are applied in the order of the fields: trained parameters, precision, loss,
-        checkpoints, optimizer, tensor parallelism, compiler, data parallelism and micro-batches.
-        A choice that is left as it is changes nothing. ``origin["applied"]`` lists the others. With
-        several GPUs ``origin["parameters"]`` is the number of the whole model's parameters.
+        checkpoints, optimizer, masters, tensor parallelism, compiler, data parallelism and
+        micro-batches. A choice that is left as it is changes nothing. ``origin["applied"]`` lists
+        the others. With several GPUs ``origin["parameters"]`` is the number of the whole model's
+        parameters.
 
         Raises :class:`~sw_driver.workload.trace.TraceError` if one does not fit the step.
         """
@@ -137,6 +143,8 @@ class Training:
         trace = checkpointed(trace, self.checkpoint)
         if self.optimizer:
             trace = with_optimizer(trace, self.optimizer, in_backward=self.in_backward)
+        if self.has_masters:
+            trace = with_masters(trace)
         if self.gpus > 1:
             origin = {**trace.origin, "parameters": parameters_of(trace)}
             trace = replace(trace, origin=origin)
@@ -145,4 +153,6 @@ class Training:
             trace = compiled(trace)
         if self.scheme != "none":
             trace = sharded(trace, self.scheme, self.replicas)
+        elif self.is_streamed:
+            trace = sharded(trace, "zero3", 1, is_streamed=True)
         return accumulated(trace, self.accumulate)

@@ -103,11 +103,12 @@ def _at_host(machine: Machine, gpu: str, gpus: int) -> Machine:
         for memory in machine.memories
     )
     links = (link("peers", "gpu", "fabric", peers, _HOP),) if gpus > 1 else ()
+    memory, drive, inside = host.drive(gpus)
     return replace(
         machine,
-        memories=memories,
-        devices=(machine.device("gpu"), host.cpu(gpus)),
-        links=(*machine.links, *links),
+        memories=(*(one for one in memories if one.name != "drive"), memory),
+        devices=(machine.device("gpu"), host.cpu(gpus), inside),
+        links=(*(one for one in machine.links if one.name != "drive"), drive, *links),
         junctions=(*machine.junctions, *("fabric" for _ in links)),
     )
 
@@ -117,7 +118,15 @@ def _papers(name: str) -> Machine:
     gpu = GPUS[name]
     device = V100 if name == "v100" else gpu.device.plain()
     machine = _base(name, device, gpu.capacity_bytes, PCIE[gpu.pcie], _NODES.get(name, ""))
-    return machine if name == "v100" else _at_host(machine, name, 1)
+    own = _at_host(machine, name, 1)
+    if name != "v100":
+        return own
+    return replace(
+        machine,
+        memories=(*machine.memories, own.memory("drive")),
+        devices=(*machine.devices, own.device("drive")),
+        links=(*machine.links, own.link("drive")),
+    )
 
 
 BASES: Mapping[str, Machine] = {name: _papers(name) for name in GPUS}
@@ -153,10 +162,10 @@ def machine_of(name: str, precision: str = "fp32") -> Machine:
         return BASES[gpu]
     device = BASES[gpu].device("gpu") if is_papers else GPUS[gpu].device
     machine = _at_host(replace(BASES[gpu], name=base), gpu, gpus)
-    machine = replace(machine, devices=(device, machine.device("cpu")))
+    machine = replace(machine, devices=(device, *machine.devices[1:]))
     if file is not None:
         machine = file.applied(machine)
-    return replace(machine, devices=(machine.device("gpu").sustained(), machine.device("cpu")))
+    return replace(machine, devices=(machine.device("gpu").sustained(), *machine.devices[1:]))
 
 
 def checked(name: str, title: str) -> tuple[str, int]:

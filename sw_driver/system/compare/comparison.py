@@ -16,15 +16,17 @@ from sw_driver.numbers import check_name
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import parameters_of
 from sw_driver.workload.trace import TraceError
+from sw_driver.workload.training import Training
 
 from ..errors import EngineError
 from ..outcome import Outcome
 from ..reproduction import Progress
 from .bases import CPU_WATTS, gpu_watts
-from .device import RECOMPUTED, alone
+from .device import RECOMPUTED
+from .lanes import alone
 from .system import PARTS, PLACES, CannotRunError, Needs, System, all_parts_ns
 
-__all__ = ["Row", "capacity_bytes", "compare", "size"]
+__all__ = ["Row", "Steps", "capacity_bytes", "compare", "size"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,20 +69,47 @@ class Row:
         }
 
 
+class Steps:
+    """A captured step in each system's own training, made once for each training.
+
+    Examples
+    --------
+    >>> from sw_driver.workload import load_trace
+    >>> from .device import SYSTEMS
+    >>> steps = Steps(load_trace("gpt-tiny"), Training(precision="bf16-mixed"))
+    >>> steps.of(SYSTEMS[0]) is steps.usual
+    True
+    """
+
+    def __init__(self, captured: Trace, training: Training) -> None:
+        self.captured, self.training = captured, training
+        self.usual = training.apply(captured)
+        self._made = {training: self.usual}
+
+    def of(self, system: System) -> Trace:
+        """Return the step that a system runs.
+
+        Raises :class:`~sw_driver.workload.trace.TraceError`, ``InvalidArgumentError`` or
+        :class:`CannotRunError` for a training that does not fit.
+        """
+        own = system.training(self.training, self.captured)
+        if own not in self._made:
+            self._made[own] = own.apply(self.captured)
+        return self._made[own]
+
+
 def compare(
-    trace: Trace, machine: Machine, systems: Iterable[System], progress: Progress
+    steps: Steps | Trace, machine: Machine, systems: Iterable[System], progress: Progress
 ) -> list[Row]:
     """Return a row for each system; the step may recompute activations.
 
-    See :mod:`~sw_driver.workload.recomputation`. Raises
+    A trace alone is a captured step. See :mod:`~sw_driver.workload.recomputation`. Raises
     :class:`~sw_driver.workload.trace.TraceError` for a step without an operation.
     """
-    if not trace.ops:
-        raise TraceError(f"{trace.name} has no operation: give a training step")
-    rows = [_row(system, trace, machine, progress) for system in systems]
-    if "recomputed" in trace.origin:
-        return [_recomputing(row, trace, machine) for row in rows]
-    return rows
+    steps = Steps(steps, Training()) if isinstance(steps, Trace) else steps
+    if not steps.usual.ops:
+        raise TraceError(f"{steps.usual.name} has no operation: give a training step")
+    return [_row(system, steps, machine, progress) for system in systems]
 
 
 def capacity_bytes(machine: Machine, place: str) -> int:
@@ -95,11 +124,12 @@ def size(nbytes: int) -> str:
     return f"{nbytes / 1024**power:,.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
-def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> Row:
-    progress(f"{system.name}, {trace.name}")
+def _row(system: System, steps: Steps, machine: Machine, progress: Progress) -> Row:
+    progress(f"{system.name}, {steps.usual.name}")
     needs: Needs = {}
-    outcome, reason, largest = None, "", None
+    outcome, reason, largest, trace = None, "", None, steps.usual
     try:
+        trace = steps.of(system)
         system.check(trace)
         needs = system.needs(trace, machine)
         largest = _largest(needs, trace, machine)
@@ -111,7 +141,7 @@ def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> 
                 check_name("place", name, PLACES, ValueError)
     except (CannotRunError, EngineError, DeadlockError, InvalidArgumentError, TraceError) as error:
         reason = str(error)
-    return Row(
+    row = Row(
         system=system,
         needs=needs,
         outcome=outcome,
@@ -120,6 +150,7 @@ def _row(system: System, trace: Trace, machine: Machine, progress: Progress) -> 
         largest_parameters=largest,
         assumptions=system.assumed(trace) if needs or outcome else (),
     )
+    return _recomputing(row, trace, machine) if "recomputed" in trace.origin else row
 
 
 def _recomputing(row: Row, trace: Trace, machine: Machine) -> Row:

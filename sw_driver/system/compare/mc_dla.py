@@ -16,7 +16,7 @@ from ..clock import EngineEvent, ProcessSteps
 from ..engine import Engine
 from ..outcome import Outcome
 from ..placing import FAST, SLOW, Placing, life, run
-from .device import alone
+from .lanes import alone
 from .sentinel import tiers
 from .system import Need, Needs, System
 

@@ -23,8 +23,8 @@ from sw_driver.workload.training import Training
 from ..outcome import Outcome
 from ..reproduction import MARKS
 from .bases import IDLE_KEYS, check_formats, machine_of, named, usual_precision
-from .comparison import Row, capacity_bytes, compare, size
-from .device import alone
+from .comparison import Row, Steps, capacity_bytes, compare, size
+from .lanes import alone
 from .system import always, formats_of
 from .systems import SYSTEMS, WITHOUT_HARDWARE
 
@@ -128,7 +128,7 @@ def report(
     capacity = capacity_bytes(base, "gpu")
     where = f"{base.name} with {size(capacity)}"
     where += "".join(f", {key}={changes[key]}" for key in changes if key != _MEMORY)
-    captured: dict[str, tuple[Trace, Training]] = {}
+    steps: dict[str, Steps] = {}
     traces: dict[str, Trace] = {}
     words: dict[str, str] = {}
     rows: dict[str, list[Row]] = {}
@@ -138,8 +138,8 @@ def report(
         trace = load_workload(name, batch=batch, seq=seq)
         name += f", batch {batch}" * (batch is not None) + f", {seq} tokens" * (seq is not None)
         own = _trained(trace, training, gpu)
-        captured[name] = trace, own
-        traces[name] = trace = own.apply(trace)
+        steps[name] = Steps(trace, own)
+        traces[name] = trace = steps[name].usual
         formats = {op.dtype for op in trace.ops}
         check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
         if (several := int(trace.origin.get("gpus", 1))) != gpus:
@@ -148,7 +148,7 @@ def report(
                 f"step as captured"
             )
         words[name] = _words(own, trace)
-        rows[name] = compare(trace, base, SYSTEMS, watch.say)
+        rows[name] = compare(steps[name], base, SYSTEMS, watch.say)
         advised[name] = advice(rows[name], alone(trace, base))
     general = [*dict.fromkeys(text for one in traces.values() for text in always(one, base))]
     assumptions = _numbered(general, rows.values())
@@ -158,7 +158,7 @@ def report(
         from .variation import varied
 
         first, outcomes = next(iter(rows)), [row.outcome for row in next(iter(rows.values()))]
-        cases = varied(*captured[first], base, outcomes, watch.say)
+        cases = varied(steps[first], base, outcomes, watch.say)
         pictures = folder / "compare"
         pictures.mkdir(parents=True, exist_ok=True)
         drawn = draw(f"{first}, {words[first]} on {where}", rows[first], cases, capacity, pictures)

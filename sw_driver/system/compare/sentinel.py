@@ -12,7 +12,7 @@ from ..outcome import Outcome
 from ..placing import FAST, SLOW
 from ..sentinel.planning import TRIALS, Settings, lower_bound_bytes, planned
 from ..sentinel.profiling import StepProfile, profile_of
-from .device import alone
+from .lanes import alone
 from .system import CannotRunError, Need, Needs, System
 
 __all__ = ["SYSTEMS", "tiers"]

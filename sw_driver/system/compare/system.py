@@ -9,6 +9,7 @@ from sw_driver.machine import Machine
 from sw_driver.numbers import check_fields, check_name
 from sw_driver.workload import Trace
 from sw_driver.workload.summary import alive_bytes
+from sw_driver.workload.training import Training
 
 from ..outcome import Outcome
 from ..reproduction import MARKS
@@ -31,6 +32,7 @@ PLACES = {
     "host": ("host",),
     "module": ("module0", "module1"),
     "nvme": ("nvme",),
+    "drive": ("drive",),
     "memory_node": ("memory_node",),
     "cxl": ("cxl",),
     "stack": ("stack",),
@@ -56,8 +58,11 @@ _FORMATS = {
     "operands to TF32.",
     "bf16-mixed": _AUTOCAST.format("bf16", "BF16"),
     "fp16-mixed": f"{_AUTOCAST.format('fp16', 'FP16')} The loss is scaled, which takes no time.",
-    "bf16": "With bf16, parameters, gradients and results are in BF16. Statistics of norms are in "
-    "FP32.",
+    **{
+        form: f"With {form}, parameters, gradients and results are in {form.upper()}. Statistics of "
+        "norms are in FP32."
+        for form in ("bf16", "fp16")
+    },
     "fp8-mixed": f"{_AUTOCAST.format('fp8', 'BF16')} Linear layers read copies in FP8 instead, "
     "where 16 divides all sides.",
     "as captured": "As captured, a step has the formats of its trace.",
@@ -132,12 +137,13 @@ class Need:
         check_fields(self, "nbytes", "growing_bytes")
 
     @classmethod
-    def of_all(cls, trace: Trace) -> Need:
-        """Return the need of a whole step in one place.
+    def of_all(cls, trace: Trace, place: str = "gpu") -> Need:
+        """Return the need of all tensors of a step in one place.
 
         Workspaces and the batch do not add up over layers.
         """
-        alive, fixed = alive_bytes(trace), alive_bytes(trace, "temporary", "input")
+        alive = alive_bytes(trace, place=place)
+        fixed = alive_bytes(trace, "temporary", "input", place=place)
         peak = max(alive)
         return cls(nbytes=peak, growing_bytes=peak - fixed[alive.index(peak)])
 
@@ -180,6 +186,8 @@ class System:
     """True if it runs one GPU's share of a step of several, with collectives."""
     micro_batches: bool = True
     """True if it runs a step of several micro-batches."""
+    training: Callable[[Training, Trace], Training] = lambda training, _: training
+    """Function that returns the system's own training, from the user's and the captured step."""
     needs: Callable[[Trace, Machine], Needs]
     """Function that computes the needs without a simulation, on a machine of any size."""
     run: Callable[[Trace, Machine], Outcome]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import axdimm, device, hetero_pim, mc_dla, memferry, sentinel
+from . import axdimm, device, hetero_pim, mc_dla, memferry, sentinel, today
 from .system import System
 
 __all__ = ["DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
 
 FAMILIES: Mapping[str, tuple[System, ...]] = {
     "the GPU alone": device.SYSTEMS,
+    "in use today": today.SYSTEMS,
     "ZeRO-Offload": memferry.SYSTEMS[:2],
     "Kim et al.": axdimm.SYSTEMS,
     "Yao et al.": memferry.SYSTEMS[2:],

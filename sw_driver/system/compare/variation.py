@@ -8,14 +8,13 @@ from contextlib import suppress
 
 from sw_driver.machine import Machine
 from sw_driver.simulator.workers import processes
-from sw_driver.workload import Trace, peak_bytes
+from sw_driver.workload import peak_bytes
 from sw_driver.workload.batches import batched
 from sw_driver.workload.trace import TraceError
-from sw_driver.workload.training import Training
 
 from ..outcome import Outcome
 from ..reproduction import Progress
-from .comparison import capacity_bytes, compare
+from .comparison import Steps, capacity_bytes, compare
 from .systems import SYSTEMS
 
 __all__ = ["FACTORS", "Variation", "outcomes", "varied"]
@@ -31,26 +30,25 @@ Variation = Mapping[float, Sequence[Outcome | None]]
 
 
 def varied(
-    captured: Trace,
-    training: Training,
+    steps: Steps,
     machine: Machine,
     made: Sequence[Outcome | None],
     progress: Progress,
 ) -> dict[str, Variation]:
     """Return the results by GPU memory in bytes, and by :data:`FACTORS` of links and batch.
 
-    The ``captured`` step runs with the choices of ``training``. Batches that are not possible are
-    left out. ``made`` are the results without a change. This takes all cores.
+    Batches that are not possible are left out. ``made`` are the results without a change. This
+    takes all cores.
     """
-    trace = training.apply(captured)
+    trace = steps.usual
     capacity, peak = capacity_bytes(machine, "gpu"), peak_bytes(trace)
     # Powers of two of its memory: from a 16th of all bytes to all of them.
     sizes = [capacity * 2**n // 2**40 for n in range(80)]
     sizes = [size for size in sizes if peak <= 16 * size < 32 * peak and size != capacity]
     factors = [factor for factor in FACTORS if factor != 1]
-    cases: dict[tuple[str, float], tuple[Trace, Machine]] = {}
+    cases: dict[tuple[str, float], tuple[Steps, Machine]] = {}
     for size in sizes:
-        cases["memory", size] = trace, machine.override({"gpu.capacity_bytes": str(size)})
+        cases["memory", size] = steps, machine.override({"gpu.capacity_bytes": str(size)})
     rates = {
         f"{link.name}.{way}_gb_per_s": figure.value
         for link in machine.links
@@ -59,10 +57,11 @@ def varied(
     }
     for factor in factors:
         changes = {key: f"{factor * rate:.9f}" for key, rate in rates.items()}
-        cases["links", factor] = trace, machine.override(changes)
+        cases["links", factor] = steps, machine.override(changes)
     for factor in factors:
         with suppress(TraceError):  # half of one sample, or samples that cannot be told apart
-            cases["batch", factor] = training.apply(batched(captured, factor)), machine
+            larger = Steps(batched(steps.captured, factor), steps.training)
+            cases["batch", factor] = larger, machine
     results: dict[str, dict[float, Sequence[Outcome | None]]]
     results = {"memory": {capacity: made}, "links": {1: made}, "batch": {1: made}}
     with processes(min(os.cpu_count() or 1, len(cases)), outcomes) as submit:
@@ -73,6 +72,6 @@ def varied(
     return {kind: dict(sorted(by_value.items())) for kind, by_value in results.items()}
 
 
-def outcomes(both: tuple[Trace, Machine]) -> list[Outcome | None]:
+def outcomes(both: tuple[Steps, Machine]) -> list[Outcome | None]:
     """Return the result of each system for a step on a machine."""
     return [row.outcome for row in compare(*both, SYSTEMS, lambda _: None)]
