@@ -46,6 +46,12 @@ WIDE = frozenset(
 
 Given: PyTorch's reference of CUDA operations that autocast to float32, as names below autograd.
 """
+_DIRECT = {"fp16": ("_softmax", "_log_softmax", "sum", "prod"), "bf16": ("sum", "prod")}
+"""Kinds of :data:`WIDE` that read 16 bits and write FP32 on GPUs, without a cast between.
+
+Given: ``log_softmax`` and ``softmax`` with a dtype, and reductions, in PyTorch's ATen. The backward
+operations write the 16 bits, too.
+"""
 _TABLES = ("embedding_dense_backward", "index_put", "index_add")
 """Kinds of operations that write the gradient of a table, in its own format."""
 _UNPACKED = "dequantize"
@@ -134,8 +140,9 @@ class _Casting:
     def run(self, op: Op) -> None:
         """Append the operation in its format, with casts before and after it."""
         self.groups.append([])
-        for tensor in set(op.reads).difference(op.writes, self._forms):
-            self._forms[tensor] = None  # no operation wrote it
+        for tensor in op.reads:
+            if tensor not in op.writes:
+                self._forms.setdefault(tensor, None)  # no operation wrote it
         form = self._form(op)
         eights = self._eights(op)
         reads = {}
@@ -148,7 +155,8 @@ class _Casting:
         for tensor, nbytes in zip(op.writes, op.write_bytes, strict=True):
             place = results.index(tensor) if tensor in results else -1
             wanted = self._result(op, place, tensor, form)
-            made = form if wanted and not self._is_statistic(op, place) else wanted
+            direct = self._is_direct(op) or self._is_statistic(op, place)
+            made = form if wanted and not direct else wanted
             if tensor not in self._forms:
                 self._set(tensor, wanted)
                 if op.phase == "forward":
@@ -206,6 +214,11 @@ class _Casting:
         kind = op.kind if op.phase == "forward" else _differentiated(op)
         return kind in WIDE and self.stored != self.computed
 
+    def _is_direct(self, op: Op) -> bool:
+        """Return whether an operation that computes in FP32 reads or writes 16 bits itself."""
+        kind = op.kind if op.phase == "forward" else _differentiated(op)
+        return self._is_wide(op) and kind in _DIRECT.get(self.computed, ())
+
     @staticmethod
     def _is_statistic(op: Op, place: int) -> bool:
         """Return whether a norm writes a result in FP32 or in the format of its parameters."""
@@ -221,6 +234,8 @@ class _Casting:
         """Return the tensor, or its copy in a format that the operation needs."""
         own, kind = self._forms.get(tensor), self.tensors[tensor].kind
         if own in (None, form) or tensor in op.writes or op.phase == "update":
+            return tensor
+        if own == self.computed and op.phase == "forward" and self._is_direct(op):
             return tensor
         copies = self._copies.setdefault(tensor, {})
         key = form, -1 if kind == "parameter" else op.layer

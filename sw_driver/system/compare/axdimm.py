@@ -177,12 +177,15 @@ _OF_TODAY = (
     "tensor's update.",
 )
 
+_BOUNDS = {"updating": "module", "waiting": "PCIe"}
+
 SYSTEMS = (
     *(
         System(
             name=name,
             mark="calibrated",
             assumptions=assumptions,
+            bounds=_BOUNDS,
             needs=partial(_needs, settings),
             run=partial(_run, rate, settings),
         )
@@ -200,6 +203,7 @@ SYSTEMS = (
     System(
         name="AXDIMM, DDR5-4800",
         mark="assumed",
+        bounds=_BOUNDS,
         assumptions=(*_ASSUMPTIONS[2:], *_FEWER, *_OF_TODAY),
         needs=lambda trace, machine: _needs(_FEWER_BYTES, trace, _of_today(machine)),
         run=_run_today,

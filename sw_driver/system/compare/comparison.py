@@ -6,7 +6,7 @@ except for fixed ones such as the workspace of one layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..reproduction import Progress
 from .bases import CPU_WATTS, gpu_watts
 from .device import RECOMPUTED
 from .lanes import alone
-from .system import PARTS, PLACES, CannotRunError, Needs, System, all_parts_ns
+from .system import PARTS, PLACE_NAMES, PLACES, CannotRunError, Needs, System, all_parts_ns
 
 __all__ = ["Row", "Steps", "capacity_bytes", "compare", "size"]
 
@@ -83,8 +83,9 @@ class Steps:
 
     def __init__(self, captured: Trace, training: Training) -> None:
         self.captured, self.training = captured, training
-        self.usual = training.apply(captured)
-        self._made = {training: self.usual}
+        self._begun: dict[tuple[Any, ...], Trace] = {}
+        self._made: dict[Training, Trace] = {}
+        self.usual = self._step(training)
 
     def of(self, system: System) -> Trace:
         """Return the step that a system runs.
@@ -92,10 +93,21 @@ class Steps:
         Raises :class:`~sw_driver.workload.trace.TraceError`, ``InvalidArgumentError`` or
         :class:`CannotRunError` for a training that does not fit.
         """
-        own = system.training(self.training, self.captured)
+        return self._step(system.training(self.training, self.captured))
+
+    def _step(self, own: Training) -> Trace:
+        if own.beginning not in self._begun:
+            self._begun[own.beginning] = own.begun(self.captured)
         if own not in self._made:
-            self._made[own] = own.apply(self.captured)
+            self._made[own] = own.completed(self._begun[own.beginning])
         return self._made[own]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what makes the steps: another process makes them as fast as it reads them."""
+        return {"captured": self.captured, "training": self.training}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(**state)
 
 
 def compare(
@@ -195,7 +207,9 @@ def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
 def _lacking(needs: Needs, machine: Machine) -> str:
     """Return the memories that are too small, in words; empty if none is."""
     return "; ".join(
-        "needs at least {1} of {0}, which has {2}".format(place, *_apart(need.nbytes, there))
+        "needs at least {1} of {0}, which has {2}".format(
+            PLACE_NAMES[place], *_apart(need.nbytes, there)
+        )
         for place, need in needs.items()
         if need.nbytes > (there := capacity_bytes(machine, place))
     )

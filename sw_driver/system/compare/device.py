@@ -7,7 +7,7 @@ from sw_driver.workload import Trace
 from sw_driver.workload.recomputation import recomputed
 
 from .lanes import alone
-from .system import CannotRunError, Need, Needs, System
+from .system import CannotRunError, Need, Needs, System, remembering
 
 __all__ = ["RECOMPUTED", "SYSTEMS"]
 
@@ -21,6 +21,7 @@ def _needs(trace: Trace, _: Machine) -> Needs:
     return {"gpu": Need.of_all(trace)}
 
 
+@remembering
 def _again(trace: Trace) -> Trace:
     if "gpus" in trace.origin and "recomputed" not in trace.origin:
         raise CannotRunError(

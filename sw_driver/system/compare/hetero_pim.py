@@ -71,6 +71,7 @@ def _system(name: str, mark: str, units: str, unit_rate: float) -> System:
     return System(
         name=f"heterogeneous PIM, {name}",
         mark=mark,
+        bounds={"computing": "PIM, CPU", "updating": "PIM, CPU", "waiting": "stack"},
         assumptions=(
             "Liu et al.'s machine replaces GPU and host: a CPU of 8 cores with the stack as its "
             "main memory. The stack has 444 units and a core.",

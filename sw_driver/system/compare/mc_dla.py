@@ -146,10 +146,11 @@ def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
     return replace(everything, step_ns=made.step_ns, peak_bytes=taken, spans=spans)
 
 
-def _system(name: str, place: str, link: str) -> System:
+def _system(name: str, place: str, link: str, words: str) -> System:
     return System(
         name=name,
         mark="predicted",
+        bounds={"waiting": words},
         assumptions=(
             "Parameters, gradients and optimizer states stay on the GPU. Activations leave if an "
             "operation after the next one uses them, unless everything fits.",
@@ -163,7 +164,7 @@ def _system(name: str, place: str, link: str) -> System:
 
 
 SYSTEMS = (
-    _system("MC-DLA's memory-nodes", "memory_node", "node"),
-    _system("MC-DLA's policy over PCIe", "host", "pcie"),
+    _system("MC-DLA's memory-nodes", "memory_node", "node", "node links"),
+    _system("MC-DLA's policy over PCIe", "host", "pcie", "PCIe"),
 )
 """Systems of MC-DLA; the second is the paper's baseline, DC-DLA."""

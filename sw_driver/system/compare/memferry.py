@@ -28,7 +28,7 @@ from ..memferry.systems import System as Way
 from ..outcome import Outcome
 from .axdimm import update_bytes
 from .comparison import capacity_bytes
-from .system import Assumption, Need, Needs, System, formats_of
+from .system import Assumption, Need, Needs, System, formats_of, remembering
 
 __all__ = ["SYSTEMS"]
 
@@ -59,6 +59,10 @@ def _planned(profile: ModelProfile, memory_bytes: int | None, reserves: tuple[fl
     return Way(plan=min(plans, key=LinkModel(profile, shared=True).step_ns))
 
 
+_with_masters = remembering(with_masters)
+
+
+@remembering
 def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:
     """Return the profile; with AXDIMMs, the GPU's link is no faster than theirs together."""
     if not axdimm:
@@ -78,7 +82,7 @@ def _system(
     name: str, mark: str, choose: _Choose, *assumptions: Assumption, axdimm: bool = False
 ) -> System:
     def needs(trace: Trace, machine: Machine) -> Needs:
-        trace = with_masters(trace)
+        trace = _with_masters(trace)
         profile = _profile(trace, machine, axdimm)
         way, host = choose(profile, None), _bytes(trace, *_HOSTS)
         nbytes = gpu_bytes(profile, way.plan)
@@ -92,7 +96,7 @@ def _system(
         }
 
     def outcome(trace: Trace, machine: Machine) -> Outcome:
-        trace = with_masters(trace)
+        trace = _with_masters(trace)
         profile = _profile(trace, machine, axdimm)
         step = run(profile, choose(profile, capacity_bytes(machine, "gpu")))
         gpu = machine.device("gpu")
@@ -116,6 +120,7 @@ def _system(
         name=name,
         mark=mark,
         assumptions=(*assumptions, *_ALWAYS),
+        bounds={"updating": "modules" if axdimm else "CPU", "waiting": "PCIe"},
         needs=needs,
         run=outcome,
         micro_batches=False,

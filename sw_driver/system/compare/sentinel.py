@@ -6,14 +6,14 @@ from dataclasses import replace
 from functools import partial
 
 from sw_driver.machine import Machine, MachineError
-from sw_driver.workload import Trace
+from sw_driver.workload import Trace, peak_bytes
 
 from ..outcome import Outcome, Span
 from ..placing import FAST, SLOW
-from ..sentinel.planning import TRIALS, Settings, lower_bound_bytes, planned
+from ..sentinel.planning import ALL_LENGTHS, TRIALS, Settings, lower_bound_bytes, planned
 from ..sentinel.profiling import StepProfile, profile_of
 from .lanes import alone
-from .system import CannotRunError, Need, Needs, System
+from .system import PLACE_NAMES, CannotRunError, Need, Needs, System
 
 __all__ = ["SYSTEMS", "spans_at", "tiers"]
 
@@ -24,7 +24,7 @@ def tiers(machine: Machine, slow: str, link: str) -> Machine:
         connection, other = machine.link(link), machine.memory(slow)
     except MachineError as error:
         raise CannotRunError(
-            f"{machine.name} has no link {link!r} from its GPU to a memory {slow!r}"
+            f"no {PLACE_NAMES[slow]}{'s' * (slow == 'memory_node')} on this GPU"
         ) from error
     ends = (FAST, SLOW) if connection.a == "gpu" else (SLOW, FAST)
     gpu = machine.memory("gpu")
@@ -48,6 +48,15 @@ def spans_at(made: Outcome, slow: str) -> tuple[Span, ...]:
 def _profile(trace: Trace) -> StepProfile:
     """Return a profile without a cache, so that an operation costs the same in all systems."""
     return profile_of(trace, 0)
+
+
+def _searched_ops(trace: Trace, machine: Machine) -> int:
+    """Return the operations of two steps for each interval length, about; none if all fits."""
+    if peak_bytes(trace) <= machine.memory("gpu").capacity_bytes.value:
+        return 0
+    visits = len(trace.stages)
+    lengths = visits if visits <= ALL_LENGTHS else 3 * visits.bit_length()
+    return 2 * lengths * len(trace.ops)
 
 
 def _needs(place: str, link: str, trace: Trace, machine: Machine) -> Needs:
@@ -78,6 +87,8 @@ def _system(name: str, place: str, link: str, owner: str) -> System:
     return System(
         name=f"Sentinel over {name}",
         mark="predicted",
+        bounds={"waiting": name},
+        searched_ops=_searched_ops,
         assumptions=(
             f"The first step is profiled with all tensors in {owner} memory, like the paper's slow "
             "memory: they must fit there. In later steps all are on the GPU if they fit.",

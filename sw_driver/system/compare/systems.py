@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from . import axdimm, device, hetero_pim, mc_dla, memferry, sentinel, today
 from .system import System
 
-__all__ = ["DRAWN", "FAMILIES", "SYSTEMS", "WITHOUT_HARDWARE"]
+__all__ = [
+    "ADAPTERS",
+    "DEFAULT",
+    "DRAWN",
+    "FAMILIES",
+    "MOST_SEARCHED_OPS",
+    "SYSTEMS",
+    "WITHOUT_HARDWARE",
+]
 
 FAMILIES: Mapping[str, tuple[System, ...]] = {
     "the GPU alone": device.SYSTEMS,
@@ -37,6 +45,36 @@ DRAWN = (
 )
 """Systems that are lines in pictures; the others would lie next to these."""
 
+DEFAULT = (
+    "all on the GPU",
+    "recomputation",
+    "DDP",
+    "ZeRO-1",
+    "ZeRO-2",
+    "FSDP (ZeRO-3)",
+    "8-bit optimizer, paged",
+    "activation offload",
+    "ZeRO-Offload, as run",
+    "ZeRO-Infinity",
+    "Smart-Infinity",
+    "AXDIMM, DDR5-4800",
+    "MemFerry, AXDIMM",
+    "Sentinel over CXL",
+    "MC-DLA's memory-nodes",
+    "heterogeneous PIM, calibrated",
+)
+"""Systems of a comparison's table, unless all are wanted.
+
+They are those in use today, and the fastest of each paper. Those for several GPUs need them; then
+the papers' are left out. So a table has twelve rows at most.
+"""
+
+ADAPTERS = ("LoRA", "QLoRA")
+"""Systems that train adapters only; their times are no answer for all parameters."""
+
+MOST_SEARCHED_OPS = 20_000
+"""Operations that the search of a system in :data:`DEFAULT` may simulate; about three seconds."""
+
 WITHOUT_HARDWARE = (
     "all on the GPU",
     "recomputation",
@@ -46,5 +84,6 @@ WITHOUT_HARDWARE = (
     "GO-MemFerry",
     "Sentinel over PCIe",
     "MC-DLA's policy over PCIe",
+    *(system.name for system in today.SYSTEMS if system.name not in (*ADAPTERS, "Smart-Infinity")),
 )
-"""Systems that run on a GPU and a host as they are sold."""
+"""Systems that train all parameters on GPUs and hosts as they are sold."""

@@ -20,7 +20,7 @@ from sw_driver.workload.training import Training
 
 from .comparison import capacity_bytes
 from .lanes import alone
-from .system import Assumption, CannotRunError, Need, Needs, System, formats_of
+from .system import Assumption, CannotRunError, Need, Needs, System, formats_of, remembering
 
 __all__ = ["SYSTEMS"]
 
@@ -36,6 +36,7 @@ def _system(
     micro_batches: bool = True,
 ) -> System:
     """Return a system; ``step`` gets the step and the GPU's bytes, 0 for as few as possible."""
+    step = remembering(step)
 
     def needs(trace: Trace, _: Machine) -> Needs:
         least = step(trace, 0)
@@ -52,6 +53,12 @@ def _system(
         needs=needs,
         run=lambda trace, machine: alone(step(trace, capacity_bytes(machine, "gpu")), machine),
     )
+
+
+def _anywhere(change: Callable[[Trace], Trace]) -> Callable[[Trace, int], Trace]:
+    """Return a change of a step that does not depend on the GPU's memory."""
+    once = remembering(change)
+    return lambda trace, _: once(trace)
 
 
 def _parallel(scheme: str, training: Training, _: Trace) -> Training:
@@ -129,7 +136,7 @@ SYSTEMS = (
         "activation offload",
         f"Activations move to the host until the backward pass; {AHEAD} of them are on their way "
         "each way, at most.",
-        step=lambda trace, _: activations_offloaded(trace),
+        step=_anywhere(activations_offloaded),
     ),
     _system("LoRA", _ONE_RANK, training=partial(_adapters, "lora")),
     _system("QLoRA", _ONE_RANK, training=partial(_adapters, "qlora")),
@@ -139,7 +146,7 @@ SYSTEMS = (
         "cores update in PyTorch, with all gradients there; no norm is read.",
         _LEAVES,
         training=lambda training, _: replace(training, is_streamed=training.replicas == 1),
-        step=lambda trace, _: offloaded(trace, Offload(parameters="host", is_clipped=False)),
+        step=_anywhere(partial(offloaded, offload=Offload(parameters="host", is_clipped=False))),
     ),
     *(
         _system(
@@ -148,7 +155,7 @@ SYSTEMS = (
             _LEAVES,
             *texts,
             training=partial(_deepspeed, scheme, is_streamed=offload.parameters != "gpu"),
-            step=lambda trace, _, offload=offload: offloaded(trace, offload),
+            step=_anywhere(partial(offloaded, offload=offload)),
         )
         for name, scheme, offload, *texts in (
             ("ZeRO-Offload, as run", "zero2", Offload(), _CORES),
