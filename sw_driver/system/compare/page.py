@@ -235,7 +235,7 @@ def _break_even(
     made = break_evens(case.steps, case.machine, step_ns, workers=workers, watch=watch)
     title = f"Break-even of {case.title}, beside {name} with {seconds(step_ns)}:"
     where = {"network": case.network, "machine": case.machine.name, "beats": name}
-    return [title, *(f"- {one.sentence()}" for one in made)], [
+    return [title, *dict.fromkeys(f"- {one.sentence()}" for one in made)], [
         where | one.describe() for one in made
     ]
 
