@@ -88,7 +88,7 @@ ALSO_NAMED = {
     "hw/narrow/formats.py": {"copy"},
     "hw/narrow/run_formats.py": {"copy"},
     "sw_driver/axdimm/device.py": {"adam"},  # RunAdamOnAxdimmAsync, the paper's call
-    "sw_driver/experiments/baseline.py": {"adam"},  # on the CPU
+    "sw_driver/experiments/measure/adam.py": {"adam"},  # on the CPU
     # Rules of PyTorch's classes, and of clip_grad_norm; amsgrad and the like are options there.
     "sw_driver/torch/rules.py": {
         *("adagrad", "adam", "adamw", "amsgrad", "lion", "momentum", "nesterov", "rmsprop", "sgd")

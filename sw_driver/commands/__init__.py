@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMMANDS",
+    "DEFAULTS",
     "FLAT",
     "GROUPS",
     "OPTIONS",
+    "RENAMED",
     "DepthOptions",
     "Failure",
     "MachineOptions",
@@ -55,7 +57,7 @@ COMMANDS = (
     "registers",
     "rules",
     "bench",
-    "baseline",
+    "measure",
     "sweep",
     "study",
     "workload",
@@ -64,7 +66,8 @@ COMMANDS = (
     "plan sentinel",
     "plan hetero-pim",
     "reproduce",
-    "validate",
+    "validate rtl",
+    "validate training",
     "pim",
     "config",
     "cache",
@@ -74,8 +77,17 @@ COMMANDS = (
 The help text loads these modules, so they import slow libraries inside ``run`` only.
 """
 
-GROUPS = {"plan": "Plan a training step for a system."}
+RENAMED = {"baseline": "measure"}
+"""Older names of subcommands, with the present ones."""
+
+GROUPS = {
+    "plan": "Plan a training step for a system.",
+    "validate": "Measure how far the models are off; without a word, the cycle model (rtl).",
+}
 """Help texts of the first words of two-word subcommands."""
+
+DEFAULTS = {"validate": "rtl"}
+"""Second words of two-word subcommands that may be left out."""
 
 FLAT = Parameter(name="*")
 """Mark of the parameter of ``run`` with the options as its fields."""

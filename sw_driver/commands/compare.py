@@ -30,8 +30,8 @@ class Options(SizeOptions):
     """Options of the command."""
 
     machine: Annotated[tuple[str, ...], Parameter(metavar="NAME")] = ("v100",)
-    """GPU of the machine, such as v100, a100, h100 or rtx4090; h100x8 has eight; several machines
-    if given several times"""
+    """GPU of the machine, such as v100, a100, h100 or rtx4090; h100x8 has eight; or the FILE.toml
+    of nearmem measure; may be given several times"""
     memory: Annotated[int | None, integer(1, metavar="BYTES")] = None
     """memory of the GPU, such as 16GiB (default: the memory of that GPU)"""
     set: Settings = ()

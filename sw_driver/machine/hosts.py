@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from .parts import Device, Figure, Link, Memory, assumed, calibrated, given
 from .sentinel import TIERS
@@ -47,6 +48,8 @@ class Host:
     """Rate at which a drive reads, in 10^9 bytes/s."""
     drives: int
     """Drives that hold tensors together, as RAID 0."""
+    network_gb_per_s: Figure | None = None
+    """Rate of all adapters to other hosts together, each way, in 10^9 bytes/s; None without one."""
 
     def cpu(self, gpus: int = 1) -> Device:
         """Return one GPU's share of the cores, in a job on ``gpus`` GPUs.
@@ -116,9 +119,13 @@ def _host(
     channels: str,
     gib: int,
     drive_gb_per_s: float,
+    network: tuple[int, int] | None = None,
     drives: int = 1,
 ) -> Host:
-    """Return a host; ``lanes`` are the FP32 lanes of one of a core's two FMA units."""
+    """Return a host; ``lanes`` are the FP32 lanes of one of a core's two FMA units.
+
+    ``network`` has the number of adapters to other hosts, and the rate of one in Gb/s.
+    """
     return Host(
         sockets=sockets,
         gpus=gpus,
@@ -130,6 +137,8 @@ def _host(
         gb_per_s=given(gb_per_s, f"{title}: a socket has {channels}"),
         capacity_bytes=(given if gpus > 1 else assumed)(gib << 30, f"{title}: {gib} GB"),
         drive_gb_per_s=assumed(drive_gb_per_s, f"{title}: reads of a drive of its generation"),
+        network_gb_per_s=network
+        and given(prod(network) / 8, f"{title}: {network[0]} adapters of {network[1]} Gb/s"),
         drives=drives,
     )
 
@@ -138,10 +147,12 @@ _HGX = {"sockets": 2, "gpus": 8, "drives": 8}
 _DGX_A100 = _host(
     "DGX A100, two EPYC 7742", **_HGX, cores=64, ghz=2.25, lanes=8, gb_per_s=204.8,
     channels="eight channels of DDR4-3200", gib=2048, drive_gb_per_s=6.5,
+    network=(8, 200),
 )  # fmt: skip
 _DGX_H100 = _host(
     "DGX H100, two Xeon Platinum 8480C", **_HGX, cores=56, ghz=2.0, lanes=16, gb_per_s=307.2,
     channels="eight channels of DDR5-4800", gib=2048, drive_gb_per_s=6.8,
+    network=(8, 400),
 )  # fmt: skip
 _DDR4_DESKTOP = _host(
     "a desktop of 2021", cores=12, ghz=3.7, lanes=8, gb_per_s=51.2,
@@ -160,6 +171,7 @@ HOSTS: Mapping[str, Host] = {
     "v100": _host(
         "DGX-2, two Xeon Platinum 8168", sockets=2, gpus=16, cores=24, ghz=2.7, lanes=16,
         gb_per_s=128, channels="six channels of DDR4-2666", gib=1536, drive_gb_per_s=3.45, drives=8,
+        network=(8, 100),
     ),
     "a100-40": _DGX_A100,
     "a100": _DGX_A100,

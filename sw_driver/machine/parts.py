@@ -24,13 +24,15 @@ __all__ = [
     "calibrated",
     "given",
     "link",
+    "measured",
     "predicted",
 ]
 
-MARKS = ("given", "calibrated", "predicted", "assumed")
+MARKS = ("measured", "given", "calibrated", "predicted", "assumed")
 """Kinds of source of a figure.
 
-A paper or a data sheet; a fit to measurements; a model that is checked against RTL; none of these.
+The machine itself; a paper or a data sheet; a fit to measurements; a model that is checked against
+RTL; none of these.
 """
 
 SHARINGS = ("duplex", "half")
@@ -52,14 +54,19 @@ class Figure:
     --------
     >>> Figure(value=900, source="data sheet", mark="given") == given(900, "data sheet")
     True
-    >>> [figure(1, "why").mark for figure in (given, calibrated, predicted, assumed)]
-    ['given', 'calibrated', 'predicted', 'assumed']
+    >>> [figure(1, "why").mark for figure in (measured, given, calibrated, predicted, assumed)]
+    ['measured', 'given', 'calibrated', 'predicted', 'assumed']
     """
 
     value: int | float
     source: str
     mark: str
     """Kind of source, one of :data:`MARKS`."""
+
+
+def measured(value: int | float, source: str) -> Figure:
+    """Return a figure measured on the machine itself; ``source`` has tool, device and date."""
+    return Figure(value=value, source=source, mark="measured")
 
 
 def given(value: int | float, source: str) -> Figure:
@@ -197,7 +204,10 @@ class Device(_Part):
     fp8_share: Figure | None = None
     """Share for FP8; ``product_share`` if absent."""
     attention_share: Figure | None = None
-    """Rate of fused attention, as a share of that of products."""
+    """Rate of fused attention, as a share of that of products.
+
+    With a causal mask half of the operations are done.
+    """
     sustained_share: Figure | None = None
     """Share of its rates that the device keeps in training, where power and heat bound it.
 
@@ -278,7 +288,8 @@ class Device(_Part):
         share = _of(self.fp8_share if op.dtype == "fp8" else None, _of(self.product_share, 1))
         tflop_per_s = peak.value * share
         if is_attention(op):
-            return op.flops / (tflop_per_s * _of(self.attention_share, 1) * 1000)
+            done = op.flops / 2 if op.geometry.causal else op.flops
+            return done / (tflop_per_s * _of(self.attention_share, 1) * 1000)
         return product_ns(op, tflop_per_s, int(self.multiprocessors.value))
 
     def cost(self, op: Op) -> int:

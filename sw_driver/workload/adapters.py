@@ -43,7 +43,12 @@ def frozen(trace: Trace, trainable: str, *, base_bits: int | None = None) -> Tra
     layer has, and after any other transformation.
     """
     method, *fields = trainable.split(":")
-    if method not in ("all", "lora", "qlora") or len(fields) not in ((1, 2), (0,))[method == "all"]:
+    names = fields[1].split(",") if len(fields) > 1 else []
+    if (
+        "" in names
+        or method not in ("all", "lora", "qlora")
+        or len(fields) not in ((1, 2), (0,))[method == "all"]
+    ):
         raise TraceError(f"trainable is {trainable!r}: expected one of {', '.join(TRAINABLE)}")
     bits = 4 if method == "qlora" and base_bits is None else base_bits
     if bits not in (None, 4, 8) or (bits and method == "all"):
@@ -58,7 +63,6 @@ def frozen(trace: Trace, trainable: str, *, base_bits: int | None = None) -> Tra
     number = int(fields[0]) if fields[0].isdecimal() else fields[0]
     rank = check_integer("rank", number, error=TraceError)
     linear = _linear_layers(trace)
-    names = fields[1].split(",") if len(fields) > 1 else []
     output = output_product(trace)
     common = {weight: ops for weight, ops in linear.items() if ops[0] is not output}
     matching = {

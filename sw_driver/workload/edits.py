@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from .trace import LASTING, Geometry, Op, Tensor, Trace, TraceError
@@ -82,8 +83,9 @@ def rebuilt(
     tensors: Sequence[Tensor],
     origin: Mapping[str, Any],
     released: Collection[int] = (),
+    before: Mapping[int, Sequence[Op]] = MappingProxyType({}),
 ) -> Trace:
-    """Return the step with ``groups[n]`` in place of operation ``n``.
+    """Return the step with ``before[n]``, if there are some, and ``groups[n]`` for operation ``n``.
 
     ``tensors`` are those of the step, which may be changed, and new ones behind them. A new tensor
     lives while it is used, and at least until the old operation ``freed``; a gradient lives to the
@@ -91,12 +93,13 @@ def rebuilt(
     or if it is in ``released``. Tensors that no operation uses any more are left out, except
     parameters and inputs.
     """
-    ops, starts, sources = list[Op](), list[int](), list[int]()
-    for number, group in enumerate(groups):
+    ops, starts, places, sources = list[Op](), list[int](), list[int](), list[int]()
+    for number, group in enumerate([*groups, ()]):
         starts.append(len(ops))
+        ops += before.get(number, ())
+        places.append(len(ops))
         ops += group
-        sources += [number] * len(group)
-    starts.append(len(ops))
+        sources += [number] * (len(ops) - len(sources))
     first, last = dict[int, int](), dict[int, int]()
     for number, op in enumerate(ops):
         for tensor in op.reads + op.writes:
@@ -106,8 +109,8 @@ def rebuilt(
     def placed(tensor: Tensor) -> Tensor:
         if tensor.kind in LASTING or tensor.id not in first:
             ends = tensor.freed is None
-            freed = None if ends else max(starts[tensor.freed or 0], starts[tensor.allocated])
-            return _with(tensor, allocated=starts[tensor.allocated], freed=freed)
+            freed = None if ends else max(starts[tensor.freed or 0], places[tensor.allocated])
+            return _with(tensor, allocated=places[tensor.allocated], freed=freed)
         begin, end = first[tensor.id], last[tensor.id]
         kind, freed = tensor.kind, starts[tensor.freed or 0]
         if kind in ("activation", "temporary"):
@@ -118,7 +121,7 @@ def rebuilt(
             freed = len(ops) if kind == "gradient" else freed
         else:
             if sources[begin] != tensor.allocated:
-                begin = min(starts[tensor.allocated], begin)
+                begin = min(places[tensor.allocated], begin)
             latest = trace.accesses[tensor.id][-1]
             at_once = sources[end] < latest or tensor.freed == latest + 1
             shortened |= kind != "gradient" and at_once
@@ -134,8 +137,8 @@ def rebuilt(
     ]
     ids = {tensor.id: number for number, tensor in enumerate(kept)}
     if "recomputed" in origin:
-        before = {*origin["recomputed"]}
-        origin = {**origin, "recomputed": [n for n, op in enumerate(ops) if op.id in before]}
+        earlier = {*origin["recomputed"]}
+        origin = {**origin, "recomputed": [n for n, op in enumerate(ops) if op.id in earlier]}
     return replace(
         trace,
         tensors=tuple(

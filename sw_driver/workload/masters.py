@@ -15,7 +15,7 @@ from .edits import marked, rebuilt
 from .products import GATHERS
 from .trace import Op, Trace
 
-__all__ = ["with_masters"]
+__all__ = ["widened", "with_masters"]
 
 
 def with_masters(trace: Trace) -> Trace:
@@ -62,6 +62,39 @@ def with_masters(trace: Trace) -> Trace:
         else:
             groups[op.id] = [_looked_up(op, master, copy_of[master])]
     return rebuilt(trace, groups, tensors, origin)
+
+
+def widened(trace: Trace) -> Trace:
+    """Return a step without autocast, whose updates work on masters and states in FP32.
+
+    Its parameters and gradients stay in 16 bits. A step without 16-bit parameters is returned as it
+    is.
+    """
+    tensors, groups, wide = list(trace.tensors), [[op] for op in trace.ops], dict[int, int]()
+    for op in (op for op in trace.ops if op.phase == "update"):
+        own = dict.fromkeys(one for one in op.reads + op.writes if tensors[one].element_bytes == 2)
+        for one in own:
+            tensor = trace.tensors[one]
+            if tensor.kind == "gradient":
+                continue
+            kept = {"nbytes": 4 * tensor.elements, "element_bytes": 4, "kind": "optimizer_state"}
+            if tensor.kind == "parameter":
+                wide[one] = len(tensors)
+                tensors.append(replace(tensor, id=len(tensors), parameter=one, **kept))
+            else:
+                tensors[one] = replace(tensor, **kept)
+        copied = [one for one in op.writes if one in wide]
+        reads, writes = (tuple(wide.get(one, one) for one in ids) for ids in (op.reads, op.writes))
+        groups[op.id] = [
+            replace(
+                op,
+                reads=reads,
+                writes=(*writes, *copied),
+                read_bytes=tuple(tensors[one].nbytes for one in reads),
+                write_bytes=tuple(tensors[one].nbytes for one in (*writes, *copied)),
+            )
+        ]
+    return rebuilt(trace, groups, tensors, marked(trace, "masters", "optimizer")) if wide else trace
 
 
 def _copies(trace: Trace) -> dict[int, list[Op]]:

@@ -29,6 +29,7 @@ PRECISIONS = {
     "bf16-mixed": ("fp32", "bf16", "bf16"),
     "fp16-mixed": ("fp32", "fp16", "fp16"),
     "bf16": ("bf16", "bf16", "bf16"),
+    "fp16": ("fp16", "fp16", "fp16"),
     "fp8-mixed": ("fp32", "bf16", "fp8"),
 }
 """Formats of parameters, of results and of the operands of products, by name."""
@@ -44,6 +45,12 @@ WIDE = frozenset(
 """Kinds of operations of the forward pass that autocast runs in FP32 on GPUs.
 
 Given: PyTorch's reference of CUDA operations that autocast to float32, as names below autograd.
+"""
+_DIRECT = {"fp16": ("_softmax", "_log_softmax", "sum", "prod"), "bf16": ("sum", "prod")}
+"""Kinds of :data:`WIDE` that read 16 bits and write FP32 on GPUs, without a cast between.
+
+Given: ``log_softmax`` and ``softmax`` with a dtype, and reductions, in PyTorch's ATen. The backward
+operations write the 16 bits, too.
 """
 _TABLES = ("embedding_dense_backward", "index_put", "index_add")
 """Kinds of operations that write the gradient of a table, in its own format."""
@@ -68,8 +75,8 @@ def in_precision(trace: Trace, precision: str) -> Trace:
 
     - ``fp32`` is the step as it is; ``tf32`` rounds the operands of products alone.
     - ``bf16-mixed`` and ``fp16-mixed`` are autocast's, as the module says.
-    - ``bf16`` has everything in BF16, as after ``model.bfloat16()``, but for the statistics of
-      norms.
+    - ``bf16`` and ``fp16`` have everything in that format, as after ``model.bfloat16()``, but for
+      the statistics of norms.
     - ``fp8-mixed`` is ``bf16-mixed``, but linear layers read copies in FP8 and write BF16. Layers
       with a side that 16 does not divide stay in BF16. Scales are those of steps before, so that a
       cast reads its tensor once.
@@ -148,7 +155,8 @@ class _Casting:
         for tensor, nbytes in zip(op.writes, op.write_bytes, strict=True):
             place = results.index(tensor) if tensor in results else -1
             wanted = self._result(op, place, tensor, form)
-            made = form if wanted and not self._is_statistic(op, place) else wanted
+            direct = self._is_direct(op) or self._is_statistic(op, place)
+            made = form if wanted and not direct else wanted
             if tensor not in self._forms:
                 self._set(tensor, wanted)
                 if op.phase == "forward":
@@ -206,6 +214,11 @@ class _Casting:
         kind = op.kind if op.phase == "forward" else _differentiated(op)
         return kind in WIDE and self.stored != self.computed
 
+    def _is_direct(self, op: Op) -> bool:
+        """Return whether an operation that computes in FP32 reads or writes 16 bits itself."""
+        kind = op.kind if op.phase == "forward" else _differentiated(op)
+        return self._is_wide(op) and kind in _DIRECT.get(self.computed, ())
+
     @staticmethod
     def _is_statistic(op: Op, place: int) -> bool:
         """Return whether a norm writes a result in FP32 or in the format of its parameters."""
@@ -221,6 +234,8 @@ class _Casting:
         """Return the tensor, or its copy in a format that the operation needs."""
         own, kind = self._forms.get(tensor), self.tensors[tensor].kind
         if own in (None, form) or tensor in op.writes or op.phase == "update":
+            return tensor
+        if own == self.computed and op.phase == "forward" and self._is_direct(op):
             return tensor
         copies = self._copies.setdefault(tensor, {})
         key = form, -1 if kind == "parameter" else op.layer

@@ -77,6 +77,7 @@ def geometry_of(
         result=tuple(result.shape),
         **{name: tuple(given[name]) for name in steps},
         **({"groups": given["groups"], "transposed": given["transposed"]} if steps else {}),
+        causal=bool(given.get("is_causal")),
     )
 
 

@@ -116,6 +116,8 @@ class Geometry:
     dilation: tuple[int, ...] = ()
     groups: int = 1
     transposed: bool = False
+    causal: bool = False
+    """True if attention leaves out what a causal mask hides: about half of the work."""
 
     def __post_init__(self) -> None:
         check_fields(self, error=TraceError)
@@ -351,7 +353,7 @@ class Trace:
             "layers": self.layers,
             "stages": [(stage.name, stage.phase) for stage in self.stages],
             "op_kinds": kinds,
-            "geometries": [asdict(shapes) for shapes in geometries],
+            "geometries": [_shapes(shapes) for shapes in geometries],
             "tensors": {
                 "nbytes": [tensor.nbytes for tensor in self.tensors],
                 "kind": [KINDS.index(tensor.kind) for tensor in self.tensors],
@@ -496,6 +498,14 @@ def _check(record: Tensor | Op, *names: str) -> None:
     """Check integers that may be 0; fast if all are right."""
     if not all(type(n) is int and n >= 0 for n in [getattr(record, name) for name in names]):
         check_fields(record, *names, error=TraceError)
+
+
+def _shapes(geometry: Geometry) -> dict[str, Any]:
+    """Return a geometry for JSON; a mask is stored only if there is one."""
+    content = asdict(geometry)
+    if not geometry.causal:
+        del content["causal"]
+    return content
 
 
 def _tuples(value: Any) -> Any:

@@ -140,7 +140,7 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
     assert all(f"compare/{picture}" in shown for picture in pictures)
     assert main([*words, "--out", str(tmp_path / "again"), "--quiet"]) == 0
     assert capsys.readouterr().out == ""
-    for file in [out / "compare.md", *(out / "compare").iterdir()]:
+    for file in [out / "compare.md", out / "compare.html", *(out / "compare").iterdir()]:
         again = tmp_path / "again" / file.relative_to(out)
         assert again.read_bytes() == file.read_bytes(), file.name
 

@@ -182,3 +182,18 @@ def test_what_is_no_step_in_fp32_is_refused() -> None:
     ):
         with pytest.raises(TraceError, match=message):
             in_precision(step, name)
+
+
+@pytest.mark.parametrize(("precision", "direct"), [("fp16-mixed", True), ("bf16-mixed", False)])
+def test_softmax_reads_fp16_without_a_copy(precision: str, direct: bool) -> None:
+    """PyTorch's log_softmax on a GPU converts FP16 inside, and BF16 by an operation of its own."""
+    trace = load_trace("gpt-tiny")
+    made = in_precision(trace, precision)
+    logits = 4 * 2 * 16 * 128
+    forward, backward = (op for op in made.ops if op.kind.startswith("_log_softmax"))
+    read, written = forward.read_bytes[0], backward.write_bytes[0]
+    assert (read, written) == ((logits // 2,) * 2 if direct else (logits,) * 2)
+    assert forward.write_bytes[0] == logits
+    near = {*forward.reads, *backward.writes}
+    casts = [op for op in made.ops if op.kind == "_to_copy" and near & {*op.reads, *op.writes}]
+    assert len(casts) == (0 if direct else 2)

@@ -32,6 +32,7 @@ OF_BLOCKS: list[dict[str, Any]] = [
         "tensor_parallel": 2, "compiled": True, "shard": "zero3", "gpus": 8,
     },
     {"precision": "bf16-mixed", "loss_chunks": 4, "checkpoint": "full", "accumulate": 2},
+    {"precision": "bf16-mixed", "fused_loss": True, "loss_chunks": 4, "compiled": True},
 ]  # fmt: skip
 """Choices that need blocks of modules."""
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine import Device, Figure, Machine, Memory, assumed, calibrated, given
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
+from sw_driver.machine.files import read_machine_file
 from sw_driver.machine.gpus import GPUS
 from sw_driver.machine.hetero_pim import HETERO_PIM
 from sw_driver.machine.hosts import HOSTS, PCIE
@@ -33,6 +34,7 @@ __all__ = [
     "CPU_WATTS",
     "IDLE_KEYS",
     "check_formats",
+    "checked",
     "gpu_watts",
     "machine_of",
     "named",
@@ -92,20 +94,24 @@ def _base(name: str, gpu: Device, capacity_bytes: Figure, pcie: Figure, parts: s
     )
 
 
-def _at_host(machine: Machine, gpu: str, gpus: int) -> Machine:
+def _at_host(machine: Machine, gpu: str, gpus: int, network: Figure | None = None) -> Machine:
     """Return a machine with one GPU's share of its own host, and a link to the other GPUs."""
     host, peers = HOSTS[gpu], GPUS[gpu].nvlink_gb_per_s or PCIE[GPUS[gpu].pcie]
+    if gpus > host.gpus and (network := network or host.network_gb_per_s):
+        # Rings through all adapters of a host: a byte enters and leaves it once.
+        peers = min(peers, network, key=lambda figure: figure.value)
     peers = assumed(_BUS_SHARE * peers.value, f"{_BUS_SHARE:g} of {peers.source}, as NCCL reaches")
+    own = min(gpus, host.gpus)
     memories = tuple(
-        replace(memory, capacity_bytes=host.memory_bytes(gpus)) if memory.name == "host" else memory
+        replace(memory, capacity_bytes=host.memory_bytes(own)) if memory.name == "host" else memory
         for memory in machine.memories
     )
     links = (link("peers", "gpu", "fabric", peers, _HOP),) if gpus > 1 else ()
-    memory, drive, inside = host.drive(gpus)
+    memory, drive, inside = host.drive(own)
     return replace(
         machine,
         memories=(*(one for one in memories if one.name != "drive"), memory),
-        devices=(machine.device("gpu"), host.cpu(gpus), inside),
+        devices=(machine.device("gpu"), host.cpu(own), inside),
         links=(*(one for one in machine.links if one.name != "drive"), drive, *links),
         junctions=(*machine.junctions, *("fabric" for _ in links)),
     )
@@ -135,31 +141,68 @@ to memory-nodes.
 """
 
 
-def machine_of(name: str, precision: str = "fp32") -> Machine:
+def machine_of(
+    name: str, precision: str = "fp32", *, network_gb_per_s: Figure | None = None
+) -> Machine:
     """Return a machine by the name of its GPU, such as ``h100`` or, with eight of them, ``h100x8``.
 
+    More GPUs than a host has are several hosts: ``h100x64`` is eight. A collective then has the
+    rate of a host's network, by default that of the host as sold, or of the links between its GPUs.
+
     With ``precision`` ``fp32`` its GPU has the rates of :data:`BASES`; with another, those that it
-    keeps in training, by format and shape. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown name, and for more GPUs
-    than the machine has.
+    keeps in training, by format and shape. A name that ends in ``.toml`` is that of a
+    :mod:`machine file <sw_driver.machine.files>`. Its GPU has the latter rates in FP32, too, and
+    its figures are of one GPU's share. As for a base, training keeps ``sustained_share`` of its
+    ``product_share``. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown
+    name, and for more GPUs than the machine has.
     """
-    gpu, gpus = named(name)
-    check_name("--machine", gpu, GPUS)
+    title, base, file = "--machine", name, None
+    if name.endswith(".toml"):
+        file = read_machine_file(name)
+        title, base = f"{name}: base", file.base
+        if not base:
+            raise InvalidArgumentError(
+                f'{name} has no base for figures that it lacks: begin it with base = "GPU", or '
+                f"measure with --gpu, one of {', '.join(GPUS)}"
+            )
+    gpu, gpus = checked(base, title)
+    is_papers = precision == "fp32" and file is None
+    if is_papers and gpus == 1:
+        return BASES[gpu]
+    device = BASES[gpu].device("gpu") if is_papers else GPUS[gpu].device
+    machine = _at_host(replace(BASES[gpu], name=base), gpu, gpus, network_gb_per_s)
+    machine = replace(machine, devices=(device, *machine.devices[1:]))
+    if file is not None:
+        machine = file.applied(machine)
+    kept = machine.device("gpu").sustained()
+    return replace(machine, devices=(kept, *machine.devices[1:]))
+
+
+def checked(name: str, title: str) -> tuple[str, int]:
+    """Return the GPU and the number of GPUs in the name of a machine.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` with the ``title`` of an unknown
+    name, and for more GPUs than the machine has.
+    """
+    gpu, gpus = _split(name)
+    check_name(title, gpu, GPUS)
     most = HOSTS[gpu].gpus
-    if not 1 <= gpus <= most:
+    hosts = HOSTS[gpu].network_gb_per_s is not None and gpus % most == 0
+    if not (1 <= gpus <= most or (hosts and gpus)):
         advice = f"such as {gpu}x{most}" if most > 1 else f"give {gpu}"
         raise InvalidArgumentError(
-            f"--machine is {name!r}: that host has GPUs up to a number of {most}; {advice}"
+            f"{title} is {name!r}: that host has GPUs up to a number of {most}; {advice}"
         )
-    if precision == "fp32" and gpus == 1:
-        return BASES[gpu]
-    device = BASES[gpu].device("gpu") if precision == "fp32" else GPUS[gpu].device.sustained()
-    machine = _at_host(replace(BASES[gpu], name=name), gpu, gpus)
-    return replace(machine, devices=(device, *machine.devices[1:]))
+    return gpu, gpus
 
 
 def named(name: str) -> tuple[str, int]:
-    """Return the GPU and the number of GPUs in the name of a machine."""
+    """Return the GPU and the number of GPUs in the name of a machine or in its file."""
+    return _split(read_machine_file(name).base if name.endswith(".toml") else name)
+
+
+def _split(name: str) -> tuple[str, int]:
+    name = name.partition(" (")[0]  # the name of a file follows
     gpu, _, count = name.rpartition("x")
     several = name not in GPUS and gpu in GPUS and count.isdecimal()
     return (gpu, int(count)) if several else (name, 1)

@@ -33,12 +33,18 @@ _DEVICES = {"gpu": "gpu", "host": "cpu", "drive": "drive"}
 """Devices by the place that they work in."""
 
 
+_COLLECTIVE_UNITS = 24
+"""Multiprocessors that a collective occupies: NCCL has 24 channels on NVLink (assumed)."""
+
+
 def alone(trace: Trace, machine: Machine) -> Outcome:
     """Return a step whose tensors stay in their places, but for the moves in the trace.
 
     Every lane works in program order. A collective, a move or an operation of another device begins
     once the GPU's operation before it in the trace is over; operations wait for what they read, and
-    for readers of what they overwrite. Raises :class:`CannotRunError` for a part that the machine
+    for readers of what they overwrite. Beside a collective the GPU has fewer multiprocessors.
+
+    Raises :class:`CannotRunError` for a part that the machine
     lacks.
     """
     parts: dict[str, int] = dict.fromkeys(PARTS[:-1], 0)
@@ -49,6 +55,8 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
     ends_ns = [0] * len(trace.ops)
     free_ns = {"gpu": 0}
     busy_ns = {"gpu": 0}
+    units = machine.device("gpu").multiprocessors
+    left = 1.0 if units is None else 1 - _COLLECTIVE_UNITS / units.value
     spans: list[Span] = []
     lanes_of_updates = set[str]()
     for op, needs in zip(trace.ops, needed, strict=True):
@@ -57,6 +65,8 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
         )
         begin_ns = max((ends_ns[number] for number in needs), default=0)
         begin_ns = max(begin_ns, free_ns.get(lane, 0), free_ns["gpu"])
+        if lane == "gpu" and free_ns.get("peers", 0) > begin_ns:
+            took_ns = _shared_ns(took_ns, free_ns["peers"] - begin_ns, left)
         end_ns = ends_ns[op.id] = free_ns[lane] = begin_ns + took_ns
         busy_ns[lane] = busy_ns.get(lane, 0) + took_ns
         name = "again" if op.id in repeated else op.phase
@@ -77,6 +87,13 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
         busy_ns=busy_ns,
         spans=merged(spans, step_ns),
     )
+
+
+def _shared_ns(took_ns: int, beside_ns: int, left: float) -> int:
+    """Return the time of an operation that has a share ``left`` of the GPU for ``beside_ns``."""
+    if took_ns <= beside_ns * left:
+        return ceil(took_ns / left)
+    return ceil(took_ns + beside_ns * (1 - left))
 
 
 def _cost(op: Op, trace: Trace, machine: Machine) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from ..engine import Engine
 from ..outcome import Outcome
 from ..placing import FAST, SLOW, Placing, life, run
 from .lanes import alone
-from .sentinel import tiers
+from .sentinel import spans_at, tiers
 from .system import Need, Needs, System
 
 __all__ = ["SYSTEMS", "Leaving", "Virtual", "leaving_of"]
@@ -142,7 +142,8 @@ def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
     make = partial(Virtual, leaving=leaving_of(trace))
     made = run(tiers(machine, place, link), trace, make, steps=1)
     taken = {"gpu": made.peak_bytes[FAST], place: away}
-    return replace(everything, step_ns=made.step_ns, peak_bytes=taken)
+    spans = spans_at(made, place)
+    return replace(everything, step_ns=made.step_ns, peak_bytes=taken, spans=spans)
 
 
 def _system(name: str, place: str, link: str, words: str) -> System:

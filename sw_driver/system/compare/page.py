@@ -55,7 +55,9 @@ for other networks or [a function of yours](systems.md#a-model-of-your-own):
 {command}
 ```
 
-Without `--out` it prints the tables. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
+Without `--out` it prints the tables. With it, `compare.html` beside the page has plots of the first
+network for a browser: to zoom into a step, and to change memory, links and batch. It loads no other
+file. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
 
 - **A table.** *step* is the time of one training step among many. *GPU memory* and *elsewhere* are
   the peak of the bytes that it takes. For a system that cannot run, they are the least bytes that
@@ -118,8 +120,8 @@ def report(
         captured in FP32 has the usual one of its GPU.
     others: further machines, with the choices of the step there.
     changes: changes that :meth:`~sw_driver.machine.machine.Machine.override` takes.
-    folder: for ``compare.md`` with all systems and, in ``compare/``, pictures of the first network
-        on the first machine.
+    folder: for ``compare.md`` with all systems and, of the first network on the first machine,
+        ``compare.html`` and, in ``compare/``, pictures.
     everything: True for all systems, in place of
         :data:`~sw_driver.system.compare.systems.DEFAULT`. This takes all cores.
     workers: for the break-evens of near-memory hardware too, on so many processes or the Dask
@@ -172,6 +174,7 @@ def report(
     files: list[Path] = []
     if folder is not None:
         from .figures import draw
+        from .html import write
         from .variation import varied
 
         first, outcomes = cases[0], [row.outcome for row in cases[0].rows]
@@ -190,8 +193,11 @@ def report(
         shown = [file.relative_to(folder) for file in drawn]
         text = page(f"{join(command)} --out DIR", cases, changes, shown, assumptions)
         text += f"\n{_hold(general)}\n"
-        files = [folder / "compare.md", *drawn]
-        write_whole(files[0], text)
+        write_whole(folder / "compare.md", text)
+        sentences = [verdict(first), *advice(first.rows, alone(first.steps.usual, first.machine))]
+        own = table(first.rows, assumptions), first.rows, varying, capacity, assumptions
+        looked = write(folder / "compare.html", first.title, sentences, *own)
+        files = [folder / "compare.md", looked, *drawn]
     results = [
         {
             "network": case.network,

@@ -8,14 +8,14 @@ from functools import partial
 from sw_driver.machine import Machine, MachineError
 from sw_driver.workload import Trace, peak_bytes
 
-from ..outcome import Outcome
+from ..outcome import Outcome, Span
 from ..placing import FAST, SLOW
 from ..sentinel.planning import ALL_LENGTHS, TRIALS, Settings, lower_bound_bytes, planned
 from ..sentinel.profiling import StepProfile, profile_of
 from .lanes import alone
 from .system import PLACE_NAMES, CannotRunError, Need, Needs, System
 
-__all__ = ["SYSTEMS", "tiers"]
+__all__ = ["SYSTEMS", "spans_at", "tiers"]
 
 
 def tiers(machine: Machine, slow: str, link: str) -> Machine:
@@ -37,6 +37,12 @@ def tiers(machine: Machine, slow: str, link: str) -> Machine:
         devices=(replace(machine.device("gpu"), memory=FAST),),
         links=(replace(connection, a=ends[0], b=ends[1]),),
     )
+
+
+def spans_at(made: Outcome, slow: str) -> tuple[Span, ...]:
+    """Return the spans of a step on :func:`tiers`, with lanes by the names of its memories."""
+    names = {f"{FAST} to {SLOW}": f"gpu to {slow}", f"{SLOW} to {FAST}": f"{slow} to gpu"}
+    return tuple(replace(span, lane=names.get(span.lane, span.lane)) for span in made.spans)
 
 
 def _profile(trace: Trace) -> StepProfile:
@@ -73,8 +79,8 @@ def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
         plan = planned(profile, view, lengths=[plan.interval_layers])
     peak = max(plan.outcome.peak_bytes[FAST], needs["gpu"].nbytes)
     taken = {"gpu": peak, place: everything}
-    busy_ns = {"gpu": sum(plan.outcome.busy_ns.values())}
-    return replace(made, step_ns=plan.step_ns, busy_ns=busy_ns, peak_bytes=taken)
+    busy_ns, spans = {"gpu": sum(plan.outcome.busy_ns.values())}, spans_at(plan.outcome, place)
+    return replace(made, step_ns=plan.step_ns, busy_ns=busy_ns, peak_bytes=taken, spans=spans)
 
 
 def _system(name: str, place: str, link: str, owner: str) -> System:

@@ -74,8 +74,11 @@ _FORMATS = {
     "operands to TF32.",
     "bf16-mixed": _AUTOCAST.format("bf16", "BF16"),
     "fp16-mixed": f"{_AUTOCAST.format('fp16', 'FP16')} The loss is scaled, which takes no time.",
-    "bf16": "With bf16, parameters, gradients and results are in BF16. Statistics of norms are in "
-    "FP32.",
+    **{
+        form: f"With {form}, parameters, gradients and results are in {form.upper()}. Statistics "
+        "of norms are in FP32."
+        for form in ("bf16", "fp16")
+    },
     "fp8-mixed": f"{_AUTOCAST.format('fp8', 'BF16')} Linear layers read copies in FP8 instead, "
     "where 16 divides all sides.",
     "as captured": "As captured, a step has the formats of its trace.",

@@ -27,6 +27,7 @@ __all__ = ["SYSTEMS"]
 
 _RANK = 16
 _DRIVE_LINK = ("drive.read_gb_per_s", "drive.write_gb_per_s")
+_PURE = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 
 
 def _system(
@@ -71,6 +72,8 @@ def _parallel(scheme: str, training: Training, _: Trace) -> Training:
 
 
 def _in_backward(training: Training, captured: Trace) -> Training:
+    if training.accumulate > 1:
+        raise CannotRunError("an update in the backward pass needs one micro-batch a step")
     rule = training.optimizer or str(captured.origin.get("rule", ""))
     return replace(training, optimizer=rule, in_backward=True)
 
@@ -91,14 +94,20 @@ def _adapters(form: str, training: Training, _: Trace) -> Training:
 
 
 def _deepspeed(shard: str, training: Training, _: Trace, *, is_streamed: bool = False) -> Training:
-    """Return a training with masters in FP32, as DeepSpeed has them."""
-    scheme = shard if training.replicas > 1 else training.shard
-    return replace(training, has_masters=True, shard=scheme, is_streamed=is_streamed)
+    """Return a training with all in 16 bits but for masters and states, as in DeepSpeed."""
+    return replace(
+        training,
+        precision=_PURE.get(training.precision, training.precision),
+        has_masters=True,
+        shard=shard if training.replicas > 1 else training.shard,
+        is_streamed=is_streamed and training.replicas == 1,
+    )
 
 
 _MASTERS = (
-    "The GPU has parameters and gradients in 16 bits; the optimizer has parameters in FP32.",
-    lambda trace: formats_of(trace).endswith("-mixed"),
+    "The GPU computes in 16 bits without autocast; the optimizer has parameters and states in "
+    "FP32.",
+    lambda trace: formats_of(trace) in ("bf16", "fp16"),
 )
 _LEAVES = (
     "Gradients leave as they are complete, in buckets of 25 MiB. The sum over micro-batches stays "
@@ -166,6 +175,7 @@ SYSTEMS = (
                 _CORES,
                 "Updates run one step late, beside the passes of the next step.",
             ),
+            ("ZeRO-3 offload", "zero3", Offload(parameters="host"), _CORES),
             (
                 "ZeRO-Infinity",
                 "zero3",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from sw_driver.machine import Machine
 from sw_driver.simulator.workers import processes
@@ -73,5 +74,6 @@ def varied(
 
 
 def outcomes(both: tuple[Steps, Machine]) -> list[Outcome | None]:
-    """Return the result of each system for a step on a machine."""
-    return [row.outcome for row in compare(*both, SYSTEMS, lambda _: None)]
+    """Return the result of each system for a step on a machine, without its spans."""
+    made = [row.outcome for row in compare(*both, SYSTEMS, lambda _: None)]
+    return [outcome and replace(outcome, spans=()) for outcome in made]

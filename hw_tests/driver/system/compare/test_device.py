@@ -135,7 +135,9 @@ def test_copies_take_longer_than_one_gpu_and_shares_take_less_memory(name: str) 
     assert shares.outcome
     parts = [all_parts_ns(row.outcome) for row in (one, copies, shares) if row.outcome]
     assert copies.outcome.step_ns > one.outcome.step_ns
-    assert parts[1] | {"waiting": 0} == parts[0]
+    assert (
+        parts[0]["computing"] < parts[1]["computing"] < 1.3 * parts[0]["computing"]
+    )  # beside NCCL
     assert parts[2]["waiting"] > parts[0]["waiting"] == 0
     assert copies.outcome.peak_bytes == one.outcome.peak_bytes
     assert shares.outcome.peak_bytes["gpu"] < one.outcome.peak_bytes["gpu"] / 2
@@ -145,8 +147,7 @@ def test_copies_take_longer_than_one_gpu_and_shares_take_less_memory(name: str) 
 def test_other_systems_say_that_they_are_modelled_on_one_gpu() -> None:
     rows_of_eight = made("gpt-tiny", 8)
     for row in rows_of_eight:
-        if row.system.name == "all on the GPU":
-            assert row.outcome
+        if row.system.several_gpus and row.system.name != "recomputation":
             continue
         assert row.outcome is None
         assert row.assumptions == ()
@@ -156,7 +157,7 @@ def test_other_systems_say_that_they_are_modelled_on_one_gpu() -> None:
             assert row.reason == "a step of 8 GPUs: this system is modelled on one"
     several = Training(accumulate=4).apply(load_trace("gpt-tiny"))
     for row in compare(several, BASES["v100"], ALL, lambda _: None):
-        is_planned = "MemFerry" in row.system.name or "ZeRO" in row.system.name
+        is_planned = not row.system.micro_batches and row.system.name != "gradient release"
         assert ("modelled with one, so give --accumulate 1" in row.reason) == is_planned, row.reason
 
 

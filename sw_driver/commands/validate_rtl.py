@@ -1,4 +1,4 @@
-"""``nearmem validate``: error of the cycle model, by comparison with RTL."""
+"""``nearmem validate rtl``: error of the cycle model, by comparison with RTL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     cycle model, and prints both fabric cycles and the error. Eight configurations share a simulator
     build of some twenty seconds. The exit status is 1 if the model is off by 1 % or more.
 
-    Example: nearmem validate --configurations 8 --seed 2
+    Example: nearmem validate rtl --configurations 8 --seed 2
     """
     from sw_driver.device.transport import DeviceTimeout
     from sw_driver.experiments.validation import report

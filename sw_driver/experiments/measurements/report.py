@@ -1,0 +1,222 @@
+"""Report of the predictions of published measurements: tables, a page and a plot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sw_driver.files import write_picture, write_whole
+from sw_driver.report import Report, Table, Watch
+
+from .predictions import GOOD, SPAN, UNCOUNTED, Prediction, predict
+from .rows import SHIPPED, Row, RowError, read_rows
+from .steps import KINDS, gpu_of
+
+__all__ = ["report"]
+
+_INTRODUCTION = """\
+# Held to measurements
+
+Steps of training that others measured and published, beside the predictions of this package. Each
+row of `sw_driver/experiments/measurements/training.csv` has a configuration, a metric, its value and the address of the
+source. This command writes the page:
+
+```
+nearmem validate training --out docs
+```
+
+`--rows FILE.csv` takes rows of your own, with the same columns.
+
+- **Error** is predicted over measured, less 1: of a rate, a negative one is too slow; of a time or
+  a memory, it is too little.
+- **Nothing is fitted to a row.** A GPU has rates of its data sheet, shares of them from published
+  products, and one share that it sustains in training
+  ({{py:mod}}`sw_driver.machine.gpus`). Rows of kind *input* are those products. They are no test
+  and count in no other line.
+- **Ranges.** A ratio of two systems, or one report on one machine, depends on what the row does not
+  say. It is met if the prediction is within a factor of {span:g} of it.
+- **What a row does not say** is taken from its framework: the [list](#what-is-assumed) is below.
+"""
+
+_PICTURE = """\
+![Predicted over measured](validation/validation.svg)
+
+*Predicted over measured, both axes logarithmic. The band is 15 % on either side.*
+"""
+
+_MARKERS = "osD^vPX"
+"""Markers of kinds in the plot."""
+
+_ASSUMPTIONS = (
+    "A peak of memory is that of tensors: neither the CUDA context nor gaps of the allocator.",
+    "TFLOPS are those of products and attention, with what is computed again.",
+)
+
+def report(
+    file: Path | None = None, *, folder: Path | None = None, watch: Watch = Watch()
+) -> Report:
+    """Predict the rows of a file, by default the shipped ones, and report the errors.
+
+    With a ``folder``, ``validation.md`` and ``validation/validation.svg`` are written. Raises
+    :class:`RowError` if no row can be predicted, and ``OSError`` for a file.
+    """
+    rows, bad = read_rows(file or SHIPPED)
+    predictions, others = predict(rows, watch)
+    left_out = bad + others
+    if not predictions:
+        name, reason = left_out[0]
+        raise RowError(f"no row of {len(left_out)} can be predicted; {name}: {reason}")
+    made = Report(
+        results=_results(predictions, left_out),
+        parts=_tables(predictions, left_out),
+        notes=[_summary(predictions, left_out)],
+        assumptions=_ASSUMPTIONS,
+        complaints=[f"{name} is left out: {reason}" for name, reason in left_out] if file else (),
+    )
+    if folder is None:
+        return made
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "validation").mkdir(exist_ok=True)
+    picture = _draw(predictions, folder / "validation" / "validation.svg")
+    page = folder / "validation.md"
+    write_whole(page, _page(made))
+    return replace(made, files=(page, picture))
+
+
+def _tables(predictions: Sequence[Prediction], left_out: Sequence[tuple[str, str]]) -> list[Table]:
+    columns: dict[str, Callable[[Prediction], str]] = {
+        "id": lambda one: one.row.id,
+        "model": lambda one: re.sub(r" ?\(.*", "", one.row.model),
+        "on": lambda one: _machine(one.row),
+        "metric": lambda one: _metric(one.row),
+        "measured": lambda one: _number(*one.row.span),
+        "predicted": lambda one: _number(one.value),
+        "error": lambda one: f"{one.error:+.1%}",
+    }
+    by_kind = {kind: [one for one in predictions if one.kind == kind] for kind in KINDS}
+    tables = [
+        Table.of(kind, own, columns, words=(0, 1, 2, 3), is_dense=True)
+        for kind, own in by_kind.items()
+        if own
+    ]
+    counted = [one for one in predictions if one.kind not in UNCOUNTED]
+    times = [one for one in counted if one.kind != "peak memory"]
+    by_source: dict[str, list[Prediction]] = {}
+    for one in counted:
+        by_source.setdefault(_source(one.row), []).append(one)
+    tables.append(_errors("By kind", {**by_kind, "all times and rates": times}))
+    tables.append(_errors("By source", by_source))
+    if left_out:
+        tables.append(Table(title="Left out", headings=["id", "why"], rows=left_out, words=(0, 1)))
+    return tables
+
+
+def _errors(title: str, groups: Mapping[str, Sequence[Prediction]]) -> Table:
+    columns: dict[str, Callable[[tuple[str, Sequence[Prediction]]], str]] = {
+        title.split()[-1]: lambda group: group[0],
+        "rows": lambda group: str(len(group[1])),
+        "median error": lambda group: f"{_median(group[1]):.1%}",
+        "largest": lambda group: f"{max(abs(one.error) for one in group[1]):.1%}",
+        "good": lambda group: str(sum(one.is_good for one in group[1])),
+    }
+    caption = f"good: at most {GOOD:.0%} off; a range within a factor of {SPAN:g}"
+    return Table.of(title, [pair for pair in groups.items() if pair[1]], columns, caption=caption)
+
+
+def _median(predictions: Sequence[Prediction]) -> float:
+    return median(abs(one.error) for one in predictions)
+
+
+def _summary(predictions: Sequence[Prediction], left_out: Sequence[object]) -> str:
+    counted = [one for one in predictions if one.kind not in UNCOUNTED]
+    parts = []
+    for name, is_memory in (("times and rates", False), ("peaks of memory", True)):
+        if own := [one for one in counted if (one.kind == "peak memory") == is_memory]:
+            good = sum(one.is_good for one in own)
+            parts.append(
+                f"{len(own)} {name}: median error {_median(own):.1%}, {good} of {len(own)} at "
+                f"most {GOOD:.0%} off"
+            )
+    rows = f"{len(predictions)} of {len(predictions) + len(left_out)} rows are predicted"
+    return f"{'; '.join([rows, *parts])}."
+
+
+def _results(
+    predictions: Sequence[Prediction], left_out: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    return {
+        "rows": [
+            {
+                "id": one.row.id, "kind": one.kind, "metric": one.row.metric, "unit": one.row.unit,
+                "measured": one.row.span, "predicted": one.value, "error": one.error,
+                "is_good": one.is_good, "source": one.row.source,
+            }
+            for one in predictions
+        ],
+        "left_out": [{"id": name, "reason": reason} for name, reason in left_out],
+    }  # fmt: skip
+
+
+def _page(made: Report) -> str:
+    sections = [_INTRODUCTION.format(span=SPAN), *made.notes, _PICTURE]
+    for part in made.parts:
+        assert isinstance(part, Table)
+        sections += [f"## {part.title}" * bool(part.title), part.markdown, part.caption]
+    sections.append(replace(made, title="", parts=(), notes=()).markdown)
+    return "\n\n".join(section.strip() for section in sections if section) + "\n"
+
+
+def _machine(row: Row) -> str:
+    gpus = row.number("gpus") or 1
+    return f"{gpus} x {gpu_of(row)}" if gpus > 1 else gpu_of(row)
+
+
+def _metric(row: Row) -> str:
+    """Return a short name of a metric with its unit."""
+    for pattern, text in {"memory": "peak {}", "speedup": "speedup", "share": "share, {}",
+                          "iter": "{}/step", "gpu": "{}/GPU"}.items():  # fmt: skip
+        if pattern in row.metric.lower():
+            return text.format(row.unit)
+    return row.unit
+
+
+def _number(low: float, high: float | None = None) -> str:
+    if high not in (None, low):
+        return f"{_number(low)} to {_number(high)}"
+    return f"{low:,.0f}" if low >= 1000 else f"{low:.3g}"
+
+
+def _source(row: Row) -> str:
+    """Return the repository, paper or site of a row's source."""
+    address = row.source.partition(" ")[0].rstrip(":,;")
+    if found := re.match(r"https?://([^/]+)/(.*)", address):
+        site, path = found[1].removeprefix("www."), found[2].split("/")
+        return "/".join(path[:2]) if site == "github.com" else "/".join([site, *path[:2]])
+    return address or "unknown"
+
+
+def _draw(predictions: Sequence[Prediction], path: Path) -> Path:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    axes = figure.subplots()
+    own = [one for one in predictions if one.kind not in UNCOUNTED]
+    for kind, marker in zip(KINDS, _MARKERS, strict=False):
+        points = [one for one in own if one.kind == kind]
+        if points:
+            measured = [sum(one.row.span) / 2 for one in points]
+            axes.plot(measured, [one.value for one in points], marker, label=kind, alpha=0.8)
+    ends = [min(min(one.value, one.row.span[0]) for one in own) / 2,
+            max(max(one.value, one.row.span[1]) for one in own) * 2]  # fmt: skip
+    axes.fill_between(ends, *([end * factor for end in ends] for factor in (0.85, 1.15)),
+                      color="#bab0ac", alpha=0.4, label="within 15 %")  # fmt: skip
+    axes.plot(ends, ends, color="#666666", linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    axes.set_xlabel("measured, in the unit of the row")
+    axes.set_ylabel("predicted")
+    axes.legend(frameon=False)
+    return write_picture(path, figure)
