@@ -152,7 +152,7 @@ def summary_table(case: Case, title: str = "") -> Table:
     def cells(row: Row) -> list[str]:
         made, nbytes = row.outcome, row.describe()["memory_bytes"]
         others = [
-            f"{PLACE_NAMES[place].removesuffix(' memory')} {gib(held)}"
+            f"{PLACE_NAMES[place].removesuffix(' memory').removeprefix('memory-')} {gib(held)}"
             for place, held in nbytes.items()
             if place != "gpu" and held
         ]
