@@ -121,7 +121,9 @@ _METRICS: dict[str, Callable[[_Run], float]] = {
     r"(s|ms|time)/iter|step time": lambda run: run.step_ns / 1e9,
     r"TFLOPS(/gpu)?": lambda run: run.tflop_per_s,
     r"peak memory.*": lambda run: run.outcome.peak_bytes["gpu"],
-    r"share of step in update.*": lambda run: 1 - all_parts_ns(run.outcome)["computing"] / run.step_ns,
+    r"share of step in update.*": lambda run: (
+        1 - all_parts_ns(run.outcome)["computing"] / run.step_ns
+    ),
 }
 """Values by a pattern of the metric, in the units of :data:`_UNITS` with the factor 1."""
 _UNITS = {
@@ -153,9 +155,7 @@ def _run(step: Step, capture: _Captures) -> _Run:
         raise RowError(f"offload needs the system {step.system!r}, which is not modelled")
     training = step.training
     gpus = f"x{training.gpus}" if training.gpus > 1 else ""
-    machine = machine_of(
-        f"{step.gpu}{gpus}", training.precision, network_gb_per_s=step.network
-    )
+    machine = machine_of(f"{step.gpu}{gpus}", training.precision, network_gb_per_s=step.network)
     captured = capture(step)
     micro = min(step.micro_batches, _MOST_MICRO_BATCHES)
 

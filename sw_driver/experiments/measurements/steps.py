@@ -182,7 +182,9 @@ def _matched(column: str, text: str, patterns: dict[str, str]) -> str:
             return name
     if text in ("", "-"):
         raise RowError(f"{column} is not given")
-    raise RowError(f"{column} is {text!r}: expected one of {', '.join(dict.fromkeys(patterns.values()))}")
+    raise RowError(
+        f"{column} is {text!r}: expected one of {', '.join(dict.fromkeys(patterns.values()))}"
+    )
 
 
 def _network(link: str) -> Figure | None:
