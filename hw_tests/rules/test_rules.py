@@ -132,6 +132,11 @@ ALSO_NAMED = {
     # Micro-batches of a step.
     "sw_driver/system/compare/system.py": {"accumulate"},
     "sw_driver/workload/accumulation.py": {"accumulate"},
+    "sw_driver/workload/summary.py": {"accumulate"},
+    "sw_driver/experiments/measurements/predictions.py": {"accumulate"},
+    # An optimizer with states of 8 bits, and those that measurements name.
+    "sw_driver/system/compare/today.py": {"adam", "adamw"},
+    "sw_driver/experiments/measurements/steps.py": {"adam", "adamw", "lion", "sgd"},
 }
 """Where a rule's name is a string besides its own files, and why."""
 
