@@ -180,9 +180,9 @@ def _run(argv: Sequence[str] | None) -> int:
     words = [*(sys.argv[1:] if argv is None else argv)]
     if words and words[0] in RENAMED:
         raise Refusal(f"{words[0]} is now {RENAMED[words[0]]}: give that")
-    if words and words[0] in DEFAULTS and not {*words[1:2]} & {"--help", "-h"}:
-        if not words[1:] or words[1].startswith("-"):
-            words.insert(1, DEFAULTS[words[0]])
+    has_word = words[1:] and (not words[1].startswith("-") or words[1] in ("--help", "-h"))
+    if words and words[0] in DEFAULTS and not has_word:
+        words.insert(1, DEFAULTS[words[0]])
     status = application(words)(words or ["--help"])
     sys.stdout.flush()  # report a failed write here, not when the program exits
     return status or 0  # None of --help

@@ -60,6 +60,10 @@ class Options(SizeOptions):
     """fuse element-wise operations, as a compiler does"""
     all: bool = False
     """show all systems, in place of twelve; takes all cores"""
+    break_even: bool = False
+    """also search the rate from which near-memory hardware beats what people use"""
+    workers: Annotated[str, Parameter(metavar="N|ADDRESS")] = "1"
+    """processes for --break-even, or the address of a Dask scheduler"""
     assumptions: bool = False
     """print the assumptions, too (--out and --json always have them)"""
     out: OutputFolder = None
@@ -138,6 +142,22 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
             folder=options.out and output_folder(options.out, "compare"),
             everything=options.all,
             shows_assumptions=options.assumptions,
+            workers=_workers(options.workers) if options.break_even else None,
             watch=watch,
         )
     return show(made, options)
+
+
+def _workers(text: str) -> str | int:
+    """Return a number of processes, or an address."""
+    from sw_driver.numbers import parse_integer
+
+    number = parse_integer(text)
+    if number is None and "://" in text:
+        return text
+    if number is None or not 1 <= number <= 4096:
+        raise Refusal(
+            f"--workers is {text!r}: expected a number of processes from 1 to 4096, or the address "
+            f"of a Dask scheduler, such as tcp://host:8786"
+        )
+    return number

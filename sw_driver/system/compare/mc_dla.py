@@ -151,6 +151,9 @@ def _system(name: str, place: str, link: str, words: str) -> System:
         name=name,
         mark="predicted",
         bounds={"waiting": words},
+        hardware={"its links": ("node.read_gb_per_s", "node.write_gb_per_s")}
+        if link == "node"
+        else {},
         assumptions=(
             "Parameters, gradients and optimizer states stay on the GPU. Activations leave if an "
             "operation after the next one uses them, unless everything fits.",

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from shlex import join
 from types import MappingProxyType
+from typing import Any
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
@@ -23,7 +24,8 @@ from sw_driver.workload.training import Training
 from ..outcome import Outcome
 from ..reproduction import MARKS
 from .bases import IDLE_KEYS, check_formats, machine_of, named, usual_precision
-from .comparison import Row, Steps, capacity_bytes, size
+from .breakeven import break_evens, rival
+from .comparison import Row, TrainedSteps, capacity_bytes, compare, size
 from .lanes import alone
 from .running import compared
 from .summary import (
@@ -37,7 +39,7 @@ from .summary import (
     verdict,
 )
 from .system import CannotRunError, System, always, formats_of
-from .systems import DEFAULT, MOST_SEARCHED_OPS, SYSTEMS, WITHOUT_HARDWARE
+from .systems import DEFAULT, IN_USE, MOST_SEARCHED_OPS, SYSTEMS, WITHOUT_HARDWARE
 
 __all__ = ["advice", "page", "report", "table"]
 
@@ -104,6 +106,7 @@ def report(
     folder: Path | None = None,
     everything: bool = False,
     shows_assumptions: bool = False,
+    workers: str | int | None = None,
     watch: Watch = Watch(),
 ) -> Report:
     """Return a comparison of the systems that would train models.
@@ -121,6 +124,8 @@ def report(
         ``compare.html`` and, in ``compare/``, pictures.
     everything: True for all systems, in place of
         :data:`~sw_driver.system.compare.systems.DEFAULT`. This takes all cores.
+    workers: for the break-evens of near-memory hardware too, on so many processes or the Dask
+        scheduler of this address.
     shows_assumptions: True if the assumptions are printed, too; JSON and files always have them.
 
     Raises
@@ -206,8 +211,13 @@ def report(
     ]
     described_machines = {where: base.describe() for where, (base, _) in bases.items()}
     parts, essence = _shown(cases, everything)
+    breaks: list[dict[str, Any]] = []
+    for case in cases if workers is not None else ():
+        texts, found = _break_even(case, workers or 1, watch)
+        parts += texts
+        breaks += found
     return Report(
-        results=results,
+        results=results if workers is None else {"rows": results, "break_even": breaks},
         parts=[*parts, *[_hold(general)] * shows_assumptions],
         assumptions=assumptions,
         machine=described_machines if others else described_machines[machine],
@@ -217,6 +227,23 @@ def report(
         hides_assumptions=not shows_assumptions,
         columns=COLUMNS,
     )
+
+
+def _break_even(
+    case: Case, workers: str | int, watch: Watch
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the break-evens of a case in words, and for JSON."""
+    in_use = [system for system in SYSTEMS if system.name in IN_USE]
+    beaten = rival(compare(case.steps, case.machine, in_use, watch.say))
+    if beaten is None or beaten.outcome is None:
+        return [f"Break-even of {case.title}: nothing in use runs it, so there is none."], []
+    step_ns, name = beaten.outcome.step_ns, beaten.system.name
+    made = break_evens(case.steps, case.machine, step_ns, workers=workers, watch=watch)
+    title = f"Break-even of {case.title}, beside {name} with {seconds(step_ns)}:"
+    where = {"network": case.network, "machine": case.machine.name, "beats": name}
+    return [title, *dict.fromkeys(f"- {one.sentence()}" for one in made)], [
+        where | one.describe() for one in made
+    ]
 
 
 def _machine(name: str, training: Training, changes: Mapping[str, str]) -> tuple[Machine, Training]:
@@ -239,10 +266,10 @@ def _machine(name: str, training: Training, changes: Mapping[str, str]) -> tuple
     return base.override(changes), training
 
 
-def _step(name: str, captured: Trace, machine: str, training: Training) -> Steps:
+def _step(name: str, captured: Trace, machine: str, training: Training) -> TrainedSteps:
     """Return a captured step with the choices of a training on a machine."""
     gpu, gpus = named(machine)
-    steps = Steps(captured, _trained(captured, training, gpu))
+    steps = TrainedSteps(captured, _trained(captured, training, gpu))
     trace = steps.usual
     formats = {op.dtype for op in trace.ops}
     check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
@@ -254,12 +281,12 @@ def _step(name: str, captured: Trace, machine: str, training: Training) -> Steps
     return steps
 
 
-def _systems(steps: Steps, machine: Machine, everything: bool) -> list[System]:
+def _systems(steps: TrainedSteps, machine: Machine, everything: bool) -> list[System]:
     """Return all systems, or those of :data:`DEFAULT` with a model of a step and a short search."""
     return [system for system in SYSTEMS if everything or _is_shown(system, steps, machine)]
 
 
-def _is_shown(system: System, steps: Steps, machine: Machine) -> bool:
+def _is_shown(system: System, steps: TrainedSteps, machine: Machine) -> bool:
     if system.name not in DEFAULT:
         return False
     try:

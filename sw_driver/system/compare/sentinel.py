@@ -88,6 +88,9 @@ def _system(name: str, place: str, link: str, owner: str) -> System:
         name=f"Sentinel over {name}",
         mark="predicted",
         bounds={"waiting": name},
+        hardware={"its link": tuple(f"cxl.{way}_gb_per_s" for way in ("read", "write", "total"))}
+        if place == "cxl"
+        else {},
         searched_ops=_searched_ops,
         assumptions=(
             f"The first step is profiled with all tensors in {owner} memory, like the paper's slow "

@@ -13,7 +13,7 @@ from sw_driver.workload.summary import trained_units
 
 from ..outcome import Outcome
 from ..reproduction import MARKS
-from .comparison import Row, Steps, capacity_bytes, size
+from .comparison import Row, TrainedSteps, capacity_bytes, size
 from .system import PLACE_NAMES, all_parts_ns
 from .systems import ADAPTERS, WITHOUT_HARDWARE
 
@@ -55,7 +55,7 @@ class Case:
     """Name, batch and length of the step."""
     words: str
     """Choices of the training, formats first."""
-    steps: Steps
+    steps: TrainedSteps
     machine: Machine
     gpus: int
     rows: Sequence[Row]
@@ -152,7 +152,7 @@ def summary_table(case: Case, title: str = "") -> Table:
     def cells(row: Row) -> list[str]:
         made, nbytes = row.outcome, row.describe()["memory_bytes"]
         others = [
-            f"{PLACE_NAMES[place].removesuffix(' memory')} {gib(held)}"
+            f"{PLACE_NAMES[place].removesuffix(' memory').removeprefix('memory-')} {gib(held)}"
             for place, held in nbytes.items()
             if place != "gpu" and held
         ]

@@ -237,6 +237,13 @@ class System:
     """Words for what takes a part of :data:`PARTS`, where it is not the GPU."""
     training: Callable[[Training, Trace], Training] = lambda training, _: training
     """Function that returns the system's own training, from the user's and the captured step."""
+    hardware: Mapping[str, tuple[str, ...] | Callable[[System, float], System]] = field(
+        default_factory=dict
+    )
+    """Parts that the system adds, in words: settings with their rates, the first one shown.
+
+    Or a function that returns the system with the part's rate times a factor.
+    """
     searched_ops: Callable[[Trace, Machine], int] = lambda *_: 0
     """Function that estimates the operations that a search for the system's schedule simulates."""
     needs: Callable[[Trace, Machine], Needs]

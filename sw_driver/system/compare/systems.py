@@ -12,6 +12,7 @@ __all__ = [
     "DEFAULT",
     "DRAWN",
     "FAMILIES",
+    "IN_USE",
     "MOST_SEARCHED_OPS",
     "SYSTEMS",
     "WITHOUT_HARDWARE",
@@ -75,6 +76,13 @@ ADAPTERS = ("LoRA", "QLoRA")
 MOST_SEARCHED_OPS = 20_000
 """Operations that the search of a system in :data:`DEFAULT` may simulate; about three seconds."""
 
+_ALONE = tuple(system.name for system in device.SYSTEMS)
+IN_USE = (
+    *_ALONE,
+    *(one.name for one in today.SYSTEMS if one.name not in ADAPTERS and not one.hardware),
+)
+"""Systems that people use today for all parameters, which others have to beat."""
+
 WITHOUT_HARDWARE = (
     "all on the GPU",
     "recomputation",
@@ -84,6 +92,6 @@ WITHOUT_HARDWARE = (
     "GO-MemFerry",
     "Sentinel over PCIe",
     "MC-DLA's policy over PCIe",
-    *(system.name for system in today.SYSTEMS if system.name not in (*ADAPTERS, "Smart-Infinity")),
+    *(name for name in IN_USE if name not in _ALONE),
 )
 """Systems that train all parameters on GPUs and hosts as they are sold."""

@@ -6,9 +6,10 @@ A system is a training (:class:`~sw_driver.workload.training.Training`), a chang
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from sw_driver.machine import Machine
 from sw_driver.workload import Trace
@@ -25,6 +26,7 @@ from .system import Assumption, CannotRunError, Need, Needs, System, formats_of,
 __all__ = ["SYSTEMS"]
 
 _RANK = 16
+_DRIVE_LINK = ("drive.read_gb_per_s", "drive.write_gb_per_s")
 _PURE = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 
 
@@ -34,6 +36,7 @@ def _system(
     training: Callable[[Training, Trace], Training] = lambda training, _: training,
     step: Callable[[Trace, int], Trace] = lambda trace, _: trace,
     micro_batches: bool = True,
+    hardware: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> System:
     """Return a system; ``step`` gets the step and the GPU's bytes, 0 for as few as possible."""
     step = remembering(step)
@@ -49,6 +52,7 @@ def _system(
         assumptions=assumptions,
         several_gpus=True,
         micro_batches=micro_batches,
+        hardware=hardware,
         training=training,
         needs=needs,
         run=lambda trace, machine: alone(step(trace, capacity_bytes(machine, "gpu")), machine),
@@ -158,6 +162,9 @@ SYSTEMS = (
             *texts,
             training=partial(_deepspeed, scheme, is_streamed=offload.parameters != "gpu"),
             step=_anywhere(partial(offloaded, offload=offload)),
+            hardware={"its drives' rate": ("drive.gb_per_s",), "its link": _DRIVE_LINK}
+            if offload.updates == "drive"
+            else {},
         )
         for name, scheme, offload, *texts in (
             ("ZeRO-Offload, as run", "zero2", Offload(), _CORES),
