@@ -225,7 +225,8 @@ class _Casting:
     def _is_direct(self, op: Op) -> bool:
         """Return whether an operation that computes in FP32 reads or writes 16 bits itself."""
         kind = op.kind if op.phase == "forward" else _differentiated(op)
-        return self._is_wide(op) and kind in _DIRECT.get(self.computed, ())
+        mixed = self.stored != self.computed
+        return mixed and self._is_wide(op) and kind in _DIRECT.get(self.computed, ())
 
     @staticmethod
     def _is_statistic(op: Op, place: int) -> bool:
