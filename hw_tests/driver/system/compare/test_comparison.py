@@ -116,8 +116,8 @@ def test_a_row_says_what_a_system_takes_or_why_it_cannot_run() -> None:
     assert large["step_ns"] is None
     assert large["parts_ns"] is None
     assert large["memory_bytes"] == {"gpu": 10 * GB, "host": 300 * GB}
-    assert "10.0 GiB of gpu" in large["reason"]
-    assert "300.0 GiB of host" in large["reason"]
+    assert "10.0 GiB of GPU memory" in large["reason"]
+    assert "300.0 GiB of host memory" in large["reason"]
     assert late["reason"] == "The plan has no room."
     assert (other["reason"], other["memory_bytes"]) == ("it has no such part", {})
 
