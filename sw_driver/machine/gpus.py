@@ -22,6 +22,9 @@ _ATTENTION = assumed(
     "and up to 63 % in the backward pass, of the work that a causal mask leaves: some 53 % of the "
     "peak for long sequences, of which products reach 87 %",
 )
+_ATTENTION_H100 = assumed(
+    0.4, "FlashAttention-2 (arXiv 2307.08691) reaches 335 TFLOP/s on an H100, less with a mask"
+)
 _MAMF = "stas00/ml-engineering, table of maximum achievable matmul FLOPS"
 _LI = "mli/transformers-benchmarks, matmul of the largest size"
 _STEPS = "one number for the GPU, from published training steps of"
@@ -48,6 +51,7 @@ def _gpu(
     tflop_per_s: Mapping[str, float],
     product_share: Figure,
     sustained_share: Figure,
+    attention_share: Figure = _ATTENTION,
     gib: float,
     pcie: int,
     watts: int,
@@ -69,7 +73,7 @@ def _gpu(
             **others,
             multiprocessors=given(multiprocessors, f"{sheet}: streaming multiprocessors"),
             product_share=product_share,
-            attention_share=_ATTENTION,
+            attention_share=attention_share,
             sustained_share=sustained_share,
             memory_share=_REACHED,
         ),
@@ -106,7 +110,8 @@ _H100 = {
     "tflop_per_s": _halves(989.4, 494.7, 1978.9),
     "product_share": given(794.5 / 989.4, f"{_MAMF}: H100 SXM, BF16, 794.5 TFLOP/s"),
     "fp8_share": given(1402.6 / 1978.9, f"{_MAMF}: H100 SXM, FP8, 1,402.6 TFLOP/s"),
-    "sustained_share": calibrated(0.68, f"{_STEPS} MPT (mosaicml/llm-foundry)"),
+    "sustained_share": calibrated(0.75, f"{_STEPS} MPT (mosaicml/llm-foundry)"),
+    "attention_share": _ATTENTION_H100,
     "pcie": 5,
     "watts": 700,
     "nvlink": 450,
@@ -135,6 +140,19 @@ GPUS: Mapping[str, Gpu] = {
     ),
     "a100": _gpu("A100 80GB SXM", A100, gib=80, **_A100),
     "h100": _gpu("H100 SXM", H100, gib=80, **_H100),
+    "h100-96": _gpu(
+        "H100 96GB SXM of 500 W",
+        replace(H100, gb_per_s=given(2400, "pytorch/torchtitan, benchmarks: HBM2e, 2.4 TB/s")),
+        gib=96,
+        **_H100
+        | {
+            "watts": 500,
+            "sustained_share": assumed(
+                round(_H100["sustained_share"].value * (500 / 700) ** (1 / 3), 3),
+                "the H100's; power grows with the third power of the clock",
+            ),
+        },
+    ),
     "h200": _gpu(
         "H200 SXM", replace(H100, gb_per_s=_bandwidth("H200 SXM", 4800)), gib=141, **_H100
     ),

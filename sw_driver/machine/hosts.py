@@ -176,6 +176,7 @@ HOSTS: Mapping[str, Host] = {
     "a100-40": _DGX_A100,
     "a100": _DGX_A100,
     "h100": _DGX_H100,
+    "h100-96": _DGX_H100,
     "h200": _DGX_H100,
     "rtx3090": _DDR4_DESKTOP,
     "rtx4090": _DDR5_DESKTOP,

@@ -52,6 +52,12 @@ _DIRECT = {"fp16": ("_softmax", "_log_softmax", "sum", "prod"), "bf16": ("sum", 
 Given: ``log_softmax`` and ``softmax`` with a dtype, and reductions, in PyTorch's ATen. The backward
 operations write the 16 bits, too.
 """
+_ALWAYS_WIDE = frozenset(("_log_softmax", "nll_loss_forward", "pow", "rsqrt"))
+"""Kinds of operations in FP32 even in pure 16 bits: parts of RMSNorm, and the loss.
+
+Given: PyTorch's ``rms_norm`` computes in FP32; the codes of Llama, in Transformers and torchtune,
+cast logits to FP32.
+"""
 _TABLES = ("embedding_dense_backward", "index_put", "index_add")
 """Kinds of operations that write the gradient of a table, in its own format."""
 _UNPACKED = "dequantize"
@@ -76,7 +82,7 @@ def in_precision(trace: Trace, precision: str) -> Trace:
     - ``fp32`` is the step as it is; ``tf32`` rounds the operands of products alone.
     - ``bf16-mixed`` and ``fp16-mixed`` are autocast's, as the module says.
     - ``bf16`` and ``fp16`` have everything in that format, as after ``model.bfloat16()``, but for
-      the statistics of norms.
+      the statistics of norms, the inside of RMSNorm, and the loss.
     - ``fp8-mixed`` is ``bf16-mixed``, but linear layers read copies in FP8 and write BF16. Layers
       with a side that 16 does not divide stay in BF16. Scales are those of steps before, so that a
       cast reads its tensor once.
@@ -185,7 +191,9 @@ class _Casting:
             return "fp32"  # as captured
         if op.geometry is not None or op.kind == _UNPACKED:
             return self.computed
-        if op.kind in _TABLES or self._is_wide(op):
+        if self._is_wide(op):
+            return "fp32"
+        if op.kind in _TABLES:
             return self.stored
         read = [self._forms.get(tensor) for tensor in op.reads]
         if op.kind in GATHERS or "batch_norm" in op.kind:
@@ -210,9 +218,9 @@ class _Casting:
         return form
 
     def _is_wide(self, op: Op) -> bool:
-        """Return whether autocast runs an operation in FP32, or that which it differentiates."""
+        """Return whether an operation, or that which it differentiates, runs in FP32."""
         kind = op.kind if op.phase == "forward" else _differentiated(op)
-        return kind in WIDE and self.stored != self.computed
+        return kind in (_ALWAYS_WIDE if self.stored == self.computed else WIDE)
 
     def _is_direct(self, op: Op) -> bool:
         """Return whether an operation that computes in FP32 reads or writes 16 bits itself."""

@@ -150,16 +150,16 @@ def _repeating(trace: Trace, segments: Sequence[int], kept: Collection[int] = fr
 def _segments(trace: Trace) -> list[int]:
     """Return the number of each operation's segment, -1 outside the forward pass."""
     made = _made_forward(trace)
+    passes = _runs(trace, [0] * len(trace.ops))  # one for each micro-batch
 
     def most_bytes(segments: Sequence[int]) -> int:
-        inside = dict.fromkeys(segments, 0)
-        kept = 0
+        inside, kept = dict.fromkeys(segments, 0), dict.fromkeys(passes, 0)
         for tensor, first, last in made:
             if segments[first] != segments[last]:
-                kept += tensor.nbytes
+                kept[passes[first]] += tensor.nbytes
             elif tensor.kind == "activation":
                 inside[segments[first]] += tensor.nbytes
-        return kept + max(inside.values(), default=0)
+        return max(kept.values(), default=0) + max(inside.values(), default=0)
 
     names = [layer.split(".") for layer in trace.layers]
     groupings: list[list[Hashable]] = [

@@ -151,9 +151,11 @@ class Training:
         return checkpointed(trace, self.checkpoint)
 
     @property
-    def beginning(self) -> tuple[str, str, int, str]:
+    def beginning(self) -> tuple[str, str, bool, int, str]:
         """Choices that are applied first; trainings that share them begin with the same step."""
-        return self.trainable, self.precision, self.loss_chunks, self.checkpoint
+        return (
+            self.trainable, self.precision, self.fused_loss, self.loss_chunks, self.checkpoint,
+        )  # fmt: skip
 
     def completed(self, trace: Trace) -> Trace:
         """Return the step of :meth:`begun` with all other choices."""

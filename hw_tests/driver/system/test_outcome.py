@@ -39,7 +39,7 @@ def test_work_transfers_and_access_have_lanes_from_the_begin_of_the_step() -> No
 
 
 def test_neighbours_of_one_name_are_joined_across_gaps_that_nobody_sees() -> None:
-    times = ((0, 9), (10, 19), (5, 12), (40, 50))
+    times = ((0, 9), (10, 19), (12, 15), (40, 50))
     spans = [Span(lane="gpu", name="forward", begin_ns=a, end_ns=b) for a, b in times]
     spans.append(Span(lane="cpu", name="update", begin_ns=20, end_ns=30))
     assert _plain(merged(spans, 42_001)) == [("gpu", "forward", 0, 50), ("cpu", "update", 20, 30)]

@@ -161,7 +161,8 @@ def drive_rates(folder: Path, nbytes: int) -> dict[str, Figure]:
     The file has ``nbytes`` bytes, less on a slow or nearly full drive; it is removed. It goes
     past the page cache where the file system allows that; else the source says so.
     """
-    limit = max(min(nbytes, shutil.disk_usage(folder).free // 2), _BLOCK_BYTES)
+    usage = shutil.disk_usage(folder)
+    limit = max(min(nbytes, usage.free // 2), _BLOCK_BYTES)
     block = mmap.mmap(-1, _BLOCK_BYTES)  # aligned, as O_DIRECT needs it
     if hasattr(mmap, "MADV_HUGEPAGE"):
         block.madvise(mmap.MADV_HUGEPAGE)
@@ -171,11 +172,13 @@ def drive_rates(folder: Path, nbytes: int) -> dict[str, Figure]:
         with new.named():
             file, is_direct = _opened(new.part)
             try:
-                return _drive(file, block, limit, folder, is_direct)
+                rates = _drive(file, block, limit, folder, is_direct)
             finally:
                 os.close(file)
     finally:
         new.drop()
+    rates["drive.capacity_bytes"] = measured(usage.total, "as the file system has it")
+    return rates
 
 
 def _opened(path: Path) -> tuple[int, bool]:

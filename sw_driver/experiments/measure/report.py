@@ -25,8 +25,8 @@ from .rates import cpu_rates, drive_rates, filesystem, gpu_rates, memory_bytes
 
 __all__ = ["report", "settings"]
 
-_SHARED = ("cpu.tflop_per_s", "cpu.gb_per_s", "host.capacity_bytes")
-"""Settings that the GPUs of a machine share."""
+_SHARED = ("cpu.tflop_per_s", "cpu.gb_per_s", "host.capacity_bytes", "drive")
+"""Beginnings of settings that the GPUs of a machine share."""
 _ANY = "h100"
 """A machine with all keys, in place of a base."""
 
@@ -154,12 +154,12 @@ def settings(rates: Mapping[str, Figure], base: str, *, is_known: bool) -> dict[
             made[key] = replace(rates[key], value=rates[key].value / value, source=source)
         if value < 1:
             del made[first]  # the data sheet has it
-    for key in [key for key in rates if key.startswith("drive.")]:
-        made[key.replace("drive", "nvme")] = rates[key]
-    for key in _SHARED if gpus > 1 else ():
+    for key in [key for key in made if gpus > 1 and key.startswith(_SHARED)]:
         whole, source = made[key].value, f"{made[key].source}; one of {gpus} shares"
         part = whole // gpus if key.endswith("_bytes") else whole / gpus
         made[key] = replace(made[key], value=part, source=source)
+    for key in [key for key in made if key.startswith("drive.")]:
+        made[key.replace("drive", "nvme")] = made[key]
     mine = [key for key in made if key in keys and (base or not key.startswith(("gpu.", "pcie.")))]
     return {key: made[key] for key in mine}
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.machine import MachineError
 from sw_driver.machine.gpus import GPUS
 from sw_driver.report import Watch
 from sw_driver.system.compare.bases import machine_of
@@ -71,7 +73,7 @@ def predict(
         try:
             row.span  # a bad value is refused before a capture
             value = _value(row, capture)
-        except (RowError, InvalidArgumentError, TraceError, CannotRunError, ValueError) as error:
+        except (RowError, InvalidArgumentError, TraceError, CannotRunError, MachineError) as error:
             left_out.append((row.id, str(error)))
         else:
             predictions.append(Prediction(row=row, kind=kind_of(row), value=value))
@@ -85,11 +87,15 @@ class _Captures:
         self._traces: dict[object, Trace] = {}
 
     def __call__(self, step: Step) -> Trace:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
         from sw_driver.workload.capture import capture_config
 
-        if step.config not in self._traces:
-            self._traces[step.config] = capture_config("model", step.config)
-        return self._traces[step.config]
+        key = step.config, step.is_fused
+        if key not in self._traces:
+            with nullcontext() if step.is_fused else sdpa_kernel(SDPBackend.MATH):
+                self._traces[key] = capture_config("model", step.config)
+        return self._traces[key]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +127,9 @@ _METRICS: dict[str, Callable[[_Run], float]] = {
     r"(s|ms|time)/iter|step time": lambda run: run.step_ns / 1e9,
     r"TFLOPS(/gpu)?": lambda run: run.tflop_per_s,
     r"peak memory.*": lambda run: run.outcome.peak_bytes["gpu"],
-    r"share of step in update.*": lambda run: 1 - all_parts_ns(run.outcome)["computing"] / run.step_ns,
+    r"share of step in update.*": lambda run: (
+        1 - all_parts_ns(run.outcome)["computing"] / run.step_ns
+    ),
 }
 """Values by a pattern of the metric, in the units of :data:`_UNITS` with the factor 1."""
 _UNITS = {
@@ -151,12 +159,12 @@ def _run(step: Step, capture: _Captures) -> _Run:
     system = next((one for one in SYSTEMS if one.name == step.system), None)
     if system is None:
         raise RowError(f"offload needs the system {step.system!r}, which is not modelled")
-    training = step.training
+    captured = capture(step)
+    training = system.training(step.training, captured)
     gpus = f"x{training.gpus}" if training.gpus > 1 else ""
     machine = machine_of(
         f"{step.gpu}{gpus}", training.precision, network_gb_per_s=step.network
-    )
-    captured = capture(step)
+    ).override(step.changes)
     micro = min(step.micro_batches, _MOST_MICRO_BATCHES)
 
     def run(number: int) -> tuple[Trace, Outcome]:

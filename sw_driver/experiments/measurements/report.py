@@ -56,6 +56,7 @@ _ASSUMPTIONS = (
     "TFLOPS are those of products and attention, with what is computed again.",
 )
 
+
 def report(
     file: Path | None = None, *, folder: Path | None = None, watch: Watch = Watch()
 ) -> Report:

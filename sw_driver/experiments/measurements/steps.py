@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isqrt
 
+from sw_driver.machine.hosts import HOSTS, PCIE
 from sw_driver.machine.parts import Figure, given
 from sw_driver.workload.networks import DECODERS, VITS, DecoderConfig, VitConfig
 from sw_driver.workload.training import Training
@@ -20,6 +22,8 @@ the model takes as given."""
 
 LORA_RANK = 16
 """Rank of adapters, which no row gives: the default of ``--trainable`` in many examples."""
+_ASPECT, _HEAD = 64, 128
+"""Width of a GPT over its layers, and width of a head, where a row has neither."""
 LOSS_CHUNKS = 8
 """Chunks of a chunked loss: torchtune's default."""
 
@@ -30,9 +34,9 @@ _FAMILIES = {
 }  # fmt: skip
 """Begins of the names of networks, by a pattern of the model's name; the first one counts."""
 _GPUS = {
-    r"a100.*40 ?g": "a100-40", r"a100": "a100", r"h100": "h100", r"h200": "h200", r"v100": "v100",
-    r"4070 ?ti ?super": "rtx4070tis", r"4090": "rtx4090", r"3090": "rtx3090", r"a5000": "a5000",
-    r"a6000": "a6000",
+    r"a100.*40 ?g": "a100-40", r"a100": "a100", r"h100.*96 ?g": "h100-96", r"h100": "h100",
+    r"h200": "h200", r"v100": "v100", r"4070 ?ti ?super": "rtx4070tis", r"4090": "rtx4090",
+    r"3090": "rtx3090", r"a5000": "a5000", r"a6000": "a6000",
 }  # fmt: skip
 _PRECISIONS = {
     r"fp8|float8": "fp8-mixed", r"bf16.*(pure|lora)|lora": "bf16", r"bf16": "bf16-mixed",
@@ -43,13 +47,19 @@ _OPTIMIZERS = {
     r"momentum": "momentum", r"sgd": "sgd",
 }  # fmt: skip
 _SYSTEMS = {
-    r"smart": "Smart-Infinity", r"infinity": "ZeRO-Infinity", r"delay": "ZeRO-Offload, delayed "
-    "update", r"activation": "activation offload", r"fsdp|zero-?3": "FSDP, CPU offload",
-    r"ao cpu": "ZeRO-Offload", r"offload": "ZeRO-Offload, as run", r"paged": "8-bit optimizer, paged",
+    r"smart": "Smart-Infinity", r"infinity|nvme": "ZeRO-Infinity",
+    r"delay": "ZeRO-Offload, delayed update", r"activation": "activation offload",
+    r"paged": "8-bit optimizer, paged", r"fsdp": "FSDP, CPU offload", r"zero-?3": "ZeRO-3 offload",
+    r"ao cpu": "ZeRO-Offload", r"offload": "ZeRO-Offload, as run",
 }  # fmt: skip
 """Systems, by a pattern of what is offloaded."""
+_PLAIN = "all on the GPU"
 _FUSED = r"nemo|megatron|oneflow"
 """Frameworks with kernels for runs of element-wise operations, as a compiler makes them."""
+_UNFUSED = r"megatron|oneflow|math attention"
+"""Measurements that are older than fused attention; a V100 has no kernel of it either."""
+_TORCHTUNE = "torchtune"
+"""Its tables are of compiled steps unless they say eager; those with checkpoints chunk the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +67,15 @@ class Step:
     """A training step to be simulated."""
 
     config: DecoderConfig | VitConfig
+    is_fused: bool
+    """True if attention is one operation that keeps no scores."""
     training: Training
     micro_batches: int
     gpu: str
     network: Figure | None
     """Rate of a host's network in 10^9 bytes/s, if the row gives it."""
+    changes: Mapping[str, str]
+    """Other settings of the machine that the row gives."""
     system: str
     """System that runs it, by its name in the comparison of systems."""
 
@@ -77,7 +91,7 @@ def kind_of(row: Row) -> str:
     moved = f"{row.offload} {row.link}".lower()
     if re.search("nvme|infinity|smartssd", moved):
         return "NVMe"
-    if _system(row.offload) != "all on the GPU":
+    if _system(row.offload) != _PLAIN:
         return "offload"
     return "several GPUs" if (row.number("gpus") or 1) > 1 else "compute-bound"
 
@@ -113,23 +127,27 @@ def step_of(row: Row, offload: str | None = None) -> Step:
         raise RowError(f"checkpointing is {row.checkpointing!r}: expected no, full or selective")
     is_lora = re.search("lora", row.precision, re.IGNORECASE)
     lora = f"{'q' * ('qlora' in row.precision.lower())}lora:{LORA_RANK}"
+    policy = {"no": "none", "yes": "full"}.get(checkpoint[0], checkpoint[0])
+    tuned = _TORCHTUNE in maker and "eager" not in ways
     return Step(
         config=model_of(row),
+        is_fused=gpu != "v100" and not re.search(_UNFUSED, f"{maker} {ways}"),
         training=Training(
             trainable=lora if is_lora else "all",
             precision=precision,
-            loss_chunks=LOSS_CHUNKS if "chunked" in ways else 1,
-            checkpoint={"no": "none", "yes": "full"}.get(checkpoint[0], checkpoint[0]),
+            loss_chunks=LOSS_CHUNKS if "chunked" in ways or (tuned and policy != "none") else 1,
+            checkpoint=policy,
             optimizer=optimizer,
             in_backward="backward" in row.optimizer,
             tensor_parallel=width,
-            compiled="compile" in ways or bool(re.search(_FUSED, maker)),
+            compiled="compile" in ways or tuned or bool(re.search(_FUSED, maker)),
             shard="none" if gpus == width else shard,
             gpus=gpus,
         ),
         micro_batches=micro_batches,
         gpu=gpu,
         network=_network(row.link),
+        changes=_changes(row, HOSTS[gpu].drives),
         system=_system(row.offload if offload is None else offload),
     )
 
@@ -144,15 +162,20 @@ def model_of(row: Row) -> DecoderConfig | VitConfig:
 
     Family, layers and width choose one of the networks of today. If none has those sizes, the
     family's network that is nearest in width gets the layers, the width and the heads of the row.
-    Without layers or width the number of parameters chooses a network.
+    Layers and width of a GPT may follow from its number of parameters.
     """
     prefix = _matched("model", row.model, _FAMILIES)
     known = [one for name, one in {**DECODERS, **VITS}.items() if name.startswith(prefix)]
     layers, width = row.number("layers"), row.number("hidden")
     if layers is None or width is None:
-        raise RowError(f"{'hidden' if layers else 'layers'} is not given")
+        if prefix != "gpt2-":
+            raise RowError(f"{'hidden' if layers else 'layers'} is not given")
+        # The step hardly depends on it: a width of 64 times the layers, as Megatron's GPTs have.
+        many = row.known("params")
+        width = max(round((_ASPECT * many / 12) ** (1 / 3) / _HEAD), 1) * _HEAD
+        layers = max(round(many / 12 / width**2), 1)
     config = min(known, key=lambda one: (abs(one.d_model - width), abs(one.n_layers - layers)))
-    heads = row.number("heads") or config.n_heads
+    heads = row.number("heads") or -(-width // _HEAD)
     groups = row.number("heads", place=1) or heads
     sizes = (config.n_layers, config.d_model, config.n_heads)
     if sizes != (layers, width, heads):
@@ -169,7 +192,7 @@ def model_of(row: Row) -> DecoderConfig | VitConfig:
 def _system(offload: str) -> str:
     text = offload.lower()
     if re.fullmatch("none|no|-||fsdp|zero-?[123]|ddp", text):
-        return "all on the GPU"
+        return _PLAIN
     if text == "none (paged)":
         return "8-bit optimizer, paged"
     return _matched("offload", offload, _SYSTEMS)
@@ -182,7 +205,24 @@ def _matched(column: str, text: str, patterns: dict[str, str]) -> str:
             return name
     if text in ("", "-"):
         raise RowError(f"{column} is not given")
-    raise RowError(f"{column} is {text!r}: expected one of {', '.join(dict.fromkeys(patterns.values()))}")
+    raise RowError(
+        f"{column} is {text!r}: expected one of {', '.join(dict.fromkeys(patterns.values()))}"
+    )
+
+
+def _changes(row: Row, drives: int) -> dict[str, str]:
+    """Return settings of the machine that a row's ``link`` gives: PCIe and the number of drives."""
+    changes = {}
+    if found := re.search(r"PCIe ?([345])", row.link):
+        rate = str(PCIE[int(found[1])].value)
+        changes |= {"pcie.read_gb_per_s": rate, "pcie.write_gb_per_s": rate}
+    if found := re.search(r"([0-9]+) ?x (?:NVMe|SmartSSD)", row.link, re.IGNORECASE):
+        drive = HOSTS[gpu_of(row)].drive()
+        rates = {"read_gb_per_s": drive[1].read_gb_per_s, "write_gb_per_s": drive[1].write_gb_per_s,
+                 "gb_per_s": drive[2].gb_per_s}  # fmt: skip
+        share = int(found[1]) / drives
+        changes |= {f"drive.{name}": str(rate.value * share) for name, rate in rates.items()}
+    return changes
 
 
 def _network(link: str) -> Figure | None:

@@ -44,7 +44,14 @@ __all__ = [
 _LINKS = 6
 """Links from a GPU to memory-nodes (Kwon and Rhu)."""
 _ENOUGH = assumed(1000, "the GPU's own link is the bound")
-_NODES = {"v100": "mc_dla", "a100-40": "a100", "a100": "a100", "h100": "h100", "h200": "h100"}
+_NODES = {
+    "v100": "mc_dla",
+    "a100-40": "a100",
+    "a100": "a100",
+    "h100": "h100",
+    "h100-96": "h100",
+    "h200": "h100",
+}
 """Entries of ``CATALOGUES`` by GPU; GPUs without NVLink have no memory-nodes."""
 _HOP = assumed(5_000, "a collective's begin: some microseconds in NCCL")
 _BUS_SHARE = 0.75

@@ -16,7 +16,7 @@ from sw_driver.machine import Machine
 from sw_driver.report import Watch
 from sw_driver.simulator.workers import connected, processes
 
-from .comparison import Row, Steps, compare
+from .comparison import Row, TrainedSteps, compare
 from .summary import bound, engineering, fastest
 from .systems import IN_USE, SYSTEMS
 
@@ -41,7 +41,7 @@ class BreakEven:
     factor: float | None
     """Least factor; :data:`LEAST` if a lower one may do, None if :data:`MOST` is too little."""
     runs: int
-    """Steps that were run."""
+    """TrainedSteps that were run."""
     gb_per_s: float | None = None
     """Rate of the part on this machine, in 10^9 bytes/s; None if it has no such rate."""
     bound: str = ""
@@ -99,7 +99,7 @@ def rival(rows: Iterable[Row]) -> Row | None:
 
 
 def break_evens(
-    steps: Steps,
+    steps: TrainedSteps,
     machine: Machine,
     rival_ns: int,
     *,
@@ -138,7 +138,7 @@ def _on_cluster(address: str, watch: Watch) -> Iterator[Callable[[Any], Any]]:
         yield lambda work: submit(_break_even, work)
 
 
-def _break_even(work: tuple[Steps, Machine, str, str, int]) -> BreakEven:
+def _break_even(work: tuple[TrainedSteps, Machine, str, str, int]) -> BreakEven:
     steps, machine, name, part, rival_ns = work
     system = _BY_NAME[name]
     scaled, rows = system.hardware[part], dict[float, Row]()

@@ -26,7 +26,7 @@ from .device import RECOMPUTED
 from .lanes import alone
 from .system import PARTS, PLACE_NAMES, PLACES, CannotRunError, Needs, System, all_parts_ns
 
-__all__ = ["Row", "Steps", "capacity_bytes", "compare", "size"]
+__all__ = ["Row", "TrainedSteps", "capacity_bytes", "compare", "size"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +69,14 @@ class Row:
         }
 
 
-class Steps:
+class TrainedSteps:
     """A captured step in each system's own training, made once for each training.
 
     Examples
     --------
     >>> from sw_driver.workload import load_trace
-    >>> from .device import SYSTEMS
-    >>> steps = Steps(load_trace("gpt-tiny"), Training(precision="bf16-mixed"))
+    >>> from sw_driver.system.compare.device import SYSTEMS
+    >>> steps = TrainedSteps(load_trace("gpt-tiny"), Training(precision="bf16-mixed"))
     >>> steps.of(SYSTEMS[0]) is steps.usual
     True
     """
@@ -111,14 +111,14 @@ class Steps:
 
 
 def compare(
-    steps: Steps | Trace, machine: Machine, systems: Iterable[System], progress: Progress
+    steps: TrainedSteps | Trace, machine: Machine, systems: Iterable[System], progress: Progress
 ) -> list[Row]:
     """Return a row for each system; the step may recompute activations.
 
     A trace alone is a captured step. See :mod:`~sw_driver.workload.recomputation`. Raises
     :class:`~sw_driver.workload.trace.TraceError` for a step without an operation.
     """
-    steps = Steps(steps, Training()) if isinstance(steps, Trace) else steps
+    steps = TrainedSteps(steps, Training()) if isinstance(steps, Trace) else steps
     if not steps.usual.ops:
         raise TraceError(f"{steps.usual.name} has no operation: give a training step")
     return [_row(system, steps, machine, progress) for system in systems]
@@ -136,7 +136,7 @@ def size(nbytes: int) -> str:
     return f"{nbytes / 1024**power:,.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
-def _row(system: System, steps: Steps, machine: Machine, progress: Progress) -> Row:
+def _row(system: System, steps: TrainedSteps, machine: Machine, progress: Progress) -> Row:
     progress(f"{system.name}, {steps.usual.name}")
     needs: Needs = {}
     outcome, reason, largest, trace = None, "", None, steps.usual

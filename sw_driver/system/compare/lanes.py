@@ -29,6 +29,10 @@ LANES: Mapping[tuple[str, str], tuple[str, str, bool]] = {
 A drive reads or writes, one at a time.
 """
 
+_TAKEN = 0.2
+"""Share of a GPU's multiprocessors that a collective takes, assumed: NCCL has some 24 channels, of a
+multiprocessor each."""
+
 _DEVICES = {"gpu": "gpu", "host": "cpu", "drive": "drive"}
 """Devices by the place that they work in."""
 
@@ -70,6 +74,8 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
         end_ns = ends_ns[op.id] = free_ns[lane] = begin_ns + took_ns
         busy_ns[lane] = busy_ns.get(lane, 0) + took_ns
         name = "again" if op.id in repeated else op.phase
+        if lane == "peers":
+            free_ns["gpu"] += ceil(_TAKEN * took_ns)
         if lane == "gpu":
             part = {"update": "updating", "again": "recomputing"}.get(name, "computing")
             parts[part] += took_ns

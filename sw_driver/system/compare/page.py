@@ -25,7 +25,7 @@ from ..outcome import Outcome
 from ..reproduction import MARKS
 from .bases import IDLE_KEYS, check_formats, machine_of, named, usual_precision
 from .breakeven import break_evens, rival
-from .comparison import Row, Steps, capacity_bytes, compare, size
+from .comparison import Row, TrainedSteps, capacity_bytes, compare, size
 from .lanes import alone
 from .running import compared
 from .summary import (
@@ -266,10 +266,10 @@ def _machine(name: str, training: Training, changes: Mapping[str, str]) -> tuple
     return base.override(changes), training
 
 
-def _step(name: str, captured: Trace, machine: str, training: Training) -> Steps:
+def _step(name: str, captured: Trace, machine: str, training: Training) -> TrainedSteps:
     """Return a captured step with the choices of a training on a machine."""
     gpu, gpus = named(machine)
-    steps = Steps(captured, _trained(captured, training, gpu))
+    steps = TrainedSteps(captured, _trained(captured, training, gpu))
     trace = steps.usual
     formats = {op.dtype for op in trace.ops}
     check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
@@ -281,12 +281,12 @@ def _step(name: str, captured: Trace, machine: str, training: Training) -> Steps
     return steps
 
 
-def _systems(steps: Steps, machine: Machine, everything: bool) -> list[System]:
+def _systems(steps: TrainedSteps, machine: Machine, everything: bool) -> list[System]:
     """Return all systems, or those of :data:`DEFAULT` with a model of a step and a short search."""
     return [system for system in SYSTEMS if everything or _is_shown(system, steps, machine)]
 
 
-def _is_shown(system: System, steps: Steps, machine: Machine) -> bool:
+def _is_shown(system: System, steps: TrainedSteps, machine: Machine) -> bool:
     if system.name not in DEFAULT:
         return False
     try:

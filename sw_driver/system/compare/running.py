@@ -11,7 +11,7 @@ from sw_driver.machine import Machine
 from sw_driver.simulator.workers import processes
 
 from ..reproduction import Progress
-from .comparison import Row, Steps, compare
+from .comparison import Row, TrainedSteps, compare
 from .system import System
 from .systems import SYSTEMS
 
@@ -21,7 +21,7 @@ _BY_NAME = {system.name: system for system in SYSTEMS}
 
 
 def compared(
-    wanted: Sequence[tuple[Steps, Machine, Sequence[System]]],
+    wanted: Sequence[tuple[TrainedSteps, Machine, Sequence[System]]],
     progress: Progress,
     *,
     is_long: bool = False,
@@ -55,7 +55,7 @@ def compared(
     return rows
 
 
-def _values(work: tuple[Steps, Machine, str]) -> dict[str, Any]:
+def _values(work: tuple[TrainedSteps, Machine, str]) -> dict[str, Any]:
     """Return the fields of a row but its system, which no process can send to another."""
     steps, machine, name = work
     (row,) = compare(steps, machine, [_BY_NAME[name]], lambda _: None)

@@ -13,7 +13,7 @@ from sw_driver.workload.summary import trained_units
 
 from ..outcome import Outcome
 from ..reproduction import MARKS
-from .comparison import Row, Steps, capacity_bytes, size
+from .comparison import Row, TrainedSteps, capacity_bytes, size
 from .system import PLACE_NAMES, all_parts_ns
 from .systems import ADAPTERS, WITHOUT_HARDWARE
 
@@ -55,7 +55,7 @@ class Case:
     """Name, batch and length of the step."""
     words: str
     """Choices of the training, formats first."""
-    steps: Steps
+    steps: TrainedSteps
     machine: Machine
     gpus: int
     rows: Sequence[Row]

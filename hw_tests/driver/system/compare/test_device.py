@@ -13,7 +13,7 @@ from sw_driver.system.axdimm.platform import measure
 from sw_driver.system.axdimm.settings import MODULE
 from sw_driver.system.compare.bases import BASES, gpu_watts, machine_of, usual_precision
 from sw_driver.system.compare.comparison import Row, compare
-from sw_driver.system.compare.device import SYSTEMS
+from sw_driver.system.compare.device import FUSED, SYSTEMS
 from sw_driver.system.compare.system import all_parts_ns
 from sw_driver.system.compare.systems import SYSTEMS as ALL
 from sw_driver.system.memferry.costs import profile_of as layers_of
@@ -199,3 +199,12 @@ def test_a_ring_is_as_fast_as_the_slower_direction() -> None:
     assert plain.outcome
     assert len(steps) == 1
     assert steps.pop() > plain.outcome.step_ns
+
+
+def test_checkpoints_after_a_compiler_are_an_assumption() -> None:
+    trace = load_trace("gpt-tiny")
+    fused = Training(compiled=True).apply(trace)
+    full = Training(compiled=True, checkpoint="full").apply(trace)
+    (system,) = (one for one in SYSTEMS if one.name == "recomputation")
+    assumed = [FUSED in system.assumed(each) for each in (trace, fused, full)]
+    assert assumed == [False, True, False]

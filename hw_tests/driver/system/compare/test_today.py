@@ -9,7 +9,7 @@ import pytest
 
 from sw_driver.system.compare import today
 from sw_driver.system.compare.bases import machine_of
-from sw_driver.system.compare.comparison import Row, Steps, compare
+from sw_driver.system.compare.comparison import Row, TrainedSteps, compare
 from sw_driver.workload import Trace, load_trace
 from sw_driver.workload.training import Training
 
@@ -22,7 +22,7 @@ def rows(name: str = "gpt3-large", machine: str = "a6000", **choices: Any) -> di
     gpus = 8 if machine.endswith("x8") else 1
     base = machine_of(machine, "bf16-mixed")
     training = Training(precision="bf16-mixed", gpus=gpus, **choices)
-    made = compare(Steps(load_trace(name), training), base, today.SYSTEMS, lambda _: None)
+    made = compare(TrainedSteps(load_trace(name), training), base, today.SYSTEMS, lambda _: None)
     return {row.system.name: row for row in made}
 
 
@@ -86,7 +86,7 @@ def test_states_on_drives_take_their_bytes_both_ways() -> None:
 
 
 def test_smart_drives_scale_with_their_number_and_others_with_the_link() -> None:
-    step = Steps(load_trace("gpt3-large"), Training(precision="bf16-mixed"))
+    step = TrainedSteps(load_trace("gpt3-large"), Training(precision="bf16-mixed"))
     base = machine_of("a6000", "bf16-mixed")
     more = base.override({"drive.gb_per_s": str(4 * base.device("drive").gb_per_s.value)})
     smart = [system for system in today.SYSTEMS if system.name == "Smart-Infinity"]
@@ -106,7 +106,7 @@ def test_pages_cost_nothing_while_there_is_room() -> None:
     assert "host" not in plain.peak_bytes
     less = base.override({"gpu.capacity_bytes": str(plain.peak_bytes["gpu"] - (256 << 20))})
     paged = [system for system in today.SYSTEMS if system.name.endswith("paged")]
-    step = Steps(load_trace("gpt3-large"), Training(precision="bf16-mixed"))
+    step = TrainedSteps(load_trace("gpt3-large"), Training(precision="bf16-mixed"))
     (row,) = compare(step, less, paged, lambda _: None)
     assert row.outcome
     assert row.outcome.peak_bytes["gpu"] <= less.memory("gpu").capacity_bytes.value
