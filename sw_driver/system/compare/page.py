@@ -161,6 +161,7 @@ def report(
             steps=own,
             machine=bases[where][0],
             gpus=named(where)[1],
+            changes=", ".join(f"{key}={changes[key]}" for key in changes if key != _MEMORY),
             rows=rows,
         )
         for ((name, where), own), rows in zip(
@@ -271,6 +272,8 @@ def _step(name: str, captured: Trace, machine: str, training: Training) -> Train
     gpu, gpus = named(machine)
     steps = TrainedSteps(captured, _trained(captured, training, gpu))
     trace = steps.usual
+    if not trace.ops:
+        raise TraceError(f"{name} has no operation: give a training step")
     formats = {op.dtype for op in trace.ops}
     check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
     if (several := int(trace.origin.get("gpus", 1))) != gpus:
