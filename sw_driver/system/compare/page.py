@@ -59,6 +59,14 @@ Without `--out` it prints the tables. With it, `compare.html` beside the page ha
 network for a browser: to zoom into a step, and to change memory, links and batch. It loads no other
 file. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
 
+- **Fewer rows.** A screen shows twelve systems at most: those in use today, and the fastest of each
+  paper. `--all` shows all, on all cores; Sentinel's search of a schedule takes up to a minute of one
+  core. *bound by* names the largest part of a step. While the GPU works, that is its arithmetic, its
+  memory or its launches, whichever bounds the operations that take the most time. A wait or an
+  update elsewhere has the name of the link or processor that is busy.
+- **Break-even.** `--break-even` searches the rate of each near-memory part from which its system
+  beats the fastest of what people use, between an eighth and 32 times the rate, within 2 %. It takes
+  for granted that a faster part makes no step longer.
 - **A table.** *step* is the time of one training step among many. *GPU memory* and *elsewhere* are
   the peak of the bytes that it takes. For a system that cannot run, they are the least bytes that
   it needs. *largest* is the number of parameters of the largest model of this kind that would run.
@@ -161,6 +169,7 @@ def report(
             steps=own,
             machine=bases[where][0],
             gpus=named(where)[1],
+            changes=", ".join(f"{key}={changes[key]}" for key in changes if key != _MEMORY),
             rows=rows,
         )
         for ((name, where), own), rows in zip(
@@ -271,6 +280,8 @@ def _step(name: str, captured: Trace, machine: str, training: Training) -> Train
     gpu, gpus = named(machine)
     steps = TrainedSteps(captured, _trained(captured, training, gpu))
     trace = steps.usual
+    if not trace.ops:
+        raise TraceError(f"{name} has no operation: give a training step")
     formats = {op.dtype for op in trace.ops}
     check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
     if (several := int(trace.origin.get("gpus", 1))) != gpus:

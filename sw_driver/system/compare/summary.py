@@ -58,6 +58,8 @@ class Case:
     steps: TrainedSteps
     machine: Machine
     gpus: int
+    changes: str = ""
+    """Changed settings of the machine, but for its memory."""
     rows: Sequence[Row]
 
     @property
@@ -65,7 +67,8 @@ class Case:
         """Network, training and machine in words."""
         gpu = self.machine.name.removesuffix(f"x{self.gpus}")
         memory = size(capacity_bytes(self.machine, "gpu"))
-        return f"{self.network}, {self.words}, {self.gpus} x {gpu} with {memory}"
+        where = f"{self.gpus} x {gpu} with {memory}" + f", {self.changes}" * bool(self.changes)
+        return f"{self.network}, {self.words}, {where}"
 
 
 def engineering(value: float, unit: str = "") -> str:

@@ -233,12 +233,12 @@ class System:
     """True if it runs one GPU's share of a step of several, with collectives."""
     micro_batches: bool = True
     """True if it runs a step of several micro-batches."""
-    bounds: Mapping[str, str] = field(default_factory=dict)
+    bounds: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Words for what takes a part of :data:`PARTS`, where it is not the GPU."""
     training: Callable[[Training, Trace], Training] = lambda training, _: training
     """Function that returns the system's own training, from the user's and the captured step."""
     hardware: Mapping[str, tuple[str, ...] | Callable[[System, float], System]] = field(
-        default_factory=dict
+        default_factory=dict, hash=False
     )
     """Parts that the system adds, in words: settings with their rates, the first one shown.
 

@@ -49,7 +49,7 @@ def test_recomputation_takes_less_memory_and_a_forward_pass_more(network: str) -
 
 def test_a_card_of_24_gib_trains_with_recomputation_what_it_cannot_without() -> None:
     plain, again = rows("gpt3-large", "rtx4090")
-    assert plain.reason == "needs at least 31.1 GiB of gpu, which has 24.0 GiB"
+    assert plain.reason == "needs at least 31.1 GiB of GPU memory, which has 24.0 GiB"
     assert again.outcome
     assert not again.reason
 
