@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed# when what tests, documentation and hand-off nee
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test soak mutate verilog bench baseline sweep reproduce registers figures docs lint constraints clean
+.PHONY: help sim test soak mutate verilog bench measure sweep reproduce registers figures docs lint constraints clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -33,10 +33,10 @@ there are $$(df -Pm . | awk 'NR == 2 { print $$4 }'): make room" >&2; exit 2; }
 endef
 
 $(RUNS): pyproject.toml constraints.txt
-	$(call install,,600)
+	$(call install,,650)
 
 $(INSTALLED): pyproject.toml constraints.txt
-	$(call install,[dev],1400)
+	$(call install,[dev],1600)
 	@touch $(RUNS)
 
 sim: $(RUNS) ## Trains on handwritten digits, every Adam step on the simulated RTL (ARGS=...)
@@ -60,8 +60,8 @@ bench: $(INSTALLED) ## Measures the simulation's speed, beside cocotb and Amaran
 	@$(NEARMEM) bench $(ARGS)
 	@$(BIN)/python -m hw_tests.speed
 
-baseline: $(RUNS) ## Measures Adam on this machine's CPU, beside the simulated module
-	@$(NEARMEM) baseline $(ARGS)
+measure: $(INSTALLED) ## Measures this machine: products, copies, Adam, a drive (ARGS="--out mine.toml")
+	@$(NEARMEM) measure $(ARGS)
 
 sweep: $(RUNS) ## Measures all combinations of settings (ARGS="--axis lanes=4,16 ...")
 	@$(NEARMEM) sweep $(ARGS)

@@ -28,7 +28,7 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import drop_unfinished, give_up_unfinished
 from sw_driver.simulator.processes import children, kill_children
 
-from .commands import COMMANDS, DEFAULTS, GROUPS, OPTIONS, Failure, Refusal
+from .commands import COMMANDS, DEFAULTS, GROUPS, OPTIONS, RENAMED, Failure, Refusal
 from .commands.screen import in_lines
 
 __all__ = ["application", "interruptible", "main"]
@@ -178,15 +178,14 @@ def _run(argv: Sequence[str] | None) -> int:
     # Amaranth warns about unused components when a command is interrupted.
     warnings.filterwarnings("ignore", ".* created but never used")
     words = [*(sys.argv[1:] if argv is None else argv)]
-    if words[:1] and words[0] in DEFAULTS and _is_option([*words[1:2], "-"][0]):
+    if words and words[0] in RENAMED:
+        raise Refusal(f"{words[0]} is now {RENAMED[words[0]]}: give that")
+    has_word = words[1:] and (not words[1].startswith("-") or words[1] in ("--help", "-h"))
+    if words and words[0] in DEFAULTS and not has_word:
         words.insert(1, DEFAULTS[words[0]])
     status = application(words)(words or ["--help"])
     sys.stdout.flush()  # report a failed write here, not when the program exits
     return status or 0  # None of --help
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and word not in ("--help", "-h")
 
 
 def _explained(error: BaseException) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import floor, log10
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -100,6 +101,12 @@ class Report:
     """Sentences about problems, which a quiet command prints, too."""
     is_good: bool = True
     """False if the command fails although it has results."""
+    essence: Sequence[Table | str] = ()
+    """Tables and sentences that a quiet command prints, too."""
+    hides_assumptions: bool = False
+    """True if a terminal shows no assumptions; files and JSON have them."""
+    columns: int | None = None
+    """Columns that lines take at most, also in a file; None: those of the terminal."""
 
     def describe(self) -> dict[str, Any]:
         """Return the report as an object for JSON."""
@@ -117,7 +124,7 @@ class Report:
         yield from [self.title] * bool(self.title)
         yield from self.parts
         yield from self.notes
-        if self.assumptions:
+        if self.assumptions and not self.hides_assumptions:
             yield "Assumed:"
             yield from (f"{number}. {text}" for number, text in enumerate(self.assumptions, 1))
 
@@ -163,8 +170,12 @@ def milliseconds(ns: float) -> str:
     return f"{ns / 1e6:,.3f} ms"
 
 
-def engineering(value: float, unit: str = "") -> str:
+def engineering(value: float, unit: str = "", places: int = 1) -> str:
     """Return a number with an SI prefix on its unit: ``"1.5 GB"``."""
-    from matplotlib.ticker import EngFormatter
+    power = min(max(floor(log10(abs(value)) / 3), -5), 5) if value else 0
+    if abs(round(value / 1000**power, places)) >= 1000 and power < 5:
+        power += 1
+    return f"{value / 1000**power:.{places}f} {_PREFIXES[power + 5]}{unit}".rstrip()
 
-    return EngFormatter(unit, places=1)(value)
+
+_PREFIXES = ("f", "p", "n", "µ", "m", "", "k", "M", "G", "T", "P")

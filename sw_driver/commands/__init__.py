@@ -29,6 +29,7 @@ __all__ = [
     "FLAT",
     "GROUPS",
     "OPTIONS",
+    "RENAMED",
     "DepthOptions",
     "Failure",
     "MachineOptions",
@@ -56,7 +57,7 @@ COMMANDS = (
     "registers",
     "rules",
     "bench",
-    "baseline",
+    "measure",
     "sweep",
     "study",
     "workload",
@@ -75,6 +76,9 @@ COMMANDS = (
 
 The help text loads these modules, so they import slow libraries inside ``run`` only.
 """
+
+RENAMED = {"baseline": "measure"}
+"""Older names of subcommands, with the present ones."""
 
 GROUPS = {
     "plan": "Plan a training step for a system.",

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from . import (
     FLAT,
+    OUTPUT,
     OutputFolder,
     Refusal,
     Settings,
@@ -28,8 +29,9 @@ _MEMORY = "gpu.capacity_bytes"
 class Options(SizeOptions):
     """Options of the command."""
 
-    machine: Annotated[str, Parameter(metavar="NAME")] = "v100"
-    """GPU of the machine, such as v100, a100, h100 or rtx4090; h100x8 has eight"""
+    machine: Annotated[tuple[str, ...], Parameter(metavar="NAME")] = ("v100",)
+    """GPU of the machine, such as v100, a100, h100 or rtx4090; h100x8 has eight; or the FILE.toml
+    of nearmem measure; may be given several times"""
     memory: Annotated[int | None, integer(1, metavar="BYTES")] = None
     """memory of the GPU, such as 16GiB (default: the memory of that GPU)"""
     set: Settings = ()
@@ -56,9 +58,19 @@ class Options(SizeOptions):
     """chunks of tokens for the output layer and the loss"""
     compile: bool = False
     """fuse element-wise operations, as a compiler does"""
+    all: bool = False
+    """show all systems, in place of twelve; takes all cores"""
+    break_even: bool = False
+    """also search the rate from which near-memory hardware beats what people use"""
+    workers: Annotated[str, Parameter(metavar="N|ADDRESS")] = "1"
+    """processes for --break-even, or the address of a Dask scheduler"""
+    assumptions: bool = False
+    """print the assumptions, too (--out and --json always have them)"""
     out: OutputFolder = None
     """folder for compare.md with all tables, and for compare/ with pictures of the first workload:
     time against memory, parts of the time, effects of memory, links and batch (default: none)"""
+    quiet: Annotated[bool, Parameter(group=OUTPUT)] = False
+    """print the table alone"""
     recompute: Annotated[bool, Parameter(show=False)] = False
     """older name of --checkpoint full"""
     rule: Annotated[str | None, Parameter(show=False)] = None
@@ -68,11 +80,12 @@ class Options(SizeOptions):
 def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Options()) -> int:
     """Show which systems can train a model, and how fast.
 
-    Simulates a training step on each system: GPU only, recomputation, ZeRO-Offload, the AXDIMM
-    platform, MemFerry, Sentinel, MC-DLA's memory-nodes, a heterogeneous PIM. Prints step time,
-    memory, energy, the largest model that fits, and why a system cannot run the step. All times
-    come from models; the assumptions are printed. Nothing is measured. With PyTorch, networks of
-    today run, too, such as llama3.1-8b with --machine h100x8 --batch 1 --checkpoint full.
+    Simulates a training step on systems in use today and on those of five papers: offloading,
+    sharding, the AXDIMM platform, MemFerry, Sentinel, MC-DLA's memory-nodes, a heterogeneous PIM.
+    Prints which one is the fastest, then times, memory, energy and what bounds them, where the time
+    goes, and why a system cannot run the step. All times come from models (--assumptions); nothing
+    is measured. With PyTorch, networks of today run, too, such as llama3.1-8b with --machine h100x8
+    --batch 1 --checkpoint full.
 
     Example: nearmem compare gpt3-13b --memory 24GiB
 
@@ -100,28 +113,51 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
         if _MEMORY in changes:
             raise Refusal(f"--memory is {options.memory}, and --set has {_MEMORY}: leave one out")
         changes[_MEMORY] = str(options.memory)
-    training = Training(
-        precision=options.precision,
-        checkpoint=options.checkpoint,
-        optimizer=options.optimizer,
-        in_backward=options.in_backward,
-        accumulate=options.accumulate,
-        trainable=options.trainable,
-        shard=options.shard,
-        tensor_parallel=options.tensor_parallel,
-        loss_chunks=options.loss_chunks,
-        compiled=options.compile,
-        gpus=max(named(options.machine)[1], 1),
-    )
+    trainings = {
+        machine: Training(
+            precision=options.precision,
+            checkpoint=options.checkpoint,
+            optimizer=options.optimizer,
+            in_backward=options.in_backward,
+            accumulate=options.accumulate,
+            trainable=options.trainable,
+            shard=options.shard,
+            tensor_parallel=options.tensor_parallel,
+            loss_chunks=options.loss_chunks,
+            compiled=options.compile,
+            gpus=max(named(machine)[1], 1),
+        )
+        for machine in options.machine
+    }
+    first = options.machine[0]
     with turning(TraceError, MachineError, into=Refusal), Screen(options) as watch:
         made = report(
             (workload, *others),
-            machine=options.machine,
+            machine=first,
             changes=changes,
-            training=training,
+            training=trainings.pop(first),
+            others=trainings,
             batch=options.batch,
             seq=options.seq,
             folder=options.out and output_folder(options.out, "compare"),
+            everything=options.all,
+            shows_assumptions=options.assumptions,
+            workers=_workers(options.workers) if options.break_even else None,
             watch=watch,
         )
     return show(made, options)
+
+
+def _workers(text: str) -> str | int:
+    """Return a number of processes, or an address."""
+    from sw_driver.numbers import parse_integer
+
+    number = parse_integer(text)
+    if number is None and "://" in text:
+        return text
+    if number is None or not 1 <= number <= 4096:
+        raise Refusal(
+            f"--workers is {text!r}: expected a number of processes from 1 to 4096, or the address "
+            f"of a Dask scheduler, such as tcp://host:8786"
+        )
+    return number

@@ -46,7 +46,7 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
     Parameters
     ----------
     workload
-        a shipped network, such as vgg-19; a trace file; FILE.py:FUNCTION (see 'nearmem workload
+        a network, such as vgg-19; a trace file; FILE.py:FUNCTION (see 'nearmem workload
         --help'); or PROFILE.csv, which is only ranked, with the columns operation, time, accesses
         and, optionally, kind
     """

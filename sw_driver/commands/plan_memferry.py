@@ -44,7 +44,7 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
     Parameters
     ----------
     workload
-        a shipped network, such as bert-base; bert-base-h100 or gpt2-medium-h100, which have
+        a network, such as bert-base; bert-base-h100 or gpt2-medium-h100, which have
         measured times; PROFILE.json, a profile; a trace file; or FILE.py:FUNCTION (see 'nearmem
         workload --help')
     """

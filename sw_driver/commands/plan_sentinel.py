@@ -7,14 +7,14 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from . import FLAT, OutputFolder, OutputOptions, Refusal, output_folder, turning
+from . import FLAT, OutputFolder, Refusal, WorkloadOptions, output_folder, turning
 from .screen import Screen, show
 
 __all__ = ["Options", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(OutputOptions):
+class Options(WorkloadOptions):
     """Options of the command."""
 
     fast: Annotated[str, Parameter(metavar="PERCENT|BYTES")] = "20%"
@@ -22,8 +22,6 @@ class Options(OutputOptions):
     slow: Annotated[str, Parameter(metavar="NAME")] = "xeon"
     """slow memory, with the fast memory that belongs to it: xeon (the paper's, across sockets),
     cxl, nvme or ddr4-800; for a GPU the host's memory over pcie3, pcie4 or pcie5"""
-    rule: Annotated[str | None, Parameter(metavar="NAME")] = None
-    """update rule for the model of FILE.py:FUNCTION (default: adam)"""
     out: OutputFolder = None
     """folder for a timeline of steps, as trace and pictures, and for the curve (default: none)"""
 
@@ -41,7 +39,7 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
     Parameters
     ----------
     workload
-        a shipped network, such as resnet32; a trace file; or FILE.py:FUNCTION (see 'nearmem
+        a network, such as resnet32; a trace file; or FILE.py:FUNCTION (see 'nearmem
         workload --help')
     """
     from sw_driver.system.sentinel.report import report
@@ -53,6 +51,8 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
             fast=options.fast,
             slow=options.slow,
             rule=options.rule,
+            batch=options.batch,
+            seq=options.seq,
             folder=options.out and output_folder(options.out, "plan"),
             watch=watch,
         )

@@ -45,7 +45,7 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     """
     from sw_driver.fpga.register_pages import report
 
-    rules = tuple(options.rules.split(",")) if options.rules else None
+    rules = None if options.rules is None else tuple(options.rules.split(","))
     folder = output_folder(options.out, "registers")
     try:
         with turning(ValueError, into=Refusal):

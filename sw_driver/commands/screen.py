@@ -31,13 +31,13 @@ def show(report: Report, options: OutputOptions) -> int:
     """Print a report, with its complaints on stderr, and return the exit status."""
     if options.json:
         print(json.dumps(report.describe(), indent=2))
-    elif not options.quiet:
-        for part in report.lines:
+    else:
+        for part in report.essence if options.quiet else report.lines:
             if isinstance(part, str):
-                print_prose(part)
+                print_prose(part, report.columns)
             else:
-                print_table(part)
-        if report.files:
+                print_table(part, report.columns)
+        if report.files and not options.quiet:
             print("\n".join(["Written:", *(f"  {file}" for file in report.files)]))
     for complaint in report.complaints:
         print(in_lines(f"nearmem: {complaint}", sys.stderr), file=sys.stderr)
@@ -105,26 +105,34 @@ class Screen(Watch):
         self._task = before
 
 
-def in_lines(text: str, stream: TextIO) -> str:
-    """Return ``text``, wrapped between words if ``stream`` is a terminal."""
-    if not stream.isatty():
+def in_lines(text: str, stream: TextIO, columns: int | None = None) -> str:
+    """Return ``text``, wrapped between words if ``stream`` is a terminal or ``columns`` are given.
+
+    A line takes ``columns`` at most, and no more than a terminal has. Lines of a list are indented.
+    """
+    if stream.isatty():
+        columns = min(shutil.get_terminal_size().columns, columns or _WIDE)
+    if columns is None:
         return text
-    width = shutil.get_terminal_size().columns
-    return fill(text, width, break_long_words=False, break_on_hyphens=False)
+    indent = "  " if text.startswith("- ") else ""
+    return fill(
+        text, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
-def print_prose(text: str) -> None:
-    """Print a sentence on stdout."""
-    print(in_lines(text, sys.stdout))
+def print_prose(text: str, columns: int | None = None) -> None:
+    """Print a sentence on stdout, in lines of ``columns`` at most."""
+    print(in_lines(text, sys.stdout, columns))
 
 
-def print_table(table: Table) -> None:
-    """Print a table on stdout.
+def print_table(table: Table, columns: int | None = None) -> None:
+    """Print a table on stdout, in ``columns`` at most.
 
     On a narrow terminal, columns move together and cells break between words. If the table is still
-    too wide, it becomes lists of names and values. Tables in files keep their width.
+    too wide, it becomes lists of names and values. Tables in files keep their width, unless
+    ``columns`` are given.
     """
-    _print(_shown(table))
+    _print(_shown(table), columns)
 
 
 def _shown(table: Table) -> Shown:
@@ -150,12 +158,14 @@ def _shown(table: Table) -> Shown:
     return shown
 
 
-def _print(table: Shown) -> None:
+def _print(table: Shown, columns: int | None) -> None:
     from rich.console import Console
 
     console, wide = Console(), Console(width=_WIDE)
+    if columns is not None:
+        console.width = min(columns, console.width) if console.is_terminal else columns
     excess = wide.measure(table).maximum - console.width
-    if excess > 0 and console.is_terminal:
+    if excess > 0 and (console.is_terminal or columns is not None):
         table.padding = 0
         excess = wide.measure(table).maximum - console.width
         least, widths = zip(*(_widths(wide, column) for column in table.columns), strict=True)

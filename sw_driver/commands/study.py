@@ -19,6 +19,9 @@ from .screen import Screen, show
 
 __all__ = ["Options", "run"]
 
+WINDOW_CYCLES = 200_000
+COPY_KIB = 2048
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(MachineOptions):
@@ -26,10 +29,10 @@ class Options(MachineOptions):
 
     parameters: Annotated[int, integer(1)] = 1_000_000
     """parameters of a kernel's run"""
-    window: Annotated[int, integer(10_000, 100_000_000, metavar="CYCLES")] = 200_000
-    """fcfs: fabric cycles in which the host reads"""
-    copy_kib: Annotated[int, integer(64, 1 << 20)] = 2048
-    """parallel: KiB of a copy"""
+    window: Annotated[int | None, integer(10_000, 100_000_000, metavar="CYCLES")] = None
+    """fcfs: fabric cycles in which the host reads (default: 200000)"""
+    copy_kib: Annotated[int | None, integer(64, 1 << 20)] = None
+    """parallel: KiB of a copy (default: 2048)"""
 
 
 def run(name: Literal["fcfs", "parallel"], /, options: Annotated[Options, FLAT] = Options()) -> int:
@@ -49,6 +52,10 @@ def run(name: Literal["fcfs", "parallel"], /, options: Annotated[Options, FLAT] 
     from sw_driver.axdimm.backends import module_config
     from sw_driver.experiments.study import report
 
+    other = "copy_kib" if name == "fcfs" else "window"
+    if (value := getattr(options, other)) is not None:
+        option = other.replace("_", "-")
+        raise Refusal(f"--{option} is {value}, but {name} has none: leave --{option} out")
     with turning(ValueError, into=Refusal):
         config = module_config(backend_options(options, channels=1 if name == "fcfs" else 2))
 
@@ -61,8 +68,8 @@ def run(name: Literal["fcfs", "parallel"], /, options: Annotated[Options, FLAT] 
             name,
             config,
             parameters=options.parameters,
-            window_fabric_cycles=options.window,
-            copy_bytes=1024 * options.copy_kib,
+            window_fabric_cycles=options.window or WINDOW_CYCLES,
+            copy_bytes=1024 * (options.copy_kib or COPY_KIB),
             watch=watch,
         )
     return show(made, options)

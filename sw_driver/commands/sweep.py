@@ -59,6 +59,11 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     from sw_driver.experiments.sweep.report import report
     from sw_driver.simulator.buildcache import build_root
 
+    if options.no_arithmetic and options.backend == "cycles":
+        raise Refusal(
+            "--no-arithmetic is for the RTL, but --backend is 'cycles', which has none: leave one "
+            "of the two out"
+        )
     folder = options.out or build_root() / "sweep"
     grid = Grid.parse(
         backend=options.backend,

@@ -102,19 +102,25 @@ class Machine:
         return routes[target]
 
     def override(
-        self, changes: Mapping[str, str], mark: Callable[[int | float, str], Figure] = assumed
+        self,
+        changes: Mapping[str, str | Figure],
+        mark: Callable[[int | float, str], Figure] = assumed,
     ) -> Machine:
         """Return a copy with other values: ``{"gpu.capacity_bytes": "16GiB", "ddr.sharing": ...}``.
 
         A key is a part's name, a dot, and the name of a setting; see :attr:`keys`. Numbers are
-        written in the forms of :mod:`sw_driver.numbers`. ``mark`` makes the figure of a new value.
+        written in the forms of :mod:`sw_driver.numbers`. ``mark`` makes the figure of a new value;
+        a figure stays as it is.
         Raises :class:`MachineError` for an unknown key or an impossible value.
         """
         changed: dict[str, Figure | str] = {}
-        for key, text in changes.items():
+        for key, new in changes.items():
             _check_name(f"{self.name}: the key", key, self.keys)
             before = self.keys[key]
-            changed[key] = text if isinstance(before, str) else _figure(key, text, before, mark)
+            if isinstance(new, Figure):
+                changed[key] = str(new.value) if isinstance(before, str) else new
+            else:
+                changed[key] = new if isinstance(before, str) else _figure(key, new, before, mark)
 
         def others(parts: tuple) -> tuple:
             keys = [{f"{part.name}.{name}": name for name in settings(part)} for part in parts]

@@ -24,13 +24,15 @@ __all__ = [
     "calibrated",
     "given",
     "link",
+    "measured",
     "predicted",
 ]
 
-MARKS = ("given", "calibrated", "predicted", "assumed")
+MARKS = ("measured", "given", "calibrated", "predicted", "assumed")
 """Kinds of source of a figure.
 
-A paper or a data sheet; a fit to measurements; a model that is checked against RTL; none of these.
+The machine itself; a paper or a data sheet; a fit to measurements; a model that is checked against
+RTL; none of these.
 """
 
 SHARINGS = ("duplex", "half")
@@ -52,14 +54,19 @@ class Figure:
     --------
     >>> Figure(value=900, source="data sheet", mark="given") == given(900, "data sheet")
     True
-    >>> [figure(1, "why").mark for figure in (given, calibrated, predicted, assumed)]
-    ['given', 'calibrated', 'predicted', 'assumed']
+    >>> [figure(1, "why").mark for figure in (measured, given, calibrated, predicted, assumed)]
+    ['measured', 'given', 'calibrated', 'predicted', 'assumed']
     """
 
     value: int | float
     source: str
     mark: str
     """Kind of source, one of :data:`MARKS`."""
+
+
+def measured(value: int | float, source: str) -> Figure:
+    """Return a figure measured on the machine itself; ``source`` has tool, device and date."""
+    return Figure(value=value, source=source, mark="measured")
 
 
 def given(value: int | float, source: str) -> Figure:

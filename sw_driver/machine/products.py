@@ -8,6 +8,7 @@ Long sums may be split over several units, as cuBLAS does if tiles are few.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from math import prod
 
 from ..workload.trace import Op
@@ -54,7 +55,12 @@ def product_ns(op: Op, tflop_per_s: float, units: int) -> float:
 
     ``tflop_per_s`` is the rate of all ``units`` together, in 10^12 FLOP/s.
     """
-    return min(_tiled_flops(*tiled_shape(op), units)) / (tflop_per_s * 1000)
+    return _least_flops(*tiled_shape(op), units) / (tflop_per_s * 1000)
+
+
+@lru_cache(maxsize=4096)
+def _least_flops(many: int, rows: int, columns: int, depth: int, units: int) -> int:
+    return min(_tiled_flops(many, rows, columns, depth, units))
 
 
 def _tiled_flops(many: int, rows: int, columns: int, depth: int, units: int) -> Iterator[int]:

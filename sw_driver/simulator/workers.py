@@ -1,7 +1,8 @@
-"""Worker processes on this machine that end with the program."""
+"""Workers: processes on this machine that end with the program, or those of a Dask cluster."""
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import signal
@@ -12,7 +13,9 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-__all__ = ["processes"]
+from sw_driver.device.errors import InvalidArgumentError
+
+__all__ = ["connected", "processes"]
 
 
 @contextmanager
@@ -33,6 +36,39 @@ def processes(jobs: int, function: Callable[[Any], Any]) -> Iterator[Callable[[A
                     with suppress(ProcessLookupError):
                         kill(worker.pid or 0, signal.SIGKILL)
             raise
+
+
+@contextmanager
+def connected(
+    address: str, announce: Callable[[str], None], seconds: int = 10
+) -> Iterator[Callable[..., Future[Any]]]:
+    """Connect to a Dask scheduler, and yield a function that submits a call to its workers.
+
+    They need the same version of this package. Raise :class:`InvalidArgumentError` if
+    ``distributed`` is not installed or the scheduler does not answer.
+    """
+    try:
+        distributed: Any = importlib.import_module("distributed")
+    except ImportError as error:
+        raise InvalidArgumentError(
+            f"work on the cluster {address!r} needs the package 'distributed', which is not "
+            "installed: pip install -e '.[cluster]'"
+        ) from error
+    try:
+        client = distributed.Client(address, timeout=seconds, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"no Dask scheduler answers at {address!r} within {seconds} s: expected "
+            "an address such as tcp://host:8786, which 'dask scheduler' prints"
+        ) from error
+    with client:
+        if not client.scheduler_info(n_workers=-1)["workers"]:
+            announce("the cluster has no workers yet: waiting for them")
+        executor = client.get_executor(pure=False)
+        try:
+            yield executor.submit
+        finally:
+            executor.shutdown(wait=False)
 
 
 def _begin() -> None:

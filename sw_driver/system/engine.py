@@ -85,6 +85,8 @@ class _Do(Action):
 
     def _arrived(self, transfer: Transfer) -> None:
         transfer.end_ns = self.clock.now_ns
+        if transfer.path.source != transfer.path.target:
+            self.engine.note(transfer)
         if self.engine.recording:
             self.engine.record(transfer)
         if len(self.moved) < len(self.work.flows):
@@ -176,6 +178,7 @@ class Queue:
         engine = self.engine
         action.end_ns = now_ns = engine.clock.now_ns
         self.busy_ns += now_ns - action.begin_ns
+        engine.note(action)
         if engine.recording:
             engine.record(action)
         if self._entries:
@@ -225,6 +228,8 @@ class Engine:
             for memory in machine.memories
         }
         self.recording = record or timeline is not None
+        self.noted: list[tuple[str, str, int, int]] = []
+        """Lane, name, begin and end in ns of work and transfers, in the order of their ends."""
         self._processes: dict[Process, None] = {}
         """Processes that have not returned."""
         self._pending: dict[Transfer, None] = {}
@@ -299,6 +304,15 @@ class Engine:
             raise EngineError("nothing was recorded: make the engine with record=True")
         check_log(self.log, self.machine)
 
+    def note(self, action: Any) -> None:
+        """Note when an action that has ended now was busy; a call only waits for others."""
+        if type(action) is Transfer:
+            lane = f"{action.path.source} to {action.path.target}"
+            name = "access" if action.device else "transfer"
+            self.noted.append((lane, name, action.begin_ns, action.end_ns))
+        elif type(action) is _Do:
+            self.noted.append((action.queue, action.category, action.begin_ns, action.end_ns))
+
     def record(self, action: Any) -> None:
         """Add an action that has ended now to the log and the timeline."""
         log, timeline = self.log, self.timeline
@@ -335,6 +349,7 @@ class Engine:
     def _ended(self, transfer: Transfer) -> None:
         del self._pending[transfer]
         transfer.end_ns = self.now_ns
+        self.note(transfer)
         if self.recording:
             self.record(transfer)
 

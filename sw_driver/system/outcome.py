@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sw_driver.numbers import check_integer
 
 from .engine import Engine
 
-__all__ = ["Outcome", "Span", "merged", "outcome_of"]
+__all__ = ["Outcome", "Span", "merged", "outcome_of", "spans_of"]
 
 _FINEST = 2000
 """Part of a step that a gap between merged spans is shorter than."""
@@ -40,21 +40,22 @@ def merged(spans: Iterable[Span], step_ns: int) -> tuple[Span, ...]:
     >>> merged(work, 40_000)
     (Span(lane='gpu', name='forward', begin_ns=0, end_ns=19),)
     """
-    joined: list[Span] = []
-    last: dict[str, int] = {}
-    for span in sorted(spans, key=lambda span: span.begin_ns):
-        before = joined[last[span.lane]] if span.lane in last else None
-        if (
-            before
-            and before.name == span.name
-            and (span.begin_ns - before.end_ns) * _FINEST < step_ns
-        ):
-            end_ns = max(before.end_ns, span.end_ns)
-            joined[last[span.lane]] = replace(before, end_ns=end_ns)
+    plain = ((span.lane, span.name, span.begin_ns, span.end_ns) for span in spans)
+    return _merged(sorted(plain, key=lambda span: span[2]), step_ns)
+
+
+def _merged(ordered: Iterable[tuple[str, str, int, int]], step_ns: int) -> tuple[Span, ...]:
+    joined: list[list[Any]] = []
+    last: dict[str, list[Any]] = {}
+    for lane, name, begin_ns, end_ns in ordered:
+        before = last.get(lane)
+        if before and before[1] == name and (begin_ns - before[3]) * _FINEST < step_ns:
+            before[3] = max(before[3], end_ns)
         else:
-            last[span.lane] = len(joined)
-            joined.append(span)
-    return tuple(joined)
+            last[lane] = [lane, name, begin_ns, end_ns]
+            joined.append(last[lane])
+    keys = ("lane", "name", "begin_ns", "end_ns")
+    return tuple(Span(**dict(zip(keys, span, strict=True))) for span in joined)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class Outcome:
     """End of phases, such as the ``forward`` pass, in ns from the start of the step."""
     parts_ns: Mapping[str, int] = field(default_factory=dict)
     """Parts of the step in ns that do not overlap; the rest of the step is waiting."""
-    spans: tuple[Span, ...] = ()
+    spans: tuple[Span, ...] = field(default=(), repr=False)
     """Intervals in which lanes of the machine are busy; empty if no schedule gives them."""
     energy_j: float | None = None
     """Energy in joules, if a model of the system computes it."""
@@ -105,5 +106,16 @@ def outcome_of(engine: Engine, since: Outcome | None = None, **others: Any) -> O
         step_ns=engine.now_ns - before.step_ns,
         busy_ns={name: queue.busy_ns - before.busy(name) for name, queue in queues},
         peak_bytes={name: memory.peak_bytes for name, memory in memories},
+        spans=spans_of(engine, before.step_ns, engine.now_ns),
         **others,
     )
+
+
+def spans_of(engine: Engine, begin_ns: int, end_ns: int) -> tuple[Span, ...]:
+    """Return what an engine's queues and transfers did between two times, in spans from 0 on."""
+    cut = [
+        (lane, name, max(begin - begin_ns, 0), min(end, end_ns) - begin_ns)
+        for lane, name, begin, end in engine.noted
+        if max(begin, begin_ns) < min(end, end_ns)
+    ]
+    return _merged(sorted(cut, key=lambda span: span[2]), end_ns - begin_ns)

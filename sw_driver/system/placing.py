@@ -15,7 +15,7 @@ from sw_driver.workload.trace import LASTING, Op, Tensor, Trace
 from .clock import EngineEvent
 from .driving import Policy, drive
 from .engine import Engine
-from .outcome import Outcome
+from .outcome import Outcome, spans_of
 from .residency import Residency
 from .work import DeviceWork, work_of
 
@@ -241,4 +241,5 @@ def run(
         moves=tuple(moves[:steps]),
         moved_bytes=moves[steps - 1],
         peak_bytes={FAST: policy.fast.peak_bytes},
+        spans=spans_of(engine, ends[-2] if steps > 1 else done.begin_ns, ends[-1]),
     )

@@ -16,11 +16,15 @@ from .edits import derived, marked, rebuilt
 from .loss import output_product
 from .trace import LASTING, Geometry, Op, Tensor, Trace, TraceError
 
-__all__ = ["TRAINABLE", "frozen"]
+__all__ = ["ADAPTERS", "TRAINABLE", "UNPACKED", "frozen"]
 
 TRAINABLE = ("all", "lora:RANK", "qlora:RANK", "lora:RANK:NAME,NAME", "qlora:RANK:NAME,NAME")
 """Forms of the trainable parameters; NAME is a part of a module's name, such as ``q_proj``."""
 
+ADAPTERS = ("lora_A.weight", "lora_B.weight")
+"""Ends of the names of an adapter's two matrices, in the order of their products."""
+UNPACKED = "dequantize"
+"""Kind of the operations that unpack weights."""
 _LINEAR = ("mm", "addmm")
 _FP32_BYTES = 4
 _BLOCK, _BLOCKS = 64, 256
@@ -43,7 +47,12 @@ def frozen(trace: Trace, trainable: str, *, base_bits: int | None = None) -> Tra
     layer has, and after any other transformation.
     """
     method, *fields = trainable.split(":")
-    if method not in ("all", "lora", "qlora") or len(fields) not in ((1, 2), (0,))[method == "all"]:
+    names = fields[1].split(",") if len(fields) > 1 else []
+    if (
+        "" in names
+        or method not in ("all", "lora", "qlora")
+        or len(fields) not in ((1, 2), (0,))[method == "all"]
+    ):
         raise TraceError(f"trainable is {trainable!r}: expected one of {', '.join(TRAINABLE)}")
     bits = 4 if method == "qlora" and base_bits is None else base_bits
     if bits not in (None, 4, 8) or (bits and method == "all"):
@@ -58,7 +67,6 @@ def frozen(trace: Trace, trainable: str, *, base_bits: int | None = None) -> Tra
     number = int(fields[0]) if fields[0].isdecimal() else fields[0]
     rank = check_integer("rank", number, error=TraceError)
     linear = _linear_layers(trace)
-    names = fields[1].split(",") if len(fields) > 1 else []
     output = output_product(trace)
     common = {weight: ops for weight, ops in linear.items() if ops[0] is not output}
     matching = {
@@ -129,8 +137,8 @@ class _Adapting:
         rows, inputs, outputs = _sides(product)
         rank, values, result = self.rank, product.reads[-2], product.writes[0]
         name = _module(self.trace, weight)
-        down = self._parameter(f"{name}.lora_A.weight", (rank, inputs), weight)
-        up = self._parameter(f"{name}.lora_B.weight", (outputs, rank), weight)
+        down = self._parameter(f"{name}.{ADAPTERS[0]}", (rank, inputs), weight)
+        up = self._parameter(f"{name}.{ADAPTERS[1]}", (outputs, rank), weight)
         plain, hidden, added, scaled = (
             self._new(rows * width) for width in (outputs, rank, outputs, outputs)
         )
@@ -199,7 +207,7 @@ class _Adapting:
                 whole = {unpacked: self.tensors[unpacked].nbytes}
                 ids = tuple(unpacked if read == weight else read for read in op.reads)
                 group[place : place + 1] = [
-                    derived(op, "dequantize", reads, whole, elements),
+                    derived(op, UNPACKED, reads, whole, elements),
                     replace(op, reads=ids),
                 ]
 

@@ -2,14 +2,15 @@
 
 The batch's tensors scale, and so does everything computed from them. Parameters, their gradients,
 and tensors computed from parameters alone do not. A product of two tensors that scale sums over the
-samples, as for a weight's gradient, and does not scale. A batch of products is taken as one product
-per sample, and scales. That is wrong for data that all samples share, such as Transformer-XL's
-table of distances, and makes 3 % more work. Inputs without a name are taken for the batch's.
+samples, as for a weight's gradient, and does not scale. A batch of products is one product per
+sample, and scales, unless it is the gradient of a factor that all samples share. Inputs without a
+name are taken for the batch's, except those of :data:`SHARED`. Words of noise that word2vec appends
+to its batch scale as well, which is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,7 +19,7 @@ from sw_driver.numbers import LEAST, check_number
 from .products import GATHERS
 from .trace import LASTING, Geometry, Op, Trace, TraceError
 
-__all__ = ["MANY", "MATRICES", "batched", "factors_of", "scaled", "scaling"]
+__all__ = ["MANY", "MATRICES", "SHARED", "batched", "factors_of", "scaled", "scaling"]
 
 MANY = ("bmm", "baddbmm")
 """Kinds of products of several pairs of matrices."""
@@ -28,6 +29,8 @@ _SAME = ("add", "add_", "clone", "copy_", "_to_copy", "mul", "mul_", "div", "div
 """Kinds of operations that pass on all or a part of a parameter's gradient."""
 _SCALAR_BYTES = 8
 """Size of a scalar, such as a loss."""
+SHARED = {"gpt": 2}
+"""Place of a causal mask among a model's inputs without a name."""
 
 _Times = Callable[[int], int]
 
@@ -92,33 +95,59 @@ def scaled(op: Op, trace: Trace, scales: Sequence[bool], times: _Times) -> Op:
 def scaling(trace: Trace) -> list[bool]:
     """Return, by tensor, whether it depends on the batch."""
     tensors = trace.tensors
+    inputs = [tensor.id for tensor in tensors if tensor.kind == "input" and not tensor.name]
+    shared = SHARED.get(trace.origin.get("model", ""), len(inputs))
+    depends = {tensor.id: False for tensor in tensors if tensor.kind in LASTING}
+    depends |= {number: place != shared for place, number in enumerate(inputs)}
+    # Scalars, and tensors made of scalars or of nothing, stay undecided until they meet others.
+    fixed = {*depends, *(tensor.id for tensor in tensors if tensor.nbytes <= _SCALAR_BYTES)}
+    forward = [op for op in trace.ops if op.phase == "forward"]
+    others = [op for op in trace.ops if op.phase != "forward"]
+    _decide(trace, forward, depends, fixed, alone := dict[int, int]())
     sums = {tensor.id for tensor in tensors if tensor.kind == "gradient"}
-    for op in reversed(trace.ops):
+    for op in reversed(others):
+        if op.kind == "embedding_dense_backward" and not depends.get(op.reads[1], False):
+            sums.add(op.reads[0])  # the gradient of rows that all samples share, such as positions
         if op.phase == "backward" and op.kind in _SAME and not sums.isdisjoint(op.writes):
             elements = tensors[op.writes[0]].elements
             sums.update(tensor for tensor in op.reads if tensors[tensor].elements == elements)
-    depends = dict.fromkeys(sums, False) | {
-        tensor.id: tensor.kind == "input" and not tensor.name
-        for tensor in tensors
-        if tensor.kind in LASTING
-    }
-    # Scalars, and tensors made of scalars or of nothing, stay undecided until they meet others.
-    decided = {*depends, *(tensor.id for tensor in tensors if tensor.nbytes <= _SCALAR_BYTES)}
-    for op in trace.ops:
+    depends |= dict.fromkeys(sums, False)
+    _decide(trace, others, depends, fixed | sums, alone)
+    return [depends.get(tensor.id, False) for tensor in tensors]
+
+
+def _decide(
+    trace: Trace,
+    ops: Sequence[Op],
+    depends: dict[int, bool],
+    fixed: Collection[int],
+    alone: dict[int, int],
+) -> None:
+    """Add to ``depends`` whether the tensors that ``ops`` access depend on the batch.
+
+    ``alone`` gets the factors that a batch of products multiplies, in the forward pass, by one that
+    does not depend on it, with the bytes of the latter. Tensors in ``fixed`` stay as they are.
+    """
+    tensors = trace.tensors
+    for op in ops:
         known = [depends[tensor] for tensor in op.reads if tensor in depends]
         made = any(known) if known else None
         if op.geometry is not None:
             made = _product_depends(op, depends)
+        if op.kind in MANY:
+            one, other = factors_of(op)
+            if op.phase == "forward" and depends.get(one, True) and not depends.get(other, True):
+                alone[one] = tensors[other].nbytes
+            made = made and tensors[op.writes[0]].nbytes not in (alone.get(one), alone.get(other))
         if made is None:
             continue
         for tensor in op.reads:
-            if tensor not in depends and tensor not in decided:
+            if tensor not in depends and tensor not in fixed:
                 alike = made and tensors[tensor].nbytes >= max(op.write_bytes, default=0)
                 depends[tensor] = op.geometry is not None or alike
-        for place, tensor in enumerate(n for n in op.writes if n not in decided):
+        for place, tensor in enumerate(n for n in op.writes if n not in fixed):
             statistic = place > 0 and "batch_norm" in op.kind
             depends[tensor] = not statistic and (made or depends.get(tensor, False))
-    return [depends.get(tensor.id, False) for tensor in tensors]
 
 
 def _product_depends(op: Op, depends: Mapping[int, bool]) -> bool:
@@ -150,8 +179,8 @@ def _shapes(op: Op, shapes: Geometry, scales: Sequence[bool], times: _Times) -> 
             axes[-len(shape) :].find(dimension) for axes, shape in zip(names, every, strict=True)
         ]
     else:  # the samples are the first dimension
-        grows = [scales[tensor] for tensor in op.reads]
-        grows += [any(grows)] * (len(shapes.operands) - len(grows))
+        grows = [scales[tensor] for tensor in op.reads]  # a bias of attention is the last
+        grows = [any(grows)] * (len(shapes.operands) - len(grows)) + grows
         places = [0 if scaled else -1 for scaled in (*grows, made)]
     *operands, result = (
         shape if place < 0 else (*shape[:place], times(shape[place]), *shape[place + 1 :])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from .trace import LASTING, Geometry, Op, Tensor, Trace, TraceError
 
 __all__ = ["derived", "marked", "rebuilt"]
+
+_R = TypeVar("_R", Op, Tensor)
 
 
 def marked(
@@ -63,14 +66,26 @@ def derived(
     )
 
 
+def _with(record: _R, **changes: Any) -> _R:
+    """Return a record with valid changes, as ``replace`` does, without its checks.
+
+    A step has many records, and its own checks cover ids and lifetimes.
+    """
+    made = object.__new__(type(record))
+    for name in record.__slots__:
+        object.__setattr__(made, name, changes[name] if name in changes else getattr(record, name))
+    return made
+
+
 def rebuilt(
     trace: Trace,
     groups: Sequence[Sequence[Op]],
     tensors: Sequence[Tensor],
     origin: Mapping[str, Any],
     released: Collection[int] = (),
+    before: Mapping[int, Sequence[Op]] = MappingProxyType({}),
 ) -> Trace:
-    """Return the step with ``groups[n]`` in place of operation ``n``.
+    """Return the step with ``before[n]``, if there are some, and ``groups[n]`` for operation ``n``.
 
     ``tensors`` are those of the step, which may be changed, and new ones behind them. A new tensor
     lives while it is used, and at least until the old operation ``freed``; a gradient lives to the
@@ -78,12 +93,13 @@ def rebuilt(
     or if it is in ``released``. Tensors that no operation uses any more are left out, except
     parameters and inputs.
     """
-    ops, starts, sources = list[Op](), list[int](), list[int]()
-    for number, group in enumerate(groups):
+    ops, starts, places, sources = list[Op](), list[int](), list[int](), list[int]()
+    for number, group in enumerate([*groups, ()]):
         starts.append(len(ops))
+        ops += before.get(number, ())
+        places.append(len(ops))
         ops += group
-        sources += [number] * len(group)
-    starts.append(len(ops))
+        sources += [number] * (len(ops) - len(sources))
     first, last = dict[int, int](), dict[int, int]()
     for number, op in enumerate(ops):
         for tensor in op.reads + op.writes:
@@ -93,8 +109,8 @@ def rebuilt(
     def placed(tensor: Tensor) -> Tensor:
         if tensor.kind in LASTING or tensor.id not in first:
             ends = tensor.freed is None
-            freed = None if ends else max(starts[tensor.freed or 0], starts[tensor.allocated])
-            return replace(tensor, allocated=starts[tensor.allocated], freed=freed)
+            freed = None if ends else max(starts[tensor.freed or 0], places[tensor.allocated])
+            return _with(tensor, allocated=places[tensor.allocated], freed=freed)
         begin, end = first[tensor.id], last[tensor.id]
         kind, freed = tensor.kind, starts[tensor.freed or 0]
         if kind in ("activation", "temporary"):
@@ -105,12 +121,12 @@ def rebuilt(
             freed = len(ops) if kind == "gradient" else freed
         else:
             if sources[begin] != tensor.allocated:
-                begin = min(starts[tensor.allocated], begin)
+                begin = min(places[tensor.allocated], begin)
             latest = trace.accesses[tensor.id][-1]
             at_once = sources[end] < latest or tensor.freed == latest + 1
             shortened |= kind != "gradient" and at_once
         freed = end + 1 if shortened else max(freed, end + 1)
-        return replace(tensor, kind=kind, allocated=begin, freed=freed)
+        return _with(tensor, kind=kind, allocated=begin, freed=freed)
 
     kept = [
         placed(tensor)
@@ -121,12 +137,12 @@ def rebuilt(
     ]
     ids = {tensor.id: number for number, tensor in enumerate(kept)}
     if "recomputed" in origin:
-        before = {*origin["recomputed"]}
-        origin = {**origin, "recomputed": [n for n, op in enumerate(ops) if op.id in before]}
+        earlier = {*origin["recomputed"]}
+        origin = {**origin, "recomputed": [n for n, op in enumerate(ops) if op.id in earlier]}
     return replace(
         trace,
         tensors=tuple(
-            replace(
+            _with(
                 tensor,
                 id=ids[tensor.id],
                 parameter=None if tensor.parameter is None else ids[tensor.parameter],
@@ -134,7 +150,7 @@ def rebuilt(
             for tensor in kept
         ),
         ops=tuple(
-            replace(
+            _with(
                 op,
                 id=number,
                 reads=tuple(map(ids.__getitem__, op.reads)),

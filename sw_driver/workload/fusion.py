@@ -8,6 +8,7 @@ from itertools import groupby
 
 from .collectives import COLLECTIVES
 from .edits import marked, rebuilt
+from .loss import FUSED
 from .products import GATHERS, has_products
 from .recomputation import with_repeats
 from .trace import LASTING, Op, Trace
@@ -23,7 +24,7 @@ POINTWISE = frozenset(
 operand."""
 
 _APART = frozenset((*GATHERS, *COLLECTIVES))
-_APART_WORDS = ("embedding", "index", "scatter", "sort", "topk", "pool", "bernoulli")
+_APART_WORDS = ("embedding", "index", "scatter", "sort", "topk", "pool", "bernoulli", FUSED)
 """Parts of the kinds of operations that compilers run alone or by a library."""
 
 

@@ -1,4 +1,4 @@
-"""Traces with the loss computed in chunks of the tokens, so that few logits exist at a time."""
+"""Traces with a loss that needs less memory: a fused cross entropy, or chunks of the tokens."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from dataclasses import dataclass, replace
 from sw_driver.numbers import check_integer
 
 from .batches import scaled, scaling
-from .edits import marked, rebuilt
-from .trace import Op, Trace, TraceError
+from .edits import derived, marked, rebuilt
+from .trace import Op, Tensor, Trace, TraceError
 
-__all__ = ["chunked_loss", "output_product"]
+__all__ = ["FUSED", "chunked_loss", "fused_loss", "output_product"]
+
+FUSED = "cross_entropy"
+"""Kind of the two operations of a fused loss."""
+_ENTROPY = ("_log_softmax", "nll_loss_forward", "nll_loss_backward", "_log_softmax_backward_data")
+"""Kinds of the operations of PyTorch's cross entropy, which casts surround."""
 
 _LINEAR = ("mm", "addmm")
 
@@ -35,6 +40,63 @@ def output_product(trace: Trace) -> Op | None:
     return max(linear, key=lambda op: sum(op.write_bytes), default=None)
 
 
+def fused_loss(trace: Trace) -> Trace:
+    """Return the step with a fused cross entropy, as flash-attention has it, instead of PyTorch's.
+
+    The forward pass reads the logits in their own format. It keeps them, and for each token the
+    logarithm of a sum in FP32. The backward pass writes the gradient in the logits' format, beside
+    them. PyTorch's keeps logarithms of all probabilities and makes two gradients of their size, in
+    FP32 with autocast.
+
+    Apply it after trainable parameters and precision are chosen, and before chunks. Raises
+    :class:`~sw_driver.workload.trace.TraceError` for a step without a cross entropy of the output
+    layer's result, and after other transformations.
+    """
+    origin = marked(trace, "fused_loss", "yes", ("trainable", "precision"))
+    product, tensors = output_product(trace), list(trace.tensors)
+    logits = -1 if product is None else product.writes[0]
+    chain, parts, gradient = [logits], list[Op](), None
+    for op in trace.ops if product else ():
+        if gradient is None and op.kind in (*_ENTROPY, "_to_copy") and {*chain} & {*op.reads}:
+            parts.append(op)
+            chain += (n for n in op.writes if tensors[n].elements == tensors[logits].elements)
+            ends = op.phase == "backward" and op.kind != "nll_loss_backward"
+            if ends and tensors[op.writes[0]].element_bytes == tensors[logits].element_bytes:
+                gradient = op.writes[0]
+    between = {*chain} - {logits, gradient}
+    used = {
+        op.id for number in between for op in map(trace.ops.__getitem__, trace.accesses[number])
+    }
+    kinds = sorted(op.kind for op in parts if op.kind != "_to_copy")
+    if (
+        product is None
+        or product.geometry is None
+        or kinds != sorted(_ENTROPY)
+        or (used - {op.id for op in parts})
+    ):
+        raise TraceError(
+            f"fused_loss is yes, but {trace.name} has no cross entropy of an output layer's "
+            f"result: expected functional.cross_entropy of logits; leave the loss as it is"
+        )
+    rows = 4 * product.geometry.result[0]
+    sums = Tensor(id=len(tensors), nbytes=rows, kind="temporary")
+    groups = [[op] for op in trace.ops]
+    for phase, place in (("forward", -1), ("backward", 0)):
+        group = [op for op in parts if op.phase == phase]
+        reads, writes = {logits: tensors[logits].nbytes}, dict[int, int]()
+        (writes if phase == "forward" else reads)[sums.id] = rows
+        for op in group:
+            groups[op.id] = []
+            reads |= dict(zip(op.reads, op.read_bytes, strict=True))
+            writes |= dict(zip(op.writes, op.write_bytes, strict=True))
+        reads, writes = (
+            {n: moved[n] for n in moved if n not in between} for moved in (reads, writes)
+        )
+        work = sum(op.flops for op in group)
+        groups[group[place].id] = [derived(group[place], FUSED, reads, writes, work)]
+    return rebuilt(trace, groups, [*tensors, sums], origin)
+
+
 def chunked_loss(trace: Trace, chunks: int) -> Trace:
     """Return the step with output layer and loss computed for one chunk of tokens after another.
 
@@ -51,20 +113,20 @@ def chunked_loss(trace: Trace, chunks: int) -> Trace:
     the tokens, for a step without output layer, for a loss that is no sum over tokens, for an
     output layer with an adapter, and after other transformations.
     """
-    check_integer("chunks", chunks, error=TraceError)
-    origin = marked(trace, "loss_chunks", str(chunks), ("trainable", "precision"))
+    check_integer("loss_chunks", chunks, error=TraceError)
+    origin = marked(trace, "loss_chunks", str(chunks), ("trainable", "precision", "fused_loss"))
     if chunks == 1:
         return trace
     product = output_product(trace)
     if product is None or product.geometry is None:
         raise TraceError(
-            f"chunks is {chunks}, but {trace.name} has no output layer: expected a linear layer "
-            f"whose result only the loss depends on; leave the loss whole"
+            f"loss_chunks is {chunks}, but {trace.name} has no output layer: expected a linear "
+            f"layer whose result only the loss depends on; leave the loss whole"
         )
     rows = product.geometry.result[0]
     if rows % chunks:
         raise TraceError(
-            f"chunks is {chunks}: expected a divisor of the {rows} tokens of {trace.name}"
+            f"loss_chunks is {chunks}: expected a divisor of the {rows} tokens of {trace.name}"
         )
     loss = _Loss.of(trace, product)
     tensors, loop = list(trace.tensors), list[Op]()

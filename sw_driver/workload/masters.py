@@ -15,7 +15,7 @@ from .edits import marked, rebuilt
 from .products import GATHERS
 from .trace import Op, Trace
 
-__all__ = ["with_masters"]
+__all__ = ["widened", "with_masters"]
 
 
 def with_masters(trace: Trace) -> Trace:
@@ -24,12 +24,11 @@ def with_masters(trace: Trace) -> Trace:
     A parameter that is only cast to one format, and looked up, becomes that copy, which repeated
     casts share; its own tensor becomes an ``optimizer_state``. A gradient that is cast to FP32
     stays as it was. Parameters of other uses, such as those of norms, stay in FP32. So does a
-    gradient that several casts add up to. Parameters in 16 bits get a master, and states in FP32. A
-    step without both is returned as it is.
+    gradient that several casts add up to. A step without cast parameters is returned as it is.
     """
     copies = _copies(trace)
     if not copies:
-        return _widened(trace)
+        return trace
     origin = marked(trace, "masters", "optimizer")
     copy_of = {master: ops[0].writes[0] for master, ops in copies.items()}
     first_of = {op.writes[0]: copy_of[master] for master, ops in copies.items() for op in ops}
@@ -65,8 +64,12 @@ def with_masters(trace: Trace) -> Trace:
     return rebuilt(trace, groups, tensors, origin)
 
 
-def _widened(trace: Trace) -> Trace:
-    """Return a step in 16 bits whose updates work on masters and states in FP32."""
+def widened(trace: Trace) -> Trace:
+    """Return a step without autocast, whose updates work on masters and states in FP32.
+
+    Its parameters and gradients stay in 16 bits. A step without 16-bit parameters is returned as it
+    is.
+    """
     tensors, groups, wide = list(trace.tensors), [[op] for op in trace.ops], dict[int, int]()
     for op in (op for op in trace.ops if op.phase == "update"):
         own = dict.fromkeys(one for one in op.reads + op.writes if tensors[one].element_bytes == 2)

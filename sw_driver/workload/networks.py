@@ -280,8 +280,6 @@ class DecoderConfig(BlocksConfig):
     """Kind of the positions, one of ``POSITIONS``."""
     tied: bool = True
     """One weight for embedding and output."""
-    wide_loss: bool = True
-    """Logits are cast to FP32 for the loss, as in Transformers and torchtune."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

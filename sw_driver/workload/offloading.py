@@ -37,7 +37,7 @@ class Offload:
     >>> step = load_trace("gpt-tiny")
     >>> less = offloaded(step, Offload())
     >>> [peak_bytes(less, "optimizer_state", place=place) for place in ("gpu", "host")]
-    [0, 406080]
+    [0, 360960]
     """
 
     states: str = "host"
@@ -133,7 +133,8 @@ class _Offloading:
         self._arrived: dict[int, int] = {}  # gradients where they are updated
         self._late: dict[int, int] = {}  # those of the step before, with delayed updates
         self._whole: dict[int, int] = {}  # unreduced gradients of a single GPU, by share
-        self._last: list[Op] = []  # operations behind all others
+        self._early: list[Op] = []  # operations before all others
+        self._last: list[Op] = []  # and behind them
         self._norm: int | None = None
         self._gathers: list[int] = []
         self._behind: list[Op] = []  # moves after the last update
@@ -247,7 +248,7 @@ class _Offloading:
 
     def _group(self, near: Op) -> list[Op]:
         """Return the operations among which updates are."""
-        return self.groups[0 if self.offload.is_delayed else near.id]
+        return self._early if self.offload.is_delayed else self.groups[near.id]
 
     def _update(self, op: Op) -> None:
         """Add an update where its place is, with what it needs there."""
@@ -325,6 +326,7 @@ class _Offloading:
         group.append(replace(op, reads=tuple(here)))
 
     def end(self) -> None:
-        """Add what is behind all operations."""
-        (self.groups[0] if self.offload.is_delayed else self.groups[-1]).extend(self._behind)
+        """Add what is before and behind all operations."""
+        (self._early if self.offload.is_delayed else self.groups[-1]).extend(self._behind)
+        self.groups[0][:0] = self._early
         self.groups[-1].extend(self._last)

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from sw_driver.numbers import check_name
 
+from .adapters import UNPACKED
 from .edits import derived, marked, rebuilt
 from .products import GATHERS
 from .trace import DTYPES, Op, Tensor, Trace, TraceError
@@ -46,13 +47,20 @@ WIDE = frozenset(
 
 Given: PyTorch's reference of CUDA operations that autocast to float32, as names below autograd.
 """
-_ALWAYS_WIDE = frozenset(("pow", "rsqrt"))
-"""Kinds of operations in FP32 even in pure 16 bits. Given: PyTorch's ``rms_norm`` does so."""
-_LOSS = frozenset(("_log_softmax", "nll_loss_forward"))
-"""Kinds of the loss, in FP32 as well for a step with ``wide_loss`` in its origin."""
+_DIRECT = {"fp16": ("_softmax", "_log_softmax", "sum", "prod"), "bf16": ("sum", "prod")}
+"""Kinds of :data:`WIDE` that read 16 bits and write FP32 on GPUs, without a cast between.
+
+Given: ``log_softmax`` and ``softmax`` with a dtype, and reductions, in PyTorch's ATen. The backward
+operations write the 16 bits, too.
+"""
+_ALWAYS_WIDE = frozenset(("_log_softmax", "nll_loss_forward", "pow", "rsqrt"))
+"""Kinds of operations in FP32 even in pure 16 bits: parts of RMSNorm, and the loss.
+
+Given: PyTorch's ``rms_norm`` computes in FP32; the codes of Llama, in Transformers and torchtune,
+cast logits to FP32.
+"""
 _TABLES = ("embedding_dense_backward", "index_put", "index_add")
 """Kinds of operations that write the gradient of a table, in its own format."""
-_UNPACKED = "dequantize"
 _INTEGERS = {
     "native_dropout": (1,), "max_pool2d_with_indices": (1,), "max_pool3d_with_indices": (1,),
     "max": (1,), "min": (1,), "sort": (1,), "topk": (1,), "kthvalue": (1,), "median": (1,),
@@ -74,8 +82,7 @@ def in_precision(trace: Trace, precision: str) -> Trace:
     - ``fp32`` is the step as it is; ``tf32`` rounds the operands of products alone.
     - ``bf16-mixed`` and ``fp16-mixed`` are autocast's, as the module says.
     - ``bf16`` and ``fp16`` have everything in that format, as after ``model.bfloat16()``, but for
-      the statistics of norms and the inside of RMSNorm. The loss of a step with ``wide_loss`` in
-      its origin is in FP32, as that of Llama's code.
+      the statistics of norms, the inside of RMSNorm, and the loss.
     - ``fp8-mixed`` is ``bf16-mixed``, but linear layers read copies in FP8 and write BF16. Layers
       with a side that 16 does not divide stay in BF16. Scales are those of steps before, so that a
       cast reads its tensor once.
@@ -117,8 +124,6 @@ class _Casting:
 
     def __init__(self, trace: Trace, stored: str, computed: str, factors: str) -> None:
         self.stored, self.computed, self.factors = stored, computed, factors
-        pure = _ALWAYS_WIDE | _LOSS if trace.origin.get("wide_loss") else _ALWAYS_WIDE
-        self._wide = pure if stored == computed else WIDE
         self.groups: list[list[Op]] = []
         self.tensors = list(trace.tensors)
         self._backward = next((op.id for op in trace.ops if op.phase != "forward"), 0)
@@ -141,8 +146,9 @@ class _Casting:
     def run(self, op: Op) -> None:
         """Append the operation in its format, with casts before and after it."""
         self.groups.append([])
-        for tensor in set(op.reads).difference(op.writes, self._forms):
-            self._forms[tensor] = None  # no operation wrote it
+        for tensor in op.reads:
+            if tensor not in op.writes:
+                self._forms.setdefault(tensor, None)  # no operation wrote it
         form = self._form(op)
         eights = self._eights(op)
         reads = {}
@@ -155,7 +161,8 @@ class _Casting:
         for tensor, nbytes in zip(op.writes, op.write_bytes, strict=True):
             place = results.index(tensor) if tensor in results else -1
             wanted = self._result(op, place, tensor, form)
-            made = form if wanted and not self._is_statistic(op, place) else wanted
+            direct = self._is_direct(op) or self._is_statistic(op, place)
+            made = form if wanted and not direct else wanted
             if tensor not in self._forms:
                 self._set(tensor, wanted)
                 if op.phase == "forward":
@@ -182,7 +189,7 @@ class _Casting:
             return self.stored
         if 0 in _INTEGERS.get(op.kind, ()):
             return "fp32"  # as captured
-        if op.geometry is not None or op.kind == _UNPACKED:
+        if op.geometry is not None or op.kind == UNPACKED:
             return self.computed
         if self._is_wide(op):
             return "fp32"
@@ -213,7 +220,13 @@ class _Casting:
     def _is_wide(self, op: Op) -> bool:
         """Return whether an operation, or that which it differentiates, runs in FP32."""
         kind = op.kind if op.phase == "forward" else _differentiated(op)
-        return kind in self._wide
+        return kind in (_ALWAYS_WIDE if self.stored == self.computed else WIDE)
+
+    def _is_direct(self, op: Op) -> bool:
+        """Return whether an operation that computes in FP32 reads or writes 16 bits itself."""
+        kind = op.kind if op.phase == "forward" else _differentiated(op)
+        mixed = self.stored != self.computed
+        return mixed and self._is_wide(op) and kind in _DIRECT.get(self.computed, ())
 
     @staticmethod
     def _is_statistic(op: Op, place: int) -> bool:
@@ -230,6 +243,8 @@ class _Casting:
         """Return the tensor, or its copy in a format that the operation needs."""
         own, kind = self._forms.get(tensor), self.tensors[tensor].kind
         if own in (None, form) or tensor in op.writes or op.phase == "update":
+            return tensor
+        if own == self.computed and op.phase == "forward" and self._is_direct(op):
             return tensor
         copies = self._copies.setdefault(tensor, {})
         key = form, -1 if kind == "parameter" else op.layer

@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from .edits import marked
+from .edits import marked, rebuilt
 from .stages import block_of, blocks_of
 from .trace import LASTING, Op, Tensor, Trace, TraceError
 
@@ -150,16 +150,16 @@ def _repeating(trace: Trace, segments: Sequence[int], kept: Collection[int] = fr
 def _segments(trace: Trace) -> list[int]:
     """Return the number of each operation's segment, -1 outside the forward pass."""
     made = _made_forward(trace)
+    passes = _runs(trace, [0] * len(trace.ops))  # one for each micro-batch
 
     def most_bytes(segments: Sequence[int]) -> int:
-        inside = dict.fromkeys(segments, 0)
-        kept = 0
+        inside, kept = dict.fromkeys(segments, 0), dict.fromkeys(passes, 0)
         for tensor, first, last in made:
             if segments[first] != segments[last]:
-                kept += tensor.nbytes
+                kept[passes[first]] += tensor.nbytes
             elif tensor.kind == "activation":
                 inside[segments[first]] += tensor.nbytes
-        return kept + max(inside.values(), default=0)
+        return max(kept.values(), default=0) + max(inside.values(), default=0)
 
     names = [layer.split(".") for layer in trace.layers]
     groupings: list[list[Hashable]] = [
@@ -206,57 +206,33 @@ def with_repeats(
     operations are ``listed`` in the origin.
     """
     held = held or {}
-    ops: list[Op] = []
-    sources = list(trace.tensors)
-    starts: list[int] = []  # new ids of operations, or of the first one repeated before it
-    places: list[int] = []  # new ids of the operations themselves
-    remade: dict[int, int] = {}
-    repeated: list[int] = []
+    tensors, groups, before = list(trace.tensors), list[list[Op]](), dict[int, list[Op]]()
+    remade, released, repeated = dict[int, int](), set(dropped), list[int]()
     for op in trace.ops:
-        starts.append(len(ops))
         copies: dict[int, int] = {}
         for repeat in repeats.get(op.id, ()):
             for tensor in repeat.writes:
                 if tensor not in copies and trace.tensors[tensor].kind not in LASTING:
-                    copies[tensor] = len(sources)
-                    sources.append(trace.tensors[tensor])
-            repeated.append(len(ops))
+                    copies[tensor] = len(tensors)
+                    tensors.append(replace(trace.tensors[tensor], id=len(tensors)))
+            repeated.append(op.id + len(repeated))
             stage = len(trace.stages) - 1 - repeat.stage
             again = replace(repeat, phase="backward", stage=stage)
-            ops.append(_renumbered(again, len(ops), copies))
+            before.setdefault(op.id, []).append(_with(again, copies))
         remade |= {tensor: copy for tensor, copy in copies.items() if tensor in dropped}
-        places.append(len(ops))
-        ops.append(_renumbered(op, len(ops), remade))
-    starts.append(len(ops))
-    places.append(len(ops))
-    first, last = dict[int, Op](), dict[int, Op]()
-    for op in ops:
-        for tensor in op.reads + op.writes:
-            first.setdefault(tensor, op)
-            last[tensor] = op
-
-    def placed(number: int, source: Tensor) -> Tensor:
-        copy, freed, kind = number >= len(trace.tensors), source.freed, source.kind
-        begin = first[number].id if copy else places[source.allocated]
-        end = last[number].id + 1 if number in last else begin
-        # Dropped tensors, and copies of kept ones, end with their last access.
-        if (source.id in dropped) != copy:
-            freed = end
-        elif freed is not None:
-            freed = max(starts[max(freed, held.get(number, 0))], end)
-        if kind in ("activation", "temporary") and number in last:
-            phases = first[number].phase, last[number].phase
-            kind = "activation" if phases == ("forward", "backward") else "temporary"
-            kind = "activation" if number in held else kind
-        return replace(source, id=number, kind=kind, allocated=begin, freed=freed)
-
-    tensors = tuple(placed(*numbered) for numbered in enumerate(sources))
-    listing = [places[number] for number in trace.origin.get("recomputed", ())]
-    listing = sorted([*listing, *(repeated if listed else ())])
-    origin = {**trace.origin, "recomputed": listing} if listed or listing else trace.origin
-    return replace(trace, tensors=tensors, ops=tuple(ops), origin=origin)
+        # Copies of kept tensors end with their last use, as dropped tensors do.
+        released |= {copy for tensor, copy in copies.items() if tensor not in dropped}
+        groups.append([_with(op, remade)])
+    for number, until in held.items():
+        tensors[number] = replace(tensors[number], freed=max(tensors[number].freed or 0, until))
+    made = rebuilt(trace, groups, tensors, trace.origin, released, before)
+    tensors = [replace(one, kind="activation") if one.id in held else one for one in made.tensors]
+    listing = [*made.origin.get("recomputed", ()), *(repeated if listed else ())]
+    origin = {**made.origin, "recomputed": sorted(listing)} if listed or listing else made.origin
+    return replace(made, tensors=tuple(tensors), origin=origin)
 
 
-def _renumbered(op: Op, number: int, tensors: Mapping[int, int]) -> Op:
+def _with(op: Op, tensors: Mapping[int, int]) -> Op:
+    """Return the operation with other tensors, by id."""
     reads, writes = (tuple(tensors.get(n, n) for n in ids) for ids in (op.reads, op.writes))
-    return replace(op, id=number, reads=reads, writes=writes)
+    return replace(op, reads=reads, writes=writes)

@@ -10,8 +10,8 @@ from sw_driver.numbers import check_fields, check_name
 from .accumulation import accumulated
 from .adapters import TRAINABLE, frozen
 from .fusion import compiled
-from .loss import chunked_loss
-from .masters import with_masters
+from .loss import chunked_loss, fused_loss
+from .masters import widened, with_masters
 from .optimizers import OPTIMIZERS, with_optimizer
 from .precision import PRECISIONS, in_precision
 from .recomputation import check_policy, checkpointed
@@ -44,6 +44,8 @@ class Training:
     """Parameters that are trained, in a form of :data:`~sw_driver.workload.adapters.TRAINABLE`."""
     precision: str = ""
     """One of :data:`~sw_driver.workload.precision.PRECISIONS`; empty for the captured formats."""
+    fused_loss: bool = False
+    """True if the cross entropy is one operation in each pass, in the logits' format."""
     loss_chunks: int = 1
     """Chunks of tokens that the output layer and the loss are computed in."""
     checkpoint: str = "none"
@@ -82,11 +84,6 @@ class Training:
         if self.trainable.partition(":")[0] not in {form.partition(":")[0] for form in TRAINABLE}:
             raise InvalidArgumentError(
                 f"trainable is {self.trainable!r}: expected one of {', '.join(TRAINABLE)}"
-            )
-        if self.trainable != "all" and self.tensor_parallel > 1:
-            raise InvalidArgumentError(
-                f"trainable is {self.trainable!r} with tensor_parallel {self.tensor_parallel}: "
-                f"adapters are not split; take tensor_parallel 1, and shard zero3 for memory"
             )
         if self.in_backward and self.accumulate > 1:
             raise InvalidArgumentError(
@@ -134,17 +131,34 @@ class Training:
 
         Raises :class:`~sw_driver.workload.trace.TraceError` if one does not fit the step.
         """
+        return self.completed(self.begun(trace))
+
+    def begun(self, trace: Trace) -> Trace:
+        """Return the step with the first choices of :meth:`apply`: those of :attr:`beginning`."""
         if self.trainable != "all":
             trace = frozen(trace, self.trainable)
         if self.precision:
             trace = in_precision(trace, self.precision)
+        if self.fused_loss:
+            trace = fused_loss(trace)
         if self.loss_chunks > 1:
             trace = chunked_loss(trace, self.loss_chunks)
-        trace = checkpointed(trace, self.checkpoint)
+        return checkpointed(trace, self.checkpoint)
+
+    @property
+    def beginning(self) -> tuple[str, str, bool, int, str]:
+        """Choices that are applied first; trainings that share them begin with the same step."""
+        return (
+            self.trainable, self.precision, self.fused_loss, self.loss_chunks, self.checkpoint,
+        )  # fmt: skip
+
+    def completed(self, trace: Trace) -> Trace:
+        """Return the step of :meth:`begun` with all other choices."""
         if self.optimizer:
             trace = with_optimizer(trace, self.optimizer, in_backward=self.in_backward)
         if self.has_masters:
-            trace = with_masters(trace)
+            made = with_masters(trace)
+            trace = widened(trace) if made is trace else made
         if self.gpus > 1:
             origin = {**trace.origin, "parameters": parameters_of(trace)}
             trace = replace(trace, origin=origin)

@@ -253,7 +253,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (["bas"], ["baseline"]),
+        (["mea"], ["measure"]),
         (["sim", "--dram"], ["--dram-trace"]),
         (["sim", "--dram-trace", "a_f"], ["a_file"]),
     ],

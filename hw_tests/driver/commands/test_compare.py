@@ -17,7 +17,7 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine.gpus import GPUS
 from sw_driver.report import Report
 from sw_driver.system.compare import page
-from sw_driver.system.compare.bases import BASES, IDLE_KEYS
+from sw_driver.system.compare.bases import BASES, IDLE_KEYS, named
 from sw_driver.system.compare.comparison import compare
 from sw_driver.system.compare.device import RECOMPUTED
 from sw_driver.system.compare.page import report
@@ -30,16 +30,22 @@ from sw_driver.workload.trace import TraceError
 from sw_driver.workload.training import Training
 
 FIELDS = [
-    "network", "training", "system", "step_ns", "memory_bytes", "least_bytes", "parts_ns",
-    "energy_j", "largest_parameters", "mark", "reason", "assumes",
+    "network", "training", "machine", "system", "step_ns", "memory_bytes", "least_bytes",
+    "parts_ns", "energy_j", "largest_parameters", "mark", "reason", "assumes",
 ]  # fmt: skip
 
 
 PAPERS = ("--precision", "fp32")
 
 
+@pytest.fixture(autouse=True)
+def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Systems run in this process, since others take seconds to begin."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+
+
 def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    assert main(["compare", *words, "--json"]) == 0
+    assert main(["compare", *words, "--all", "--json"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
     return json.loads(output.out)
@@ -49,16 +55,29 @@ def rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict]:
     return document(capsys, *words)["results"]
 
 
+def lines(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:
+    """Lines of the first screen, none of them longer than 80."""
+    assert main(["compare", *words]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, shown)) <= 80
+    return shown
+
+
 def test_json_is_a_row_of_each_system(capsys: pytest.CaptureFixture[str]) -> None:
     found = rows(capsys, "gpt-tiny", *PAPERS)
     assert [each["system"] for each in found] == [each.name for each in SYSTEMS]
+    several = ("DDP", "ZeRO-1", "ZeRO-2", "FSDP (ZeRO-3)")
+    assert [row["system"] for row in found if row["reason"]] == [*several]
     for row in found:
         assert [*row] == FIELDS
-        assert row["reason"] == ""
+        if row["reason"]:
+            assert "several GPUs: give a machine such as h100x8" in row["reason"]
+            continue
         assert sum(row["parts_ns"].values()) == row["step_ns"] > 0
         assert row["mark"] in MARKS
+        paged = ("host",) if row["system"] == "8-bit optimizer, paged" else ()
         for place, nbytes in row["least_bytes"].items():
-            assert nbytes <= row["memory_bytes"][place], row
+            assert place in paged or nbytes <= row["memory_bytes"][place], row
     first = found[0]
     assert first["memory_bytes"] == {"gpu": peak_bytes(load_trace("gpt-tiny"))}
     assert first["parts_ns"]["waiting"] == 0
@@ -77,9 +96,48 @@ def test_settings_change_the_machine(capsys: pytest.CaptureFixture[str]) -> None
     small = rows(capsys, "gpt-tiny", *PAPERS, "--memory", "500e3")
     assert small[0]["step_ns"] is None
     assert small[0]["energy_j"] is None
-    assert re.search(r"at least .* of gpu", small[0]["reason"])
+    assert re.search(r"at least .* of GPU memory", small[0]["reason"])
     assert small[0]["memory_bytes"] == small[0]["least_bytes"]
     assert small[0]["least_bytes"] == {"gpu": peak_bytes(load_trace("gpt-tiny"))}
+
+
+def test_the_first_screen_has_80_columns_and_twelve_rows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever COLUMNS says, as here nothing is a terminal."""
+    shown = lines(capsys, "gpt-tiny", "--memory", "300e3")
+    for columns in ("40", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert lines(capsys, "gpt-tiny", "--memory", "300e3") == shown
+    assert shown[0].startswith("gpt-tiny, fp16-mixed, 1 x v100 with 293.0 KiB: does not fit")
+    names = [line[1:21].strip() for line in shown if re.search(r" (yes|no) ", line)]
+    assert 8 <= len(names) <= 12
+    assert len({*names}) == len(names)
+    fits = [" yes " in line for line in shown if re.search(r" (yes|no) ", line)]
+    assert fits == sorted(fits, reverse=True)
+    assert not any(line.startswith("- DDP") for line in shown)
+    quiet = lines(capsys, "gpt-tiny", "--memory", "300e3", "--quiet")
+    begin = shown.index(quiet[0])
+    assert quiet == shown[begin : begin + len(quiet)]
+    assert "where the time goes" not in " ".join(quiet)
+
+
+def test_several_machines_are_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = lines(capsys, "gpt-tiny", "--machine", "v100", "--machine", "rtx4090")
+    (heading,) = (line for line in shown if line.split() == ["v100", "rtx4090"])
+    both = shown[shown.index(heading) :]
+    (nodes,) = (line.split() for line in both if line.strip().startswith("MC-DLA's memory-nodes "))
+    assert nodes[-1] == "no"
+    assert float(nodes[-2].replace(",", "")) > 1000
+    assert "- MC-DLA's memory-nodes on rtx4090: no memory-nodes on this GPU" in shown
+    results = document(capsys, "gpt-tiny", "--machine", "v100", "--machine", "rtx4090")
+    assert [*results["machine"]] == ["v100", "rtx4090"]
+    assert {row["machine"] for row in results["results"]} == {"v100", "rtx4090"}
+    alone = rows(capsys, "gpt-tiny", "--machine", "rtx4090")
+    assert [row for row in results["results"] if row["machine"] == "rtx4090"] == [
+        {**row, "assumes": other["assumes"]}
+        for row, other in zip(alone, results["results"][len(alone) :], strict=True)
+    ]
 
 
 @pytest.mark.soak
@@ -119,17 +177,19 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
     assert main([*words, "--out", str(out)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     for said in (
-        "word2vec, fp32 on v100 with 47.7 MiB step GPU memory elsewhere largest energy assumes",
-        "gpt-tiny, fp32 on v100 with 47.7 MiB step",
-        "all on the GPU cannot 98.1 MiB",
-        "all on the GPU: needs at least 98.1 MiB of gpu, which has 47.7 MiB",
-        "Assumptions 1 to 7 hold for all systems. Assumed: 1. One GPU trains",
-        "2. With fp32, parameters, gradients and results are in FP32. 3. An operation takes",
-        "word2vec, fp32 on v100 with 47.7 MiB: - Fastest: ",
-        "gpt-tiny, fp32 on v100 with 47.7 MiB: - Fastest: ",
-        "- With everything in the GPU's memory: 436.1 µs, with gpu 98.1 MiB",
+        "word2vec, fp32, 1 x v100 with 47.7 MiB: does not fit plainly; fastest that fits: ",
+        "; least GPU memory: ",
+        "fits step samples /s GPU elsewhere energy bound by",
+        "all on the GPU no 98.1",
+        "Memory in MiB; energy a sample",
+        "where the time goes computing",
+        "- all on the GPU: needs at least 98.1 MiB of GPU memory, which has 47.7 MiB",
+        "gpt-tiny, fp32, 1 x v100 with 47.7 MiB: fits plainly; fastest that fits: ",
+        "energy a token",
+        "--all shows them.",
     ):
         assert said in shown
+    assert "Assumed:" not in shown
     pictures = ["pareto.svg", "parts.svg", "sensitivity.svg"]
     assert sorted(each.name for each in (out / "compare").iterdir()) == pictures
     text = (out / "compare.md").read_text()
@@ -139,8 +199,11 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
     assert all(f"(compare/{picture})" in text for picture in pictures)
     assert all(f"compare/{picture}" in shown for picture in pictures)
     assert main([*words, "--out", str(tmp_path / "again"), "--quiet"]) == 0
-    assert capsys.readouterr().out == ""
-    for file in [out / "compare.md", *(out / "compare").iterdir()]:
+    alone = " ".join(capsys.readouterr().out.split())
+    assert alone.startswith("fits step samples /s")
+    assert "does not fit" not in alone
+    assert "compare.md" not in alone
+    for file in [out / "compare.md", out / "compare.html", *(out / "compare").iterdir()]:
         again = tmp_path / "again" / file.relative_to(out)
         assert again.read_bytes() == file.read_bytes(), file.name
 
@@ -180,7 +243,7 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
             [
                 "'bf16-mixed'",
                 "v100 has no rate for BF16, only for FP32, FP16",
-                "one of fp32, fp16-mixed, or give another --machine",
+                "one of fp32, fp16-mixed, fp16, or give another --machine",
             ],
         ),
         (
@@ -188,7 +251,7 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
             [
                 "'tf32'",
                 "v100 has no rate for TF32, only for FP32, FP16",
-                "one of fp32, fp16-mixed, or give another --machine",
+                "one of fp32, fp16-mixed, fp16, or give another --machine",
             ],
         ),
         (
@@ -196,7 +259,7 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
             [
                 "'fp8-mixed'",
                 "a100 has no rate for FP8",
-                "fp32, tf32, bf16-mixed, fp16-mixed, bf16, or give",
+                "fp32, tf32, bf16-mixed, fp16-mixed, bf16, fp16, or give",
             ],
         ),
         (["gpt-tiny", "--precision", "fp4"], ["precision is 'fp4'", "expected one of fp32, tf32"]),
@@ -253,9 +316,8 @@ def test_a_machine_has_the_precision_that_is_usual(machine: str, two: None) -> N
     usual = "fp16-mixed" if machine == "v100" else "bf16-mixed"
     words = f"{usual}, zero3" if machine == "h100x8" else usual
     assert {row["training"] for row in made.results} == {words}
-    first = made.parts[0]
-    assert not isinstance(first, str)
-    assert first.title.startswith(f"gpt-tiny, {words} on {machine} with ")
+    gpu, gpus = named(machine)
+    assert str(made.parts[0]).startswith(f"gpt-tiny, {words}, {gpus} x {gpu} with ")
     assert any(text.startswith(f"With {usual}, PyTorch's autocast") for text in made.assumptions)
     assert not any("fp32" in text for text in made.assumptions)
 
@@ -267,9 +329,10 @@ def assumed(made: Report, *beginnings: str) -> list[bool]:
 def test_the_assumptions_are_those_of_the_run() -> None:
     rates = "An operation takes its launch", "A product takes a time by its format"
     masters = "Instead of autocast's copies the GPU has parameters and gradients in 16 bits"
-    papers = report(["gpt-tiny"], training=Training(precision="fp32"))
-    ours = report(["gpt-tiny"], machine="h100")
-    eight = report(["gpt-tiny"], machine="h100x8")
+    shown = {"everything": True, "shows_assumptions": True}
+    papers = report(["gpt-tiny"], training=Training(precision="fp32"), **shown)
+    ours = report(["gpt-tiny"], machine="h100", **shown)
+    eight = report(["gpt-tiny"], machine="h100x8", **shown)
     assert assumed(papers, *rates, masters) == [True, False, False]
     assert assumed(ours, *rates, masters) == [False, True, True]
     assert assumed(eight, *rates, masters) == [False, True, False]
@@ -289,7 +352,7 @@ def test_the_assumptions_are_those_of_the_run() -> None:
 
 
 def test_a_pim_of_fp32_says_so() -> None:
-    made = report(["gpt-tiny"], machine="rtx4090")
+    made = report(["gpt-tiny"], machine="rtx4090", everything=True)
     reasons = [row["reason"] for row in made.results if "PIM" in row["system"]]
     assert len(reasons) == 2
     for reason in reasons:
@@ -307,7 +370,7 @@ def test_a_step_in_other_formats_stays_as_it_was_captured(tmp_path: Path, two: N
     trace, file = in_precision(load_trace("gpt-tiny"), "bf16"), f"{tmp_path}/half.json.gz"
     captured = {key: value for key, value in trace.origin.items() if key != "applied"}
     replace(trace, origin=captured).save(Path(file))
-    made = report([file, "gpt-tiny"], machine="h100")
+    made = report([file, "gpt-tiny"], machine="h100", everything=True)
     assert [row["training"] for row in made.results] == ["as captured"] * 2 + ["bf16-mixed"] * 2
     assert assumed(made, "As captured, ", "With bf16-mixed, ") == [True, True]
     for precision in ("bf16-mixed", "fp32"):
@@ -350,7 +413,7 @@ def test_all_choices_are_in_the_title_and_in_the_command(
     assert main([*arguments, "--out", str(tmp_path)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     title = f"gpt-tiny, {words}"
-    assert f"{title} on h100x4 with 80.0 GiB" in shown
+    assert f"{title}, 4 x h100 with 80.0 GiB" in shown
     text = (tmp_path / "compare.md").read_text()
     assert f"## {title}\n" in text
     (command,) = (line for line in text.splitlines() if line.startswith("nearmem "))

@@ -327,3 +327,21 @@ def test_a_refused_command_leaves_no_folder(
     folder = tmp_path / "new" / "folder"
     assert_refused(capsys, [*arguments.split(), "--out", str(folder)], ["nosuch"])
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("study fcfs --copy-kib 128", ["--copy-kib is 128, but fcfs has none"]),
+        ("study parallel --window 20000", ["--window is 20000, but parallel has none"]),
+        ("registers --rules=", ["''"]),
+        ("verilog adam_unit fp32_add --cores 2", ["--cores is 2, but adam_unit, fp32_add has"]),
+        ("workload word2vec --batch 129", ["batch is 129, but 'word2vec' has 128 samples", "64"]),
+        ("config nosuch", ["'nosuch'", "axdimm", "paper"]),
+        ("sweep --backend cycles --no-arithmetic", ["--no-arithmetic is for the RTL", "'cycles'"]),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    arguments: str, said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert_refused(capsys, arguments.split(), said)

@@ -92,6 +92,19 @@ def test_tensors_without_names_go_by_number_and_layer(capsys: pytest.CaptureFixt
     assert any(re.fullmatch(r"\d+ of generator\..+ \(forward\)", each["tensor"]) for each in moving)
 
 
+def test_a_network_is_planned_with_another_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    peaks = {}
+    for batch in ("2", "4"):
+        assert main(["plan", "sentinel", "gpt-tiny", "--batch", batch, "--json"]) == 0
+        made = json.loads(capsys.readouterr().out)
+        peaks[batch] = made["results"]["peak_bytes"]
+        assert made["workload"]["origin"]["batch"] == int(batch)
+    assert 1.2 < peaks["4"] / peaks["2"] < 2
+    assert_refused(
+        capsys, ["plan", "sentinel", "gpt-tiny", "--seq", "8"], ["seq is 8, but 'gpt-tiny'"]
+    )
+
+
 def test_machines_go_by_their_slow_memory(chain: str, capsys: pytest.CaptureFixture[str]) -> None:
     for slow, machine in TIERS.items():
         assert main(["plan", "sentinel", chain, "--fast", "60%", "--slow", slow, "--json"]) == 0

@@ -188,7 +188,7 @@ def test_a_key_changes_with_the_sources_of_its_backend_alone(
     depending: dict[str, set[str]] = {
         "sw_driver/commands/sweep.py": set(),
         "sw_driver/experiments/sweep/plots.py": set(),
-        "sw_driver/experiments/baseline.py": set(),
+        "sw_driver/experiments/measure/adam.py": set(),
         "sw_driver/pim/device.py": set(),
         "hw/pim/registers/pim.rdl": set(),
         "hw/dram/columns.py": {"rtl"},

@@ -200,6 +200,8 @@ def test_what_makes_no_sense_is_refused() -> None:
     for step, trainable, bits, message in (
         (trace, "lora", None, "trainable is 'lora': expected one of all, lora:RANK"),
         (trace, "dora:4", None, "trainable is 'dora:4': expected one of all"),
+        (trace, "lora:4:", None, "trainable is 'lora:4:': expected one of all"),
+        (trace, "lora:4:qkv,", None, "trainable is 'lora:4:qkv,': expected one of all"),
         (trace, "lora:0", None, "rank is 0: expected an integer of 1 or more"),
         (trace, "lora:four", None, "rank is 'four': expected an integer"),
         (trace, "lora:4", 3, "base_bits is 3 with trainable 'lora:4': expected 4 or 8"),

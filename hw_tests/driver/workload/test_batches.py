@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.workload import GPTS, NETWORKS, Trace, TraceError, load_trace, peak_bytes
+from sw_driver.workload import NETWORKS, Trace, TraceError, load_trace, peak_bytes
 from sw_driver.workload.batches import batched
 from sw_driver.workload.trace import KINDS
 
@@ -31,10 +31,10 @@ def different(one: Trace, other: Trace) -> list[Any]:
 
 def test_one_sample_and_eight_are_the_same_network() -> None:
     """With one sample, keys and values are saved as parts of what has queries, too; with eight,
-    copies of them are, which have to be made. Their table of distances is none of a sample's."""
+    copies of them are, which have to be made."""
     one, eight = load_trace("transformer-xl-1.0b"), load_trace("transformer-xl-1.0b-8")
     made = batched(one, 8)
-    assert flops(made) == pytest.approx(flops(eight), rel=0.035)
+    assert flops(made) == flops(eight)
     assert made.origin == eight.origin
     for kind in set(KINDS) - {"activation"}:
         assert peak_bytes(made, kind) == peak_bytes(eight, kind)
@@ -50,33 +50,19 @@ def test_there_and_back_is_the_same() -> None:
     assert batched(batched(trace, 3), Fraction(1, 3)) == trace
 
 
-@pytest.mark.parametrize("name", ["bert-base", "resnet-34", "dcgan", "rnn-lstm-1"])
+@pytest.mark.parametrize(
+    "name", ["bert-base", "resnet-34", "dcgan", "rnn-lstm-1", "gpt-tiny", "transformer-xl-1.0b-8"]
+)
 @pytest.mark.parametrize("factor", [2, 0.5])
 def test_a_shipped_network_is_as_captured(name: str, factor: float) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
-    from sw_driver.workload.capture import capture
-    from sw_driver.workload.models import MODELS
+    from sw_driver.workload.capture import capture_config
 
+    if name == "gpt-tiny" and factor < 1:
+        pytest.skip("one sample needs other operations than two")
     config = NETWORKS[name]
-    _, build, step = MODELS[type(config)]
-    other = replace(config, batch=int(config.batch * factor))
-    truth = capture(lambda: build(other), step, name=name, rule=config.rule)
+    truth = capture_config(name, replace(config, batch=int(config.batch * factor)))
     assert different(batched(load_trace(name), factor), truth) == []
-
-
-def test_a_tiny_gpt_is_as_captured_but_for_its_mask() -> None:
-    """That has no name, and is taken for the batch's."""
-    pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
-    from sw_driver.workload.capture import capture
-    from sw_driver.workload.models.gpt import gpt_loss, gpt_with_batch
-
-    config = replace(GPTS["gpt-tiny"], batch=8)
-    truth = capture(lambda: gpt_with_batch(config), gpt_loss, name="gpt-tiny")
-    made = batched(load_trace("gpt-tiny"), 4)
-    assert flops(made) == flops(truth)
-    assert {one.kind for one, _ in different(made, truth)} == {
-        "input", "masked_fill_", "masked_fill",
-    }  # fmt: skip
 
 
 def perceptron(nn: Any) -> Any:

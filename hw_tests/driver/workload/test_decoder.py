@@ -127,7 +127,8 @@ def test_work_is_six_for_each_weight_and_token_and_that_of_attention(kind: str) 
     config = KINDS[kind]
     ops = [op for op in capture(config).ops if op.geometry]
     attention = {op.phase: op.flops for op in ops if "attention" in op.kind}
-    scores = 2 * config.batch * config.context**2 * config.d_model
+    seen = config.context * (config.context + 1) // 2  # a token sees itself and those before it
+    scores = 2 * config.batch * seen * config.d_model
     assert attention == {"forward": 2 * scores, "backward": 5 * scores}
     width = config.d_model
     weights = config.n_layers * (
@@ -143,7 +144,7 @@ def test_work_of_a_whole_network_is_that_of_its_size(name: str, billions: float)
     trace = load_workload(name, seq=1024)
     config = DECODERS[name]
     products = sum(op.flops for op in trace.ops if op.geometry)
-    attention = 14 * config.n_layers * 1024**2 * config.d_model
+    attention = 7 * config.n_layers * 1024 * 1025 * config.d_model
     assert products == pytest.approx(6 * 1024 * billions * 1e9 + attention, rel=0.05)
 
 
@@ -207,22 +208,10 @@ def test_heads_of_a_group_share_keys_and_rotations_are_by_distance() -> None:
     torch.testing.assert_close(attention(values, model.waves, None), expected)
 
 
-ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
-
-
-@pytest.mark.parametrize(
-    ("kind", "others"),
-    [
-        ("llama", set()),
-        ("qwen", set()),
-        ("gpt", {"sum", "temporary", "embedding_dense_backward"}),
-        ("alibi", {ATTENTION, f"{ATTENTION}_backward"}),
-    ],
-)
-def test_another_batch_is_as_captured(kind: str, others: set[str]) -> None:
-    """But the gradient of positions that samples share is scaled, and shapes beside a bias."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_batch_is_as_captured(kind: str) -> None:
     made, truth = (capture(replace(KINDS[kind], batch=batch)) for batch in (2, 6))
-    assert {one.kind for one, _ in different(batched(made, 3), truth)} == others
+    assert different(batched(made, 3), truth) == []
     products = [sum(op.flops for op in trace.ops if op.geometry) for trace in (made, truth)]
     assert products[1] == 3 * products[0]
 

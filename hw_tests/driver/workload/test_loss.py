@@ -11,7 +11,8 @@ import pytest
 
 from sw_driver.workload import Trace, TraceError, load_trace, peak_bytes
 from sw_driver.workload.adapters import frozen
-from sw_driver.workload.loss import chunked_loss
+from sw_driver.workload.fusion import compiled
+from sw_driver.workload.loss import chunked_loss, fused_loss
 from sw_driver.workload.optimizers import with_optimizer
 from sw_driver.workload.precision import in_precision
 from sw_driver.workload.recomputation import recomputed
@@ -138,3 +139,46 @@ def test_what_makes_no_sense_is_refused() -> None:
     ):
         with pytest.raises(TraceError, match=message):
             chunked_loss(step, chunks)
+    for step, message in (
+        (made, "has loss_chunks=2 already: fused_loss is applied after trainable and precision"),
+        (load_trace("dcgan"), "fused_loss is yes, but dcgan has no cross entropy"),
+        (empty, "fused_loss is yes, but gpt-tiny has no cross entropy of an output layer"),
+    ):
+        with pytest.raises(TraceError, match=message):
+            fused_loss(step)
+
+
+@pytest.mark.parametrize(
+    ("precision", "before", "width"),
+    [
+        ("fp32", 4 + 4 + 4, 4),
+        ("bf16-mixed", 4 + 4 + 4, 2),
+        ("fp16-mixed", 4 + 4 + 2, 2),
+        ("bf16", 4 + 4 + 4, 2),
+        ("fp8-mixed", 4 + 4 + 4, 2),
+    ],
+)
+def test_a_fused_loss_keeps_logits_and_a_sum(precision: str, before: int, width: int) -> None:
+    """BERT's 1024 tokens have 30522 logits each; a bias of the output layer sums their gradient."""
+    trace = in_precision(load_trace("bert-base"), precision)
+    made = fused_loss(trace)
+    logits, rows = 1024 * 30522, 4 * 1024
+    forward, backward = (op for op in made.ops if op.kind == "cross_entropy")
+    assert [op.phase for op in (forward, backward)] == ["forward", "backward"]
+    assert forward.read_bytes[0] == backward.read_bytes[0] == width * logits
+    assert backward.write_bytes == (width * logits,)
+    assert rows in forward.write_bytes
+    assert rows in backward.read_bytes
+    assert sum(op.flops for op in made.ops) == sum(op.flops for op in trace.ops)
+    assert most_bytes(trace, logits) == before * logits
+    assert most_bytes(made, logits) == 2 * width * logits
+    assert [op.kind for op in compiled(made).ops].count("cross_entropy") == 2
+
+
+def most_bytes(trace: Trace, elements: int) -> int:
+    """Return the bytes of tensors of a size that exist at a time."""
+    alive = [one for one in trace.tensors if one.elements == elements]
+    return max(
+        sum(one.nbytes for one in alive if one.allocated <= op.id < (one.freed or 0))
+        for op in trace.ops
+    )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sw_driver.workload import GptConfig, Op, Stage, Tensor, Trace, load_trace, peak_bytes
+from sw_driver.workload.accumulation import accumulated
 from sw_driver.workload.recomputation import recomputed
 from sw_driver.workload.trace import LASTING
 
@@ -193,3 +194,15 @@ def updates(trace: Trace) -> list[int]:
 def test_updates_get_what_they_got(name: str) -> None:
     trace = load_trace(name)
     assert updates(recomputed(trace)) == updates(trace)
+
+
+@pytest.mark.parametrize("name", ["resnet-50", "lstm-ptb", "bert-base"])
+def test_micro_batches_are_divided_as_one_is(name: str) -> None:
+    trace = load_trace(name)
+    first, last = accumulated(recomputed(trace), 3), recomputed(accumulated(trace, 3))
+    one, other = (
+        [(op.kind, op.phase, op.layer, op.read_bytes, op.write_bytes) for op in each.ops]
+        for each in (first, last)
+    )
+    assert one == other
+    assert peak_bytes(first) == peak_bytes(last)

@@ -32,6 +32,7 @@ OF_BLOCKS: list[dict[str, Any]] = [
         "tensor_parallel": 2, "compiled": True, "shard": "zero3", "gpus": 8,
     },
     {"precision": "bf16-mixed", "loss_chunks": 4, "checkpoint": "full", "accumulate": 2},
+    {"precision": "bf16-mixed", "fused_loss": True, "loss_chunks": 4, "compiled": True},
 ]  # fmt: skip
 """Choices that need blocks of modules."""
 
@@ -131,10 +132,6 @@ def test_the_example_runs() -> None:
         (
             {"in_backward": True, "optimizer": "adam", "accumulate": 2},
             r"in_backward with accumulate 2: .* take accumulate 1, or leave out in_backward",
-        ),
-        (
-            {"trainable": "lora:4", "tensor_parallel": 2, "gpus": 2},
-            r"trainable is 'lora:4' with tensor_parallel 2: adapters are not split; take",
         ),
         ({"in_backward": True}, r"in_backward without an optimizer: expected one of"),
     ],

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import BrokenExecutor, Future, as_completed
 from contextlib import contextmanager
 from typing import Any
 
-from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.simulator.workers import connected
 
 from . import measure
 from .grid import Point, sources_key
@@ -43,36 +42,13 @@ def outcomes(submit: Submit, points: Mapping[str, Point]) -> Iterator[tuple[str,
 
 @contextmanager
 def dask_cluster(address: str, announce: Callable[[str], None]) -> Iterator[Submit]:
-    """Connect to a Dask scheduler; its workers need the same version of this package.
+    """Connect to a Dask scheduler as :func:`connected` does, to measure points.
 
     A worker measures one point per thread at a time, and builds and keeps simulators on its own
-    machine. Raise :class:`InvalidArgumentError` if ``distributed`` is not installed or the
-    scheduler does not answer.
+    machine.
     """
-    try:
-        distributed: Any = importlib.import_module("distributed")
-    except ImportError as error:
-        raise InvalidArgumentError(
-            f"a sweep on the cluster {address!r} needs the package 'distributed', which is not "
-            "installed: pip install -e '.[cluster]'"
-        ) from error
-    try:
-        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
-        raise InvalidArgumentError(
-            f"no Dask scheduler answers at {address!r} within {CONNECT_SECONDS} s: expected "
-            "an address such as tcp://host:8786, which 'dask scheduler' prints"
-        ) from error
-    with client:
-        if not client.scheduler_info(n_workers=-1)["workers"]:
-            announce("the cluster has no workers yet: waiting for them")
-        executor = client.get_executor(pure=False)
-        try:
-            yield lambda point: executor.submit(
-                _measure_same_sources, point, sources_key(point.backend)
-            )
-        finally:
-            executor.shutdown(wait=False)
+    with connected(address, announce, CONNECT_SECONDS) as submit:
+        yield lambda point: submit(_measure_same_sources, point, sources_key(point.backend))
 
 
 def _measure_same_sources(point: Point, expected: str) -> Figures:

@@ -24,8 +24,9 @@ from ..axdimm.tensors import least_gpu_bytes, placed
 from ..outcome import Outcome
 from .system import PLACES, CannotRunError, Need, Needs, System
 
-__all__ = ["SYSTEMS", "update_bytes"]
+__all__ = ["MODULE_LINK", "SYSTEMS", "update_bytes"]
 
+_Faster = Callable[[System, float], System]
 _FP32_BYTES = 4
 _FEWER_BYTES = replace(MODULE, formats=MIXTURES["bf16_g_8bit"])
 
@@ -161,8 +162,11 @@ def _rate_of_today() -> float:
     return own_mparams_per_s(_FEWER_BYTES.formats) * _FASTER
 
 
-def _run_today(trace: Trace, machine: Machine) -> Outcome:
-    return _run(_rate_of_today, _FEWER_BYTES, trace, _of_today(machine), _TODAY_OVERHEAD_US)
+def _run_today(trace: Trace, machine: Machine, factor: float = 1) -> Outcome:
+    def rate() -> float:
+        return factor * _rate_of_today()
+
+    return _run(rate, _FEWER_BYTES, trace, _of_today(machine), _TODAY_OVERHEAD_US)
 
 
 _FEWER = (
@@ -177,12 +181,31 @@ _OF_TODAY = (
     "tensor's update.",
 )
 
+MODULE_LINK = ("module.read_gb_per_s", "module.write_gb_per_s")
+"""Settings of a module's link."""
+
+
+def _faster(rate: Callable[[], float], settings: FrameworkSettings) -> _Faster:
+    """Return a function that returns a system with a faster kernel."""
+    return lambda system, factor: replace(
+        system, run=partial(_run, lambda: factor * rate(), settings)
+    )
+
+
+def _faster_today(system: System, factor: float) -> System:
+    return replace(system, run=partial(_run_today, factor=factor))
+
+
+_BOUNDS = {"updating": "module", "waiting": "PCIe"}
+
 SYSTEMS = (
     *(
         System(
             name=name,
             mark="calibrated",
             assumptions=assumptions,
+            bounds=_BOUNDS,
+            hardware={"its link": MODULE_LINK, "its update rate": _faster(rate, settings)},
             needs=partial(_needs, settings),
             run=partial(_run, rate, settings),
         )
@@ -200,6 +223,8 @@ SYSTEMS = (
     System(
         name="AXDIMM, DDR5-4800",
         mark="assumed",
+        bounds=_BOUNDS,
+        hardware={"its link": MODULE_LINK, "its update rate": _faster_today},
         assumptions=(*_ASSUMPTIONS[2:], *_FEWER, *_OF_TODAY),
         needs=lambda trace, machine: _needs(_FEWER_BYTES, trace, _of_today(machine)),
         run=_run_today,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine import Device, Figure, Machine, Memory, assumed, calibrated, given
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
+from sw_driver.machine.files import read_machine_file
 from sw_driver.machine.gpus import GPUS
 from sw_driver.machine.hetero_pim import HETERO_PIM
 from sw_driver.machine.hosts import HOSTS, PCIE
@@ -33,6 +34,7 @@ __all__ = [
     "CPU_WATTS",
     "IDLE_KEYS",
     "check_formats",
+    "checked",
     "gpu_watts",
     "machine_of",
     "named",
@@ -155,12 +157,42 @@ def machine_of(
     rate of a host's network, by default that of the host as sold, or of the links between its GPUs.
 
     With ``precision`` ``fp32`` its GPU has the rates of :data:`BASES`; with another, those that it
-    keeps in training, by format and shape. Raises
-    :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown name, and for more GPUs
-    than the machine has.
+    keeps in training, by format and shape. A name that ends in ``.toml`` is that of a
+    :mod:`machine file <sw_driver.machine.files>`. Its GPU has the latter rates in FP32, too, and
+    its figures are of one GPU's share. As for a base, training keeps ``sustained_share`` of its
+    ``product_share``. Raises :class:`~sw_driver.device.errors.InvalidArgumentError` for an unknown
+    name, and for more GPUs than the machine has.
     """
-    gpu, gpus = named(name)
-    check_name("--machine", gpu, GPUS)
+    title, base, file = "--machine", name, None
+    if name.endswith(".toml"):
+        file = read_machine_file(name)
+        title, base = f"{name}: base", file.base
+        if not base:
+            raise InvalidArgumentError(
+                f'{name} has no base for figures that it lacks: begin it with base = "GPU", or '
+                f"measure with --gpu, one of {', '.join(GPUS)}"
+            )
+    gpu, gpus = checked(base, title)
+    is_papers = precision == "fp32" and file is None
+    if is_papers and gpus == 1:
+        return BASES[gpu]
+    device = BASES[gpu].device("gpu") if is_papers else GPUS[gpu].device
+    machine = _at_host(replace(BASES[gpu], name=base), gpu, gpus, network_gb_per_s)
+    machine = replace(machine, devices=(device, *machine.devices[1:]))
+    if file is not None:
+        machine = file.applied(machine)
+    kept = machine.device("gpu").sustained()
+    return replace(machine, devices=(kept, *machine.devices[1:]))
+
+
+def checked(name: str, title: str) -> tuple[str, int]:
+    """Return the GPU and the number of GPUs in the name of a machine.
+
+    Raises :class:`~sw_driver.device.errors.InvalidArgumentError` with the ``title`` of an unknown
+    name, and for more GPUs than the machine has.
+    """
+    gpu, gpus = _split(name)
+    check_name(title, gpu, GPUS)
     most = HOSTS[gpu].gpus
     hosts = HOSTS[gpu].network_gb_per_s is not None and gpus % most == 0
     if not (1 <= gpus <= most or (hosts and gpus)):
@@ -168,17 +200,18 @@ def machine_of(
         if most > 1:
             advice = f"such as {gpu}x{most}, or several hosts as {gpu}x{2 * most}"
         raise InvalidArgumentError(
-            f"--machine is {name!r}: that host has GPUs up to a number of {most}; {advice}"
+            f"{title} is {name!r}: that host has GPUs up to a number of {most}; {advice}"
         )
-    if precision == "fp32" and gpus == 1:
-        return BASES[gpu]
-    device = BASES[gpu].device("gpu") if precision == "fp32" else GPUS[gpu].device.sustained()
-    machine = _at_host(replace(BASES[gpu], name=name), gpu, gpus, network_gb_per_s)
-    return replace(machine, devices=(device, *machine.devices[1:]))
+    return gpu, gpus
 
 
 def named(name: str) -> tuple[str, int]:
-    """Return the GPU and the number of GPUs in the name of a machine."""
+    """Return the GPU and the number of GPUs in the name of a machine or in its file."""
+    return _split(read_machine_file(name).base if name.endswith(".toml") else name)
+
+
+def _split(name: str) -> tuple[str, int]:
+    name = name.partition(" (")[0]  # the name of a file follows
     gpu, _, count = name.rpartition("x")
     several = name not in GPUS and gpu in GPUS and count.isdecimal()
     return (gpu, int(count)) if several else (name, 1)

@@ -6,7 +6,7 @@ except for fixed ones such as the workspace of one layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,9 +24,9 @@ from ..reproduction import Progress
 from .bases import CPU_WATTS, gpu_watts
 from .device import RECOMPUTED
 from .lanes import alone
-from .system import PARTS, PLACES, CannotRunError, Needs, System, all_parts_ns
+from .system import PARTS, PLACE_NAMES, PLACES, CannotRunError, Needs, System, all_parts_ns
 
-__all__ = ["Row", "Steps", "capacity_bytes", "compare", "size"]
+__all__ = ["Row", "TrainedSteps", "capacity_bytes", "compare", "size"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,22 +69,24 @@ class Row:
         }
 
 
-class Steps:
+class TrainedSteps:
     """A captured step in each system's own training, made once for each training.
 
     Examples
     --------
     >>> from sw_driver.workload import load_trace
-    >>> from .device import SYSTEMS
-    >>> steps = Steps(load_trace("gpt-tiny"), Training(precision="bf16-mixed"))
+    >>> from sw_driver.system.compare.device import SYSTEMS
+    >>> from sw_driver.workload.training import Training
+    >>> steps = TrainedSteps(load_trace("gpt-tiny"), Training(precision="bf16-mixed"))
     >>> steps.of(SYSTEMS[0]) is steps.usual
     True
     """
 
     def __init__(self, captured: Trace, training: Training) -> None:
         self.captured, self.training = captured, training
-        self.usual = training.apply(captured)
-        self._made = {training: self.usual}
+        self._begun: dict[tuple[Any, ...], Trace] = {}
+        self._made: dict[Training, Trace] = {}
+        self.usual = self._step(training)
 
     def of(self, system: System) -> Trace:
         """Return the step that a system runs.
@@ -92,21 +94,32 @@ class Steps:
         Raises :class:`~sw_driver.workload.trace.TraceError`, ``InvalidArgumentError`` or
         :class:`CannotRunError` for a training that does not fit.
         """
-        own = system.training(self.training, self.captured)
+        return self._step(system.training(self.training, self.captured))
+
+    def _step(self, own: Training) -> Trace:
+        if own.beginning not in self._begun:
+            self._begun[own.beginning] = own.begun(self.captured)
         if own not in self._made:
-            self._made[own] = own.apply(self.captured)
+            self._made[own] = own.completed(self._begun[own.beginning])
         return self._made[own]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what makes the steps: another process makes them as fast as it reads them."""
+        return {"captured": self.captured, "training": self.training}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(**state)
 
 
 def compare(
-    steps: Steps | Trace, machine: Machine, systems: Iterable[System], progress: Progress
+    steps: TrainedSteps | Trace, machine: Machine, systems: Iterable[System], progress: Progress
 ) -> list[Row]:
     """Return a row for each system; the step may recompute activations.
 
     A trace alone is a captured step. See :mod:`~sw_driver.workload.recomputation`. Raises
     :class:`~sw_driver.workload.trace.TraceError` for a step without an operation.
     """
-    steps = Steps(steps, Training()) if isinstance(steps, Trace) else steps
+    steps = TrainedSteps(steps, Training()) if isinstance(steps, Trace) else steps
     if not steps.usual.ops:
         raise TraceError(f"{steps.usual.name} has no operation: give a training step")
     return [_row(system, steps, machine, progress) for system in systems]
@@ -124,7 +137,7 @@ def size(nbytes: int) -> str:
     return f"{nbytes / 1024**power:,.1f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
-def _row(system: System, steps: Steps, machine: Machine, progress: Progress) -> Row:
+def _row(system: System, steps: TrainedSteps, machine: Machine, progress: Progress) -> Row:
     progress(f"{system.name}, {steps.usual.name}")
     needs: Needs = {}
     outcome, reason, largest, trace = None, "", None, steps.usual
@@ -195,7 +208,9 @@ def _energy_j(outcome: Outcome, machine: Machine) -> float | None:
 def _lacking(needs: Needs, machine: Machine) -> str:
     """Return the memories that are too small, in words; empty if none is."""
     return "; ".join(
-        "needs at least {1} of {0}, which has {2}".format(place, *_apart(need.nbytes, there))
+        "needs at least {1} of {0}, which has {2}".format(
+            PLACE_NAMES[place], *_apart(need.nbytes, there)
+        )
         for place, need in needs.items()
         if need.nbytes > (there := capacity_bytes(machine, place))
     )

@@ -23,12 +23,12 @@ from .system import PARTS, all_parts_ns
 from .systems import DRAWN, FAMILIES
 from .variation import Variation
 
-__all__ = ["PICTURES", "draw"]
+__all__ = ["FAMILY_COLORS", "PART_COLORS", "PICTURES", "draw"]
 
-_FAMILY_COLORS = (
+FAMILY_COLORS = (
     "black", "#e45756", "#f58518", "#4c78a8", "#54a24b", "#b279a2", "#9d755d", "#72b7b2",
 )  # fmt: skip
-_PART_COLORS = dict(zip(PARTS, ("#4c78a8", "#9ecae9", "#f58518", "#d5dbe1"), strict=True))
+PART_COLORS = dict(zip(PARTS, ("#4c78a8", "#9ecae9", "#f58518", "#d5dbe1"), strict=True))
 _STYLES: tuple[dict[str, Any], ...] = (
     {"marker": "o", "markersize": 4, "linewidth": 1},
     {"marker": "s", "markersize": 4, "linewidth": 1, "linestyle": "--"},
@@ -112,7 +112,7 @@ def _parts(rows: Sequence[Row]) -> Figure:
         left, color = 0.0, "black"
         if row.outcome is not None:
             for part, ns in all_parts_ns(row.outcome).items():
-                axes.barh(number, ns / 1e9, left=left, color=_PART_COLORS[part], height=0.7)
+                axes.barh(number, ns / 1e9, left=left, color=PART_COLORS[part], height=0.7)
                 left += ns / 1e9
             label = EngFormatter("s", places=1)(left) + " →" * (left > end)
         else:
@@ -125,7 +125,7 @@ def _parts(rows: Sequence[Row]) -> Figure:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(0, 1.1 * end)
     axes.xaxis.set_major_formatter(EngFormatter("s"))
-    handles = [Patch(color=color) for color in _PART_COLORS.values()]
+    handles = [Patch(color=color) for color in PART_COLORS.values()]
     figure.legend(handles, PARTS, loc="outside lower center", ncols=len(PARTS), fontsize="small")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
@@ -165,7 +165,7 @@ def _lines() -> Iterator[tuple[int, str, dict[str, Any]]]:
     Drawn are the systems of :data:`~sw_driver.system.compare.systems.DRAWN`.
     """
     number = 0
-    for color, systems in zip(_FAMILY_COLORS, FAMILIES.values(), strict=False):
+    for color, systems in zip(FAMILY_COLORS, FAMILIES.values(), strict=False):
         styles = cycle(_STYLES)
         for system in systems:
             if system.name in DRAWN:

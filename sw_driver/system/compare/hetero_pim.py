@@ -67,10 +67,17 @@ def _run(trace: Trace, machine: Machine, unit_rate: float) -> Outcome:
     )
 
 
+def _faster(system: System, factor: float) -> System:
+    return replace(system, run=partial(_run, unit_rate=factor * CALIBRATED_RATE))
+
+
 def _system(name: str, mark: str, units: str, unit_rate: float) -> System:
     return System(
         name=f"heterogeneous PIM, {name}",
         mark=mark,
+        bounds={"computing": "PIM, CPU", "updating": "PIM, CPU", "waiting": "stack"},
+        hardware={"its stack's rate": ("stack.total_gb_per_s",)}
+        | ({"its units' rate": _faster} if unit_rate else {}),
         assumptions=(
             "Liu et al.'s machine replaces GPU and host: a CPU of 8 cores with the stack as its "
             "main memory. The stack has 444 units and a core.",

@@ -29,14 +29,12 @@ LANES: Mapping[tuple[str, str], tuple[str, str, bool]] = {
 A drive reads or writes, one at a time.
 """
 
-_TAKEN = 0.2
-"""Share of a GPU's multiprocessors that a collective takes, assumed.
-
-NCCL has some 24 channels, of a multiprocessor each.
-"""
-
 _DEVICES = {"gpu": "gpu", "host": "cpu", "drive": "drive"}
 """Devices by the place that they work in."""
+
+
+_COLLECTIVE_UNITS = 24
+"""Multiprocessors that a collective occupies: NCCL has 24 channels on NVLink (assumed)."""
 
 
 def alone(trace: Trace, machine: Machine) -> Outcome:
@@ -45,7 +43,9 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
     Every lane works in program order. A collective, a move or an operation of another device begins
     once the GPU's operation before it in the trace is over; operations wait for what they read, and
     for readers of what they overwrite. While a collective runs, the GPU has fewer
-    multiprocessors. Raises :class:`CannotRunError` for a part that the machine lacks.
+    multiprocessors.
+
+    Raises :class:`CannotRunError` for a part that the machine lacks.
     """
     parts: dict[str, int] = dict.fromkeys(PARTS[:-1], 0)
     repeated = {*trace.origin.get("recomputed", ())}
@@ -55,6 +55,8 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
     ends_ns = [0] * len(trace.ops)
     free_ns = {"gpu": 0}
     busy_ns = {"gpu": 0}
+    units = machine.device("gpu").multiprocessors
+    left = 1.0 if units is None else 1 - _COLLECTIVE_UNITS / units.value
     spans: list[Span] = []
     lanes_of_updates = set[str]()
     for op, needs in zip(trace.ops, needed, strict=True):
@@ -63,11 +65,11 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
         )
         begin_ns = max((ends_ns[number] for number in needs), default=0)
         begin_ns = max(begin_ns, free_ns.get(lane, 0), free_ns["gpu"])
+        if lane == "gpu" and free_ns.get("peers", 0) > begin_ns:
+            took_ns = _shared_ns(took_ns, free_ns["peers"] - begin_ns, left)
         end_ns = ends_ns[op.id] = free_ns[lane] = begin_ns + took_ns
         busy_ns[lane] = busy_ns.get(lane, 0) + took_ns
         name = "again" if op.id in repeated else op.phase
-        if lane == "peers":
-            free_ns["gpu"] += ceil(_TAKEN * took_ns)
         if lane == "gpu":
             part = {"update": "updating", "again": "recomputing"}.get(name, "computing")
             parts[part] += took_ns
@@ -85,6 +87,13 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
         busy_ns=busy_ns,
         spans=merged(spans, step_ns),
     )
+
+
+def _shared_ns(took_ns: int, beside_ns: int, left: float) -> int:
+    """Return the time of an operation that has a share ``left`` of the GPU for ``beside_ns``."""
+    if took_ns <= beside_ns * left:
+        return ceil(took_ns / left)
+    return ceil(took_ns + beside_ns * (1 - left))
 
 
 def _cost(op: Op, trace: Trace, machine: Machine) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from ..engine import Engine
 from ..outcome import Outcome
 from ..placing import FAST, SLOW, Placing, life, run
 from .lanes import alone
-from .sentinel import tiers
+from .sentinel import spans_at, tiers
 from .system import Need, Needs, System
 
 __all__ = ["SYSTEMS", "Leaving", "Virtual", "leaving_of"]
@@ -142,13 +142,18 @@ def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
     make = partial(Virtual, leaving=leaving_of(trace))
     made = run(tiers(machine, place, link), trace, make, steps=1)
     taken = {"gpu": made.peak_bytes[FAST], place: away}
-    return replace(everything, step_ns=made.step_ns, peak_bytes=taken)
+    spans = spans_at(made, place)
+    return replace(everything, step_ns=made.step_ns, peak_bytes=taken, spans=spans)
 
 
-def _system(name: str, place: str, link: str) -> System:
+def _system(name: str, place: str, link: str, words: str) -> System:
     return System(
         name=name,
         mark="predicted",
+        bounds={"waiting": words},
+        hardware={"its links": ("node.read_gb_per_s", "node.write_gb_per_s")}
+        if link == "node"
+        else {},
         assumptions=(
             "Parameters, gradients and optimizer states stay on the GPU. Activations leave if an "
             "operation after the next one uses them, unless everything fits.",
@@ -162,7 +167,7 @@ def _system(name: str, place: str, link: str) -> System:
 
 
 SYSTEMS = (
-    _system("MC-DLA's memory-nodes", "memory_node", "node"),
-    _system("MC-DLA's policy over PCIe", "host", "pcie"),
+    _system("MC-DLA's memory-nodes", "memory_node", "node", "node links"),
+    _system("MC-DLA's policy over PCIe", "host", "pcie", "PCIe"),
 )
 """Systems of MC-DLA; the second is the paper's baseline, DC-DLA."""

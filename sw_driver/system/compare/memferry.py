@@ -26,9 +26,9 @@ from ..memferry.runs import BUFFER_PS_PER_BYTE
 from ..memferry.systems import LEAST_LEAVING, deepspeed, native, run
 from ..memferry.systems import System as Way
 from ..outcome import Outcome
-from .axdimm import update_bytes
+from .axdimm import MODULE_LINK, update_bytes
 from .comparison import capacity_bytes
-from .system import Assumption, Need, Needs, System, formats_of
+from .system import Assumption, Need, Needs, System, formats_of, remembering
 
 __all__ = ["SYSTEMS"]
 
@@ -59,8 +59,15 @@ def _planned(profile: ModelProfile, memory_bytes: int | None, reserves: tuple[fl
     return Way(plan=min(plans, key=LinkModel(profile, shared=True).step_ns))
 
 
-def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:
-    """Return the profile; with AXDIMMs, the GPU's link is no faster than theirs together."""
+_with_masters = remembering(with_masters)
+
+
+@remembering
+def _profile(trace: Trace, machine: Machine, axdimm: float) -> ModelProfile:
+    """Return the profile; with AXDIMMs, the GPU's link is no faster than theirs together.
+
+    ``axdimm`` is the factor of their rate of updates, or 0 without them.
+    """
     if not axdimm:
         return profile_of(trace, machine)
     modules = min(-(-capacity_bytes(machine, "host") // _MODULE_BYTES), _SLOTS)
@@ -69,16 +76,21 @@ def _profile(trace: Trace, machine: Machine, axdimm: bool) -> ModelProfile:
         f"pcie.{way}": f"{min(getattr(pcie, way).value, modules * getattr(link, way).value):.9f}"
         for way in ("read_gb_per_s", "write_gb_per_s")
     }
-    bytes_per_us = modules * own_mparams_per_s() * BYTES_PER_PARAMETER
+    bytes_per_us = modules * axdimm * own_mparams_per_s() * BYTES_PER_PARAMETER
     update_ns = ceil(update_bytes(trace) / bytes_per_us * 1000)
     return replace(profile_of(trace, machine.override(rates)), update_ns=update_ns)
 
 
 def _system(
-    name: str, mark: str, choose: _Choose, *assumptions: Assumption, axdimm: bool = False
+    name: str, mark: str, choose: _Choose, *assumptions: Assumption, axdimm: float = 0
 ) -> System:
+    given = assumptions
+
+    def faster(_: System, factor: float) -> System:
+        return _system(name, mark, choose, *given, axdimm=factor)
+
     def needs(trace: Trace, machine: Machine) -> Needs:
-        trace = with_masters(trace)
+        trace = _with_masters(trace)
         profile = _profile(trace, machine, axdimm)
         way, host = choose(profile, None), _bytes(trace, *_HOSTS)
         nbytes = gpu_bytes(profile, way.plan)
@@ -92,7 +104,7 @@ def _system(
         }
 
     def outcome(trace: Trace, machine: Machine) -> Outcome:
-        trace = with_masters(trace)
+        trace = _with_masters(trace)
         profile = _profile(trace, machine, axdimm)
         step = run(profile, choose(profile, capacity_bytes(machine, "gpu")))
         gpu = machine.device("gpu")
@@ -116,6 +128,8 @@ def _system(
         name=name,
         mark=mark,
         assumptions=(*assumptions, *_ALWAYS),
+        bounds={"updating": "modules" if axdimm else "CPU", "waiting": "PCIe"},
+        hardware={"its links": MODULE_LINK, "its update rate": faster} if axdimm else {},
         needs=needs,
         run=outcome,
         micro_batches=False,
@@ -158,7 +172,7 @@ SYSTEMS = (
         _system(
             name, "predicted", partial(_planned, reserves=reserves), *_PLAN, where, axdimm=axdimm
         )
-        for axdimm, ending in ((False, ""), (True, ", AXDIMM"))
+        for axdimm, ending in ((0, ""), (1, ", AXDIMM"))
         for name, reserves, where in (
             (
                 f"MemFerry{ending}",

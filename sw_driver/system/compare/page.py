@@ -7,12 +7,13 @@ from dataclasses import fields, replace
 from itertools import groupby
 from pathlib import Path
 from shlex import join
-
-from matplotlib.ticker import EngFormatter
+from types import MappingProxyType
+from typing import Any
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.files import write_whole
-from sw_driver.report import Report, Table, Watch
+from sw_driver.machine import Machine
+from sw_driver.report import Report, Table, Watch, engineering
 from sw_driver.workload import Trace
 from sw_driver.workload.loading import load_workload
 from sw_driver.workload.precision import PRECISIONS
@@ -23,12 +24,24 @@ from sw_driver.workload.training import Training
 from ..outcome import Outcome
 from ..reproduction import MARKS
 from .bases import IDLE_KEYS, check_formats, machine_of, named, usual_precision
-from .comparison import Row, Steps, capacity_bytes, compare, size
+from .breakeven import break_evens, rival
+from .comparison import Row, TrainedSteps, capacity_bytes, compare, size
 from .lanes import alone
-from .system import always, formats_of
-from .systems import SYSTEMS, WITHOUT_HARDWARE
+from .running import compared
+from .summary import (
+    COLUMNS,
+    Case,
+    by_machine,
+    in_words,
+    parts_table,
+    reasons,
+    summary_table,
+    verdict,
+)
+from .system import CannotRunError, System, always, formats_of
+from .systems import DEFAULT, IN_USE, MOST_SEARCHED_OPS, SYSTEMS, WITHOUT_HARDWARE
 
-__all__ = ["advice", "page", "reasons", "report", "table"]
+__all__ = ["advice", "page", "report", "table"]
 
 _INTRODUCTION = """\
 # Which system trains it
@@ -42,13 +55,23 @@ for other networks or [a function of yours](systems.md#a-model-of-your-own):
 {command}
 ```
 
-Without `--out` it prints the tables. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
+Without `--out` it prints the tables. With it, `compare.html` beside the page has plots of the first
+network for a browser: to zoom into a step, and to change memory, links and batch. It loads no other
+file. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
 
+- **Fewer rows.** A screen shows twelve systems at most: those in use today, and the fastest of each
+  paper. `--all` shows all, on all cores; Sentinel's search of a schedule takes up to a minute of one
+  core. *bound by* names the largest part of a step. While the GPU works, that is its arithmetic, its
+  memory or its launches, whichever bounds the operations that take the most time. A wait or an
+  update elsewhere has the name of the link or processor that is busy.
+- **Break-even.** `--break-even` searches the rate of each near-memory part from which its system
+  beats the fastest of what people use, between an eighth and 32 times the rate, within 2 %. It takes
+  for granted that a faster part makes no step longer.
 - **A table.** *step* is the time of one training step among many. *GPU memory* and *elsewhere* are
   the peak of the bytes that it takes. For a system that cannot run, they are the least bytes that
-  it needs. *largest* is the number of parameters, in billions, of the largest model of this kind
-  that would run. *assumes* has the system's numbers in [the list](#what-is-assumed); the first
-  numbers hold for all systems.
+  it needs. *largest* is the number of parameters of the largest model of this kind that would run.
+  *assumes* has the system's numbers in [the list](#what-is-assumed); the first numbers hold for all
+  systems.
 - **Marks.** No time is measured. A *c* marks times calibrated to figures of the paper that are not
   on this page, an *a* times of a machine that nobody has built; all others are predicted.
 - **To change the machine**, `--machine` takes another GPU, such as `h100`, or several, such as
@@ -85,12 +108,16 @@ def report(
     machine: str = "v100",
     changes: Mapping[str, str] | None = None,
     training: Training = _AS_CAPTURED,
+    others: Mapping[str, Training] = MappingProxyType({}),
     batch: int | None = None,
     seq: int | None = None,
     folder: Path | None = None,
+    everything: bool = False,
+    shows_assumptions: bool = False,
+    workers: str | int | None = None,
     watch: Watch = Watch(),
 ) -> Report:
-    """Return a comparison of all systems that would train models.
+    """Return a comparison of the systems that would train models.
 
     Parameters
     ----------
@@ -99,8 +126,15 @@ def report(
     machine: a name that :func:`~sw_driver.system.compare.bases.machine_of` takes.
     training: choices of the step, with the machine's number of GPUs. Without a precision, a step
         captured in FP32 has the usual one of its GPU.
+    others: further machines, with the choices of the step there.
     changes: changes that :meth:`~sw_driver.machine.machine.Machine.override` takes.
-    folder: for ``compare.md`` and, in ``compare/``, pictures of the first network.
+    folder: for ``compare.md`` with all systems and, of the first network on the first machine,
+        ``compare.html`` and, in ``compare/``, pictures.
+    everything: True for all systems, in place of
+        :data:`~sw_driver.system.compare.systems.DEFAULT`. This takes all cores.
+    workers: for the break-evens of near-memory hardware too, on so many processes or the Dask
+        scheduler of this address.
+    shows_assumptions: True if the assumptions are printed, too; JSON and files always have them.
 
     Raises
     ------
@@ -109,13 +143,127 @@ def report(
     MachineError, TraceError: for invalid changes and names, and a training that fits no step.
     """
     changes = dict(changes or {})
-    base = machine_of(machine, training.precision)
-    gpu, gpus = named(machine)
+    bases = {
+        name: _machine(name, choices, changes)
+        for name, choices in {machine: training, **others}.items()
+    }
+    captured: dict[str, Trace] = {}
+    for name in dict.fromkeys(names):
+        watch.say(f"reading {name}")
+        title = name + f", batch {batch}" * (batch is not None)
+        title += f", {seq} tokens" * (seq is not None)
+        captured[title] = load_workload(name, batch=batch, seq=seq)
+    steps = {
+        (name, where): _step(name, trace, where, bases[where][1])
+        for name, trace in captured.items()
+        for where in bases
+    }
+    wanted = [
+        (own, bases[where][0], _systems(own, bases[where][0], everything or folder is not None))
+        for (_, where), own in steps.items()
+    ]
+    cases = [
+        Case(
+            network=name,
+            words=_words(own.training, own.usual),
+            steps=own,
+            machine=bases[where][0],
+            gpus=named(where)[1],
+            changes=", ".join(f"{key}={changes[key]}" for key in changes if key != _MEMORY),
+            rows=rows,
+        )
+        for ((name, where), own), rows in zip(
+            steps.items(), compared(wanted, watch.say, is_long=everything), strict=True
+        )
+    ]
+    general = [
+        *dict.fromkeys(text for one in cases for text in always(one.steps.usual, one.machine))
+    ]
+    assumptions = _numbered(general, [case.rows for case in cases])
+    files: list[Path] = []
+    if folder is not None:
+        from .figures import draw
+        from .html import write
+        from .variation import varied
+
+        first, outcomes = cases[0], [row.outcome for row in cases[0].rows]
+        varying = varied(first.steps, first.machine, outcomes, watch.say)
+        pictures = folder / "compare"
+        pictures.mkdir(parents=True, exist_ok=True)
+        capacity = capacity_bytes(first.machine, "gpu")
+        drawn = draw(first.title, first.rows, varying, capacity, pictures)
+        command = ["nearmem", "compare", *names]
+        for name in bases:
+            command += ["--machine", name]
+        command += _options(training)
+        command += [f"--set={key}={value}" for key, value in changes.items()]
+        given = {"batch": batch, "seq": seq}
+        command += [f"--{option}={value}" for option, value in given.items() if value is not None]
+        shown = [file.relative_to(folder) for file in drawn]
+        text = page(f"{join(command)} --out DIR", cases, changes, shown, assumptions)
+        text += f"\n{_hold(general)}\n"
+        write_whole(folder / "compare.md", text)
+        sentences = [verdict(first), *advice(first.rows, alone(first.steps.usual, first.machine))]
+        own = table(first.rows, assumptions), first.rows, varying, capacity, assumptions
+        looked = write(folder / "compare.html", first.title, sentences, *own)
+        files = [folder / "compare.md", looked, *drawn]
+    results = [
+        {
+            "network": case.network,
+            "training": case.words,
+            "machine": case.machine.name,
+            **row.describe(),
+            "assumes": _assumed(row, assumptions),
+        }
+        for case in cases
+        for row in case.rows
+    ]
+    described_machines = {where: base.describe() for where, (base, _) in bases.items()}
+    parts, essence = _shown(cases, everything)
+    breaks: list[dict[str, Any]] = []
+    for case in cases if workers is not None else ():
+        texts, found = _break_even(case, workers or 1, watch)
+        parts += texts
+        breaks += found
+    return Report(
+        results=results if workers is None else {"rows": results, "break_even": breaks},
+        parts=[*parts, *[_hold(general)] * shows_assumptions],
+        assumptions=assumptions,
+        machine=described_machines if others else described_machines[machine],
+        workload={case.network: described(case.steps.usual) for case in cases},
+        files=files,
+        essence=essence,
+        hides_assumptions=not shows_assumptions,
+        columns=COLUMNS,
+    )
+
+
+def _break_even(
+    case: Case, workers: str | int, watch: Watch
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the break-evens of a case in words, and for JSON."""
+    in_use = [system for system in SYSTEMS if system.name in IN_USE]
+    beaten = rival(compare(case.steps, case.machine, in_use, watch.say))
+    if beaten is None or beaten.outcome is None:
+        return [f"Break-even of {case.title}: nothing in use runs it, so there is none."], []
+    step_ns, name = beaten.outcome.step_ns, beaten.system.name
+    made = break_evens(case.steps, case.machine, step_ns, workers=workers, watch=watch)
+    title = f"Break-even of {case.title}, beside {name} with {seconds(step_ns)}:"
+    where = {"network": case.network, "machine": case.machine.name, "beats": name}
+    return [title, *dict.fromkeys(f"- {one.sentence()}" for one in made)], [
+        where | one.describe() for one in made
+    ]
+
+
+def _machine(name: str, training: Training, changes: Mapping[str, str]) -> tuple[Machine, Training]:
+    """Return a machine with changes, and the training with its number of GPUs."""
+    base = machine_of(name, training.precision)
+    gpu, gpus = named(name)
     if training.gpus == 1 and gpus > 1:
         training = replace(training, gpus=gpus)
     if training.gpus != gpus:
         raise InvalidArgumentError(
-            f"gpus is {training.gpus}, and the machine {machine} has {gpus}: give a machine such "
+            f"gpus is {training.gpus}, and the machine {name} has {gpus}: give a machine such "
             f"as {gpu}x{training.gpus}, or leave out gpus"
         )
     if training.precision:
@@ -124,79 +272,90 @@ def report(
     for key in changes:
         if key in IDLE_KEYS:
             raise InvalidArgumentError(f"--set has {key!r}, on which nothing depends: leave it out")
-    base = base.override(changes)
-    capacity = capacity_bytes(base, "gpu")
-    where = f"{base.name} with {size(capacity)}"
-    where += "".join(f", {key}={changes[key]}" for key in changes if key != _MEMORY)
-    steps: dict[str, Steps] = {}
-    traces: dict[str, Trace] = {}
-    words: dict[str, str] = {}
-    rows: dict[str, list[Row]] = {}
-    advised: dict[str, list[str]] = {}
-    for name in dict.fromkeys(names):
-        watch.say(f"reading {name}")
-        trace = load_workload(name, batch=batch, seq=seq)
-        name += f", batch {batch}" * (batch is not None) + f", {seq} tokens" * (seq is not None)
-        own = _trained(trace, training, gpu)
-        steps[name] = Steps(trace, own)
-        traces[name] = trace = steps[name].usual
-        formats = {op.dtype for op in trace.ops}
-        check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
-        if (several := int(trace.origin.get("gpus", 1))) != gpus:
-            raise TraceError(
-                f"{name} is a step of {several} GPUs already, and {machine} has {gpus}: give the "
-                f"step as captured"
-            )
-        words[name] = _words(own, trace)
-        rows[name] = compare(steps[name], base, SYSTEMS, watch.say)
-        advised[name] = advice(rows[name], alone(trace, base))
-    general = [*dict.fromkeys(text for one in traces.values() for text in always(one, base))]
-    assumptions = _numbered(general, rows.values())
-    files: list[Path] = []
-    if folder is not None:
-        from .figures import draw
-        from .variation import varied
+    return base.override(changes), training
 
-        first, outcomes = next(iter(rows)), [row.outcome for row in next(iter(rows.values()))]
-        cases = varied(steps[first], base, outcomes, watch.say)
-        pictures = folder / "compare"
-        pictures.mkdir(parents=True, exist_ok=True)
-        drawn = draw(f"{first}, {words[first]} on {where}", rows[first], cases, capacity, pictures)
-        command = ["nearmem", "compare", *names, "--machine", machine, *_options(training)]
-        command += [f"--set={key}={value}" for key, value in changes.items()]
-        given = {"batch": batch, "seq": seq}
-        command += [f"--{option}={value}" for option, value in given.items() if value is not None]
-        shown = [file.relative_to(folder) for file in drawn]
-        text = page(f"{join(command)} --out DIR", where, rows, words, advised, shown, assumptions)
-        text += f"\n{_hold(general)}\n"
-        files = [folder / "compare.md", *drawn]
-        write_whole(files[0], text)
+
+def _step(name: str, captured: Trace, machine: str, training: Training) -> TrainedSteps:
+    """Return a captured step with the choices of a training on a machine."""
+    gpu, gpus = named(machine)
+    steps = TrainedSteps(captured, _trained(captured, training, gpu))
+    trace = steps.usual
+    if not trace.ops:
+        raise TraceError(f"{name} has no operation: give a training step")
+    formats = {op.dtype for op in trace.ops}
+    check_formats(gpu, formats, f"{name} has other formats than FP32", "capture it in FP32")
+    if (several := int(trace.origin.get("gpus", 1))) != gpus:
+        raise TraceError(
+            f"{name} is a step of {several} GPUs already, and {machine} has {gpus}: give the "
+            f"step as captured"
+        )
+    return steps
+
+
+def _systems(steps: TrainedSteps, machine: Machine, everything: bool) -> list[System]:
+    """Return all systems, or those of :data:`DEFAULT` with a model of a step and a short search."""
+    return [system for system in SYSTEMS if everything or _is_shown(system, steps, machine)]
+
+
+def _is_shown(system: System, steps: TrainedSteps, machine: Machine) -> bool:
+    if system.name not in DEFAULT:
+        return False
+    try:
+        trace = steps.of(system)
+        system.check(trace)
+    except (CannotRunError, InvalidArgumentError, TraceError):
+        return False
+    return system.searched_ops(trace, machine) <= MOST_SEARCHED_OPS
+
+
+def _shown(cases: Sequence[Case], everything: bool) -> tuple[list[Table | str], list[Table | str]]:
+    """Return the parts of the first screen, and the tables alone."""
     parts: list[Table | str] = []
-    for name in rows:
-        title = f"{name}, {words[name]} on {where}"
-        parts += [table(rows[name], assumptions, title), *reasons(rows[name])]
-    for name, sentences in advised.items():
-        title = f"{name}, {words[name]} on {where}:"
-        parts += [title, *(f"- {sentence}" for sentence in sentences)]
-    parts.append(_hold(general))
-    results = [
-        {
-            "network": name,
-            "training": words[name],
-            **row.describe(),
-            "assumes": _assumed(row, assumptions),
-        }
-        for name in rows
-        for row in rows[name]
+    essence: list[Table | str] = []
+    for name in dict.fromkeys(case.network for case in cases):
+        own = [
+            replace(
+                case,
+                rows=[
+                    row
+                    for row in case.rows
+                    if everything or _is_shown(row.system, case.steps, case.machine)
+                ],
+            )
+            for case in cases
+            if case.network == name
+        ]
+        parts += [verdict(case) for case in own]
+        table = by_machine(own) if len(own) > 1 else summary_table(own[0])
+        essence.append(table)
+        parts.append(table)
+        if len(own) == 1 and (times := parts_table(own[0])):
+            parts.append(times)
+        for case in own:
+            where = f" on {case.machine.name}" * (len(own) > 1)
+            parts += [in_words(row, where) for row in case.rows if row.outcome is None]
+        parts += _left_out(own)
+    return parts, essence
+
+
+def _left_out(cases: Sequence[Case]) -> list[str]:
+    """Return a sentence on systems that have no row in any of the cases, if there are some."""
+    shown = {row.system.name for case in cases for row in case.rows}
+    left = [system for system in SYSTEMS if system.name not in shown]
+    slow = [
+        system.name
+        for system in left
+        if system.name in DEFAULT
+        and any(
+            system.searched_ops(case.steps.usual, case.machine) > MOST_SEARCHED_OPS
+            for case in cases
+        )
     ]
-    return Report(
-        results=results,
-        parts=parts,
-        assumptions=assumptions,
-        machine=base.describe(),
-        workload={name: described(trace) for name, trace in traces.items()},
-        files=files,
-    )
+    if not left:
+        return []
+    why = f"{', '.join(slow)} (a long search)" if slow else ""
+    others = f"{len(left) - len(slow)} systems (variants, or without meaning here)"
+    return [f"Not shown: {', '.join(filter(None, (why, others)))}. --all shows them."]
 
 
 def _trained(trace: Trace, training: Training, gpu: str) -> Training:
@@ -240,8 +399,10 @@ def _options(training: Training) -> list[str]:
 
 def _numbered(general: Sequence[str], networks: Iterable[Sequence[Row]]) -> list[str]:
     """Return all assumptions: general ones, and those of systems in their order."""
-    own = (text for rows in zip(*networks, strict=True) for row in rows for text in row.assumptions)
-    return [*dict.fromkeys((*general, *own))]
+    order = {system.name: number for number, system in enumerate(SYSTEMS)}
+    every = (row for rows in networks for row in rows)
+    own = sorted(every, key=lambda row: order.get(row.system.name, -1))
+    return [*dict.fromkeys((*general, *(text for row in own for text in row.assumptions)))]
 
 
 def _hold(general: Sequence[str]) -> str:
@@ -269,9 +430,14 @@ def _cells(row: Row) -> list[str]:
         seconds(made.step_ns) + MARKS[row.system.mark] if made else "cannot",
         size(nbytes["gpu"]) if "gpu" in nbytes else "",
         _memory({place: held for place, held in nbytes.items() if place != "gpu"}),
-        "" if largest is None else f"{largest / 1e9:,.1f} bn",
-        "" if energy is None else EngFormatter("J", places=1)(energy),
+        "" if largest is None else _parameters(largest),
+        "" if energy is None else engineering(energy, "J"),
     ]
+
+
+def _parameters(number: int) -> str:
+    """Return a number of parameters, such as ``1.3 bn`` or ``350.0 M``."""
+    return f"{number / 1e9:,.1f} bn" if number >= 10**9 else f"{number / 1e6:,.1f} M"
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -285,12 +451,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def seconds(ns: int) -> str:
     """Return a time as a text, with a prefix of its unit."""
-    return EngFormatter("s", places=1)(ns / 1e9)
-
-
-def reasons(rows: Sequence[Row]) -> list[str]:
-    """Return the systems that cannot run the step, with the reasons."""
-    return [f"{row.system.name}: {row.reason}" for row in rows if row.outcome is None]
+    return engineering(ns / 1e9, "s")
 
 
 def advice(rows: Sequence[Row], alone: Outcome) -> list[str]:
@@ -335,39 +496,46 @@ def _memory(nbytes: Mapping[str, int]) -> str:
 
 def page(
     command: str,
-    where: str,
-    networks: Mapping[str, Sequence[Row]],
-    words: Mapping[str, str],
-    advised: Mapping[str, Sequence[str]],
+    cases: Sequence[Case],
+    changes: Mapping[str, str],
     pictures: Sequence[Path],
     assumptions: Sequence[str],
 ) -> str:
     """Return the page as Markdown.
 
-    ``where`` names the machine. For each network there is a table of ``networks``, after its
-    sentences of ``advised``; ``words`` are the choices of its training. ``pictures`` show the first
-    network; paths are relative to the page.
+    For each of ``cases`` there is a table. ``changes`` are those of all machines. ``pictures`` show
+    the first case; paths are relative to the page.
     """
-    first = next(iter(networks))
-    steps = {name: [_cells(row)[1] for row in rows] for name, rows in networks.items()}
-    names = [row.system.name for row in networks[first]]
+    first = cases[0]
+    several = len({case.machine.name for case in cases}) > 1
+    labels = [case.network + f" on {case.machine.name}" * several for case in cases]
+    steps = [[_cells(row)[1] for row in case.rows] for case in cases]
+    names = [row.system.name for row in first.rows]
     overview = [
         [name, *(cell.replace("cannot", "") for cell in cells)]
-        for name, *cells in zip(names, *steps.values(), strict=True)
+        for name, *cells in zip(names, *steps, strict=True)
     ]
+    where = " or ".join(
+        dict.fromkeys(
+            f"{case.machine.name} with {size(capacity_bytes(case.machine, 'gpu'))}"
+            for case in cases
+        )
+    )
+    where += "".join(f", {key}={changes[key]}" for key in changes if key != _MEMORY)
     parts = [_INTRODUCTION.format(command=command).strip()]
     parts += [
         "## All networks",
-        f"Times of a step on {where}, {' or '.join(dict.fromkeys(words.values()))}; a system "
-        "without a time cannot run it.",
+        f"Times of a step on {where}, {' or '.join(dict.fromkeys(case.words for case in cases))}; "
+        "a system without a time cannot run it.",
     ]
-    parts += [Table(headings=["", *networks], rows=overview).markdown]
+    parts += [Table(headings=["", *labels], rows=overview).markdown]
     for path in pictures:
-        parts += [_CAPTIONS[path.stem], f"![{first}: {path.stem}]({path.as_posix()})"]
-    for network, rows in networks.items():
-        parts += [f"## {network}, {words[network]}"]
-        parts += ["\n".join(f"- {sentence}." for sentence in advised[network])]
-        parts += [table(rows, assumptions).markdown]
-        parts += ["\n".join(f"- {sentence}" for sentence in reasons(rows))]
+        parts += [_CAPTIONS[path.stem], f"![{labels[0]}: {path.stem}]({path.as_posix()})"]
+    for label, case in zip(labels, cases, strict=True):
+        parts += [f"## {label}, {case.words}", verdict(case)]
+        advised = advice(case.rows, alone(case.steps.usual, case.machine))
+        parts += ["\n".join(f"- {sentence}." for sentence in advised)]
+        parts += [table(case.rows, assumptions).markdown]
+        parts += ["\n".join(f"- {sentence}" for sentence in reasons(case.rows))]
     parts.append(Report(results=None, assumptions=assumptions).markdown.strip())
     return "\n\n".join(part for part in parts if part) + "\n"

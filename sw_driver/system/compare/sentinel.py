@@ -6,16 +6,16 @@ from dataclasses import replace
 from functools import partial
 
 from sw_driver.machine import Machine, MachineError
-from sw_driver.workload import Trace
+from sw_driver.workload import Trace, peak_bytes
 
-from ..outcome import Outcome
+from ..outcome import Outcome, Span
 from ..placing import FAST, SLOW
-from ..sentinel.planning import TRIALS, Settings, lower_bound_bytes, planned
+from ..sentinel.planning import ALL_LENGTHS, TRIALS, Settings, lower_bound_bytes, planned
 from ..sentinel.profiling import StepProfile, profile_of
 from .lanes import alone
-from .system import CannotRunError, Need, Needs, System
+from .system import PLACE_NAMES, CannotRunError, Need, Needs, System
 
-__all__ = ["SYSTEMS", "tiers"]
+__all__ = ["SYSTEMS", "spans_at", "tiers"]
 
 
 def tiers(machine: Machine, slow: str, link: str) -> Machine:
@@ -24,7 +24,7 @@ def tiers(machine: Machine, slow: str, link: str) -> Machine:
         connection, other = machine.link(link), machine.memory(slow)
     except MachineError as error:
         raise CannotRunError(
-            f"{machine.name} has no link {link!r} from its GPU to a memory {slow!r}"
+            f"no {PLACE_NAMES[slow]}{'s' * (slow == 'memory_node')} on this GPU"
         ) from error
     ends = (FAST, SLOW) if connection.a == "gpu" else (SLOW, FAST)
     gpu = machine.memory("gpu")
@@ -39,9 +39,24 @@ def tiers(machine: Machine, slow: str, link: str) -> Machine:
     )
 
 
+def spans_at(made: Outcome, slow: str) -> tuple[Span, ...]:
+    """Return the spans of a step on :func:`tiers`, with lanes by the names of its memories."""
+    names = {f"{FAST} to {SLOW}": f"gpu to {slow}", f"{SLOW} to {FAST}": f"{slow} to gpu"}
+    return tuple(replace(span, lane=names.get(span.lane, span.lane)) for span in made.spans)
+
+
 def _profile(trace: Trace) -> StepProfile:
     """Return a profile without a cache, so that an operation costs the same in all systems."""
     return profile_of(trace, 0)
+
+
+def _searched_ops(trace: Trace, machine: Machine) -> int:
+    """Return the operations of two steps for each interval length, about; none if all fits."""
+    if peak_bytes(trace) <= machine.memory("gpu").capacity_bytes.value:
+        return 0
+    visits = len(trace.stages)
+    lengths = visits if visits <= ALL_LENGTHS else 3 * visits.bit_length()
+    return 2 * lengths * len(trace.ops)
 
 
 def _needs(place: str, link: str, trace: Trace, machine: Machine) -> Needs:
@@ -64,14 +79,19 @@ def _run(place: str, link: str, trace: Trace, machine: Machine) -> Outcome:
         plan = planned(profile, view, lengths=[plan.interval_layers])
     peak = max(plan.outcome.peak_bytes[FAST], needs["gpu"].nbytes)
     taken = {"gpu": peak, place: everything}
-    busy_ns = {"gpu": sum(plan.outcome.busy_ns.values())}
-    return replace(made, step_ns=plan.step_ns, busy_ns=busy_ns, peak_bytes=taken)
+    busy_ns, spans = {"gpu": sum(plan.outcome.busy_ns.values())}, spans_at(plan.outcome, place)
+    return replace(made, step_ns=plan.step_ns, busy_ns=busy_ns, peak_bytes=taken, spans=spans)
 
 
 def _system(name: str, place: str, link: str, owner: str) -> System:
     return System(
         name=f"Sentinel over {name}",
         mark="predicted",
+        bounds={"waiting": name},
+        hardware={"its link": tuple(f"cxl.{way}_gb_per_s" for way in ("read", "write", "total"))}
+        if place == "cxl"
+        else {},
+        searched_ops=_searched_ops,
         assumptions=(
             f"The first step is profiled with all tensors in {owner} memory, like the paper's slow "
             "memory: they must fit there. In later steps all are on the GPU if they fit.",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar
 
 from sw_driver.machine import Machine
 from sw_driver.numbers import check_fields, check_name
@@ -17,6 +19,7 @@ from ..reproduction import MARKS
 __all__ = [
     "PARTS",
     "PLACES",
+    "PLACE_NAMES",
     "Assumption",
     "CannotRunError",
     "Need",
@@ -25,6 +28,7 @@ __all__ = [
     "all_parts_ns",
     "always",
     "formats_of",
+    "remembering",
 ]
 
 PLACES = {
@@ -38,6 +42,18 @@ PLACES = {
     "stack": ("stack",),
 }
 """Places of bytes, with the memories of the machine that make up each."""
+
+PLACE_NAMES = {
+    "gpu": "GPU memory",
+    "host": "host memory",
+    "module": "module",
+    "nvme": "drive",
+    "drive": "drive",
+    "memory_node": "memory-node",
+    "cxl": "CXL memory",
+    "stack": "stack",
+}
+"""Words for the places."""
 
 PARTS: tuple[str, ...] = ("computing", "recomputing", "updating", "waiting")
 """Parts of a step's time on the GPU, or on the device in its place.
@@ -59,8 +75,8 @@ _FORMATS = {
     "bf16-mixed": _AUTOCAST.format("bf16", "BF16"),
     "fp16-mixed": f"{_AUTOCAST.format('fp16', 'FP16')} The loss is scaled, which takes no time.",
     **{
-        form: f"With {form}, parameters, gradients and results are in {form.upper()}. Statistics of "
-        "norms are in FP32."
+        form: f"With {form}, parameters, gradients and results are in {form.upper()}. Statistics "
+        "of norms are in FP32."
         for form in ("bf16", "fp16")
     },
     "fp8-mixed": f"{_AUTOCAST.format('fp8', 'BF16')} Linear layers read copies in FP8 instead, "
@@ -112,6 +128,37 @@ def always(trace: Trace, machine: Machine) -> tuple[str, ...]:
         "for a link. Links, drives and other memories are left out. A heterogeneous PIM has its "
         "own model; for modules there is no figure.",
     )
+
+
+_R = TypeVar("_R")
+
+
+def remembering(function: Callable[..., _R]) -> Callable[..., _R]:
+    """Return a function that gives its last result again to the very same arguments.
+
+    A system's needs and its run begin with the same work. Steps and machines are compared by
+    identity, other arguments by value.
+
+    Examples
+    --------
+    >>> step = remembering(lambda trace, nbytes: [nbytes])
+    >>> trace = object()
+    >>> step(trace, 1) is step(trace, 1), step(trace, 1) is step(trace, 2)
+    (True, False)
+    """
+    last: list[Any] = [(), None]
+
+    @wraps(function)
+    def call(*given: Any) -> _R:
+        same = len(given) == len(last[0]) and all(
+            one is other or (isinstance(one, int | str | bool) and one == other)
+            for one, other in zip(given, last[0], strict=True)
+        )
+        if not same:
+            last[:] = given, function(*given)
+        return last[1]
+
+    return call
 
 
 class CannotRunError(Exception):
@@ -186,8 +233,19 @@ class System:
     """True if it runs one GPU's share of a step of several, with collectives."""
     micro_batches: bool = True
     """True if it runs a step of several micro-batches."""
+    bounds: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Words for what takes a part of :data:`PARTS`, where it is not the GPU."""
     training: Callable[[Training, Trace], Training] = lambda training, _: training
     """Function that returns the system's own training, from the user's and the captured step."""
+    hardware: Mapping[str, tuple[str, ...] | Callable[[System, float], System]] = field(
+        default_factory=dict, hash=False
+    )
+    """Parts that the system adds, in words: settings with their rates, the first one shown.
+
+    Or a function that returns the system with the part's rate times a factor.
+    """
+    searched_ops: Callable[[Trace, Machine], int] = lambda *_: 0
+    """Function that estimates the operations that a search for the system's schedule simulates."""
     needs: Callable[[Trace, Machine], Needs]
     """Function that computes the needs without a simulation, on a machine of any size."""
     run: Callable[[Trace, Machine], Outcome]

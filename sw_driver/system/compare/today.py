@@ -6,9 +6,10 @@ A system is a training (:class:`~sw_driver.workload.training.Training`), a chang
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from sw_driver.machine import Machine
 from sw_driver.workload import Trace
@@ -20,11 +21,12 @@ from sw_driver.workload.training import Training
 
 from .comparison import capacity_bytes
 from .lanes import alone
-from .system import Assumption, CannotRunError, Need, Needs, System, formats_of
+from .system import Assumption, CannotRunError, Need, Needs, System, formats_of, remembering
 
 __all__ = ["SYSTEMS"]
 
 _RANK = 16
+_DRIVE_LINK = ("drive.read_gb_per_s", "drive.write_gb_per_s")
 _PURE = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 
 
@@ -34,8 +36,10 @@ def _system(
     training: Callable[[Training, Trace], Training] = lambda training, _: training,
     step: Callable[[Trace, int], Trace] = lambda trace, _: trace,
     micro_batches: bool = True,
+    hardware: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> System:
     """Return a system; ``step`` gets the step and the GPU's bytes, 0 for as few as possible."""
+    step = remembering(step)
 
     def needs(trace: Trace, _: Machine) -> Needs:
         least = step(trace, 0)
@@ -48,10 +52,17 @@ def _system(
         assumptions=assumptions,
         several_gpus=True,
         micro_batches=micro_batches,
+        hardware=hardware,
         training=training,
         needs=needs,
         run=lambda trace, machine: alone(step(trace, capacity_bytes(machine, "gpu")), machine),
     )
+
+
+def _anywhere(change: Callable[[Trace], Trace]) -> Callable[[Trace, int], Trace]:
+    """Return a change of a step that does not depend on the GPU's memory."""
+    once = remembering(change)
+    return lambda trace, _: once(trace)
 
 
 def _parallel(scheme: str, training: Training, _: Trace) -> Training:
@@ -61,6 +72,8 @@ def _parallel(scheme: str, training: Training, _: Trace) -> Training:
 
 
 def _in_backward(training: Training, captured: Trace) -> Training:
+    if training.accumulate > 1:
+        raise CannotRunError("an update in the backward pass needs one micro-batch a step")
     rule = training.optimizer or str(captured.origin.get("rule", ""))
     return replace(training, optimizer=rule, in_backward=True)
 
@@ -129,7 +142,7 @@ SYSTEMS = (
         "activation offload",
         f"Activations move to the host until the backward pass; {AHEAD} of them are on their way "
         "each way, at most.",
-        step=lambda trace, _: activations_offloaded(trace),
+        step=_anywhere(activations_offloaded),
     ),
     _system("LoRA", _ONE_RANK, training=partial(_adapters, "lora")),
     _system("QLoRA", _ONE_RANK, training=partial(_adapters, "qlora")),
@@ -139,7 +152,7 @@ SYSTEMS = (
         "cores update in PyTorch, with all gradients there; no norm is read.",
         _LEAVES,
         training=lambda training, _: replace(training, is_streamed=training.replicas == 1),
-        step=lambda trace, _: offloaded(trace, Offload(parameters="host", is_clipped=False)),
+        step=_anywhere(partial(offloaded, offload=Offload(parameters="host", is_clipped=False))),
     ),
     *(
         _system(
@@ -148,7 +161,10 @@ SYSTEMS = (
             _LEAVES,
             *texts,
             training=partial(_deepspeed, scheme, is_streamed=offload.parameters != "gpu"),
-            step=lambda trace, _, offload=offload: offloaded(trace, offload),
+            step=_anywhere(partial(offloaded, offload=offload)),
+            hardware={"its drives' rate": ("drive.gb_per_s",), "its link": _DRIVE_LINK}
+            if offload.updates == "drive"
+            else {},
         )
         for name, scheme, offload, *texts in (
             ("ZeRO-Offload, as run", "zero2", Offload(), _CORES),

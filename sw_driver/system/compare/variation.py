@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from sw_driver.machine import Machine
 from sw_driver.simulator.workers import processes
@@ -14,7 +15,7 @@ from sw_driver.workload.trace import TraceError
 
 from ..outcome import Outcome
 from ..reproduction import Progress
-from .comparison import Steps, capacity_bytes, compare
+from .comparison import TrainedSteps, capacity_bytes, compare
 from .systems import SYSTEMS
 
 __all__ = ["FACTORS", "Variation", "outcomes", "varied"]
@@ -30,7 +31,7 @@ Variation = Mapping[float, Sequence[Outcome | None]]
 
 
 def varied(
-    steps: Steps,
+    steps: TrainedSteps,
     machine: Machine,
     made: Sequence[Outcome | None],
     progress: Progress,
@@ -46,7 +47,7 @@ def varied(
     sizes = [capacity * 2**n // 2**40 for n in range(80)]
     sizes = [size for size in sizes if peak <= 16 * size < 32 * peak and size != capacity]
     factors = [factor for factor in FACTORS if factor != 1]
-    cases: dict[tuple[str, float], tuple[Steps, Machine]] = {}
+    cases: dict[tuple[str, float], tuple[TrainedSteps, Machine]] = {}
     for size in sizes:
         cases["memory", size] = steps, machine.override({"gpu.capacity_bytes": str(size)})
     rates = {
@@ -60,7 +61,7 @@ def varied(
         cases["links", factor] = steps, machine.override(changes)
     for factor in factors:
         with suppress(TraceError):  # half of one sample, or samples that cannot be told apart
-            larger = Steps(batched(steps.captured, factor), steps.training)
+            larger = TrainedSteps(batched(steps.captured, factor), steps.training)
             cases["batch", factor] = larger, machine
     results: dict[str, dict[float, Sequence[Outcome | None]]]
     results = {"memory": {capacity: made}, "links": {1: made}, "batch": {1: made}}
@@ -72,6 +73,7 @@ def varied(
     return {kind: dict(sorted(by_value.items())) for kind, by_value in results.items()}
 
 
-def outcomes(both: tuple[Steps, Machine]) -> list[Outcome | None]:
-    """Return the result of each system for a step on a machine."""
-    return [row.outcome for row in compare(*both, SYSTEMS, lambda _: None)]
+def outcomes(both: tuple[TrainedSteps, Machine]) -> list[Outcome | None]:
+    """Return the result of each system for a step on a machine, without its spans."""
+    made = [row.outcome for row in compare(*both, SYSTEMS, lambda _: None)]
+    return [outcome and replace(outcome, spans=()) for outcome in made]

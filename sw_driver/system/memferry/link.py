@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise, product
+from math import inf
 from typing import Literal, get_args
 
 from .profile import LayerProfile, ModelProfile
@@ -105,6 +106,8 @@ class LinkModel:
         self._forward = [{m: forward_way(layer, m) for m in MODES} for layer in layers]
         self._backward = [{way: backward_way(layer, *way) for way in WAYS} for layer in layers]
         self._shared = shared
+        self._gaps_ns = sum(layer.gap_backward_ns for layer in layers)
+        self._steps: dict[AccessPlan, float] = {}
 
     def forward_ns(self, modes: Sequence[Mode]) -> int:
         """Return the end of the forward pass, in ns."""
@@ -112,18 +115,39 @@ class LinkModel:
 
     def step_ns(self, plan: AccessPlan) -> int:
         """Return the end of the last layer's update, in ns."""
+        return int(self.step_below_ns(plan, inf))
+
+    def step_below_ns(self, plan: AccessPlan, limit_ns: float) -> float:
+        """Return :meth:`step_ns`, or infinity if that is sure not to be below a limit."""
+        if plan not in self._steps:
+            step_ns = self._step_ns(plan, limit_ns)
+            if step_ns == inf:
+                return inf
+            self._steps[plan] = step_ns
+        return self._steps[plan]
+
+    def _step_ns(self, plan: AccessPlan, limit_ns: float) -> float:
+        chosen = zip(self._backward, plan.modes, plan.gradients_on_gpu, strict=True)
+        left_ns = self._gaps_ns + sum(ways[mode, on_gpu][0] for ways, mode, on_gpu in chosen)
         now, loads = self._go_forward(plan.modes)
         gradients = _Copies(self._gradients, [])
         there = []
         numbers = range(-1, -len(self._layers) - 1, -1)
         for layer in numbers:
+            if now + left_ns >= limit_ns:
+                return inf
             mode, on_gpu = plan.modes[layer], plan.gradients_on_gpu[layer]
-            now += self._layers[layer].gap_backward_ns
+            now += (gap := self._layers[layer].gap_backward_ns)
             if mode == "DFGB":
                 now = max(now, loads.finish(layer))
             alone, reads, writes = self._backward[layer][mode, on_gpu]
-            read = loads.beside(now, self._shared * reads)
-            now = max(now + alone, read, gradients.beside(now, self._shared * writes))
+            left_ns -= gap + alone
+            end = now + alone
+            if self._shared and reads:
+                end = max(end, loads.beside(now, reads))
+            if self._shared and writes:
+                end = max(end, gradients.beside(now, writes))
+            now = end
             if on_gpu:
                 gradients.until(now)
                 heappush(gradients.waiting, -layer)
@@ -144,7 +168,10 @@ class LinkModel:
             if mode == "GFGB":
                 now = max(now, loads.finish(layer))
             alone, reads, _ = self._forward[layer][mode]
-            now = max(now + alone, loads.beside(now, self._shared * reads))
+            end = now + alone
+            if self._shared and reads:
+                end = max(end, loads.beside(now, reads))
+            now = end
             if mode == "DFGB":
                 loads.until(now)
                 heappush(loads.waiting, -layer)
@@ -242,8 +269,6 @@ class _Copies:
 
     def beside(self, at: int, full_rate_ns: int) -> int:
         """Return the end of a transfer that begins at ``at`` and takes ``full_rate_ns`` alone."""
-        if not full_rate_ns:
-            return at
         self.until(at)
         while full_rate_ns and self._begin():
             both = min(full_rate_ns, self._left)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 from math import inf
 from operator import getitem
@@ -126,15 +127,15 @@ def ours(profile: ModelProfile, budget: Budget) -> AccessPlan:
     and if that does not help, pairs of layers, neighbours first. A change that makes the step
     shorter is kept. The number of tries is bounded, so that 200 layers take about a second.
     """
-    link = LinkModel(profile, shared=True)
+    link = _link(profile)
 
     def plan_of(chosen: tuple[tuple[Mode, bool], ...]) -> AccessPlan:
         modes, stays = zip(*chosen, strict=True)
         return AccessPlan(modes=modes, gradients_on_gpu=stays)
 
-    def step_ns(chosen: tuple[tuple[Mode, bool], ...]) -> float:
+    def step_ns(chosen: tuple[tuple[Mode, bool], ...], limit_ns: float) -> float:
         plan = plan_of(chosen)
-        return link.step_ns(plan) if budget.fits(profile, plan) else inf
+        return link.step_below_ns(plan, limit_ns) if budget.fits(profile, plan) else inf
 
     starts = []
     for modes in _starts(profile, budget.room_bytes):
@@ -145,6 +146,13 @@ def ours(profile: ModelProfile, budget: Budget) -> AccessPlan:
     return plan_of(_improved(starts, WAYS, step_ns))
 
 
+@lru_cache(maxsize=1)
+def _link(profile: ModelProfile) -> LinkModel:
+    """Return the shared link of a profile, which several budgets try the same plans on."""
+    return LinkModel(profile, shared=True)
+
+
+@lru_cache(maxsize=1)
 def _starts(profile: ModelProfile, room_bytes: int) -> list[tuple[Mode, ...]]:
     exact_modes = [exact(profile, room_bytes, width=50, sharing=sharing) for sharing in (0, 1, 2)]
     uniform = [(mode,) * len(profile.layers) for mode in MODES[:2]]
@@ -155,17 +163,17 @@ def _starts(profile: ModelProfile, room_bytes: int) -> list[tuple[Mode, ...]]:
 def _improved(
     starts: list[tuple[Way, ...]],
     ways: tuple[Way, ...],
-    score: Callable[[tuple[Way, ...]], float],
+    score: Callable[[tuple[Way, ...], float], float],
 ) -> tuple[Way, ...]:
-    """Return the best result by ``score`` of all starts."""
-    scored = sorted((score(start), n, start) for n, start in enumerate(dict.fromkeys(starts)))
+    """Return the best result of all starts by ``score``, which may be infinite from a limit on."""
+    scored = sorted((score(start, inf), n, start) for n, start in enumerate(dict.fromkeys(starts)))
     least, _, best = scored[0]
     tries = _LAYERS_TRIED // len(best)
     for reached, _, now in scored:
         changes = _changes(now, ways)
         while tries > 0 and (changed := next(changes, None)) is not None:
             tries -= 1
-            if (changed_score := score(changed)) < reached:
+            if (changed_score := score(changed, reached)) < reached:
                 reached, now = changed_score, changed
                 changes = _changes(now, ways)
         if reached < least:

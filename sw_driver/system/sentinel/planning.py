@@ -65,7 +65,8 @@ class Planned:
     tried: Mapping[int, int]
     """Time of a step in ns, by layers in an interval, without tests of cases 3.
 
-    It is the longer one of the last two steps, so that a step after a longer one does not count.
+    Of the best lengths it is the longer one of the second and third step, so that a step after a
+    longer one does not count. Of the others, which are no faster, it is that of the second step.
     """
 
     @property
@@ -260,7 +261,7 @@ def planned(
 
     Parameters
     ----------
-    lengths: layers in an interval to try, instead of those that the equations leave.
+    lengths: layers in an interval to try, instead of :meth:`Planner.lengths`.
     timeline: records the steps under the best schedule.
     """
     capacity = int(machine.memory(FAST).capacity_bytes.value)

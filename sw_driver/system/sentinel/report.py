@@ -34,6 +34,8 @@ def report(
     fast: str = "20%",
     slow: str = "xeon",
     rule: str | None = None,
+    batch: int | None = None,
+    seq: int | None = None,
     folder: Path | None = None,
     watch: Watch = Watch(),
 ) -> Report:
@@ -41,7 +43,7 @@ def report(
 
     Parameters
     ----------
-    workload: see :func:`~sw_driver.workload.loading.load_workload`.
+    workload, batch, seq: see :func:`~sw_driver.workload.loading.load_workload`.
     fast: fast memory in bytes, or as a share of the step's peak, such as ``20%``.
     slow: one of :data:`~sw_driver.machine.sentinel.TIERS`; it names both memories by the slow one.
     rule: update rule of a function's model.
@@ -56,7 +58,8 @@ def report(
     watch.say(f"planning {workload}")
     machine = TIERS[slow]
     cache = machine.devices[0].cache_bytes
-    profile = profile_of(load_workload(workload, rule), int(cache.value) if cache else 0)
+    trace = load_workload(workload, rule, batch=batch, seq=seq)
+    profile = profile_of(trace, int(cache.value) if cache else 0)
     peak = peak_bytes(profile.step)
     fast_bytes = _fast_bytes(fast, profile, peak)
     timeline = None if folder is None else Timeline(backend=machine.name, fabric_mhz=1000)

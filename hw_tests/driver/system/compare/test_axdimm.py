@@ -120,7 +120,7 @@ def test_a_channel_holds_an_update_and_a_gradient(
         assert refused.needs["module"].nbytes == sum(short) + 1
         assert refused.reason.startswith("needs at least")
     drives = ROOMY | module(*least) | {"nvme.capacity_bytes": str(others - 1)}
-    assert "of nvme, which has" in row(alexnet, drives, system).reason
+    assert "of drive, which has" in row(alexnet, drives, system).reason
 
 
 @pytest.mark.parametrize("least", [(2 * 150_994_944, 2 * 16_384), ("1GiB", "1GiB")])

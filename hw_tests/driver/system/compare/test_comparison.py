@@ -14,7 +14,7 @@ from hw_tests.driver.system.sentinel.steps import a_step
 from sw_driver.machine import Machine
 from sw_driver.simulator.workers import processes
 from sw_driver.system.compare.bases import BASES, machine_of
-from sw_driver.system.compare.comparison import Row, compare, size
+from sw_driver.system.compare.comparison import Row, TrainedSteps, compare, size
 from sw_driver.system.compare.device import RECOMPUTED
 from sw_driver.system.compare.page import (
     _memory,
@@ -22,9 +22,9 @@ from sw_driver.system.compare.page import (
     _ranges,
     advice,
     page,
-    reasons,
     table,
 )
+from sw_driver.system.compare.summary import Case, bound, reasons, summary_table, verdict
 from sw_driver.system.compare.system import (
     _FORMATS,
     CannotRunError,
@@ -34,7 +34,14 @@ from sw_driver.system.compare.system import (
     all_parts_ns,
     always,
 )
-from sw_driver.system.compare.systems import DRAWN, FAMILIES, SYSTEMS, WITHOUT_HARDWARE
+from sw_driver.system.compare.systems import (
+    ADAPTERS,
+    DEFAULT,
+    DRAWN,
+    IN_USE,
+    SYSTEMS,
+    WITHOUT_HARDWARE,
+)
 from sw_driver.system.compare.variation import FACTORS, outcomes, varied
 from sw_driver.system.outcome import Outcome
 from sw_driver.workload import Trace, load_trace
@@ -116,8 +123,8 @@ def test_a_row_says_what_a_system_takes_or_why_it_cannot_run() -> None:
     assert large["step_ns"] is None
     assert large["parts_ns"] is None
     assert large["memory_bytes"] == {"gpu": 10 * GB, "host": 300 * GB}
-    assert "10.0 GiB of gpu" in large["reason"]
-    assert "300.0 GiB of host" in large["reason"]
+    assert "10.0 GiB of GPU memory" in large["reason"]
+    assert "300.0 GiB of host memory" in large["reason"]
     assert late["reason"] == "The plan has no room."
     assert (other["reason"], other["memory_bytes"]) == ("it has no such part", {})
 
@@ -135,7 +142,8 @@ def test_a_larger_input_is_no_larger_model() -> None:
     larger[number] = replace(larger[number], nbytes=GB)
     for system in SYSTEMS:
         before, after = (
-            system.needs(step, MACHINE) for step in (trace, replace(trace, tensors=tuple(larger)))
+            compare(step, MACHINE, [system], lambda _: None)[0].needs
+            for step in (trace, replace(trace, tensors=tuple(larger)))
         )
         for place, need in after.items():
             assert need.growing_bytes == before[place].growing_bytes, system.name
@@ -149,7 +157,7 @@ def test_a_table_shows_rows_and_who_would_help(monkeypatch: pytest.MonkeyPatch) 
     assert table(rows, assumed).rows == [
         ["fast", "1.0 s", "8.0 GiB", "host 16.0 GiB", "2.1 bn", "221.0 J", "5"],
         ["small", "1.5 s c", "3.0 GiB", "host 16.0 GiB", "4.8 bn", "221.0 J", "6"],
-        ["large", "cannot", "10.0 GiB", "host 300.0 GiB", "0.9 bn", "", "7"],
+        ["large", "cannot", "10.0 GiB", "host 300.0 GiB", "916.3 M", "", "7"],
         ["late", "cannot", "1.0 GiB", "", "9.7 bn", "", "8"],
         ["other", "cannot", "", "", "", "", ""],
     ]
@@ -165,19 +173,65 @@ def test_a_table_shows_rows_and_who_would_help(monkeypatch: pytest.MonkeyPatch) 
     needed = "Smallest need: late, gpu 1.0 GiB"
     assert advice(rows[2:4], alone) == ["No system can run it", needed, last]
     assert advice(rows[4:], alone) == ["No system can run it", last]
-    made = page(
-        "nearmem compare a b",
-        "it",
-        {"a": rows, "b": rows},
-        {"a": "fp32", "b": "as captured"},
-        {"a": ["A"], "b": ["B"]},
-        [],
-        assumed,
-    )
-    assert "Times of a step on it, fp32 or as captured; a system" in made
-    assert "## b, as captured\n\n- B.\n" in made
+    steps = TrainedSteps(STEP, Training())
+    cases = [
+        Case(network=name, words=words, steps=steps, machine=MACHINE, gpus=1, rows=rows)
+        for name, words in (("a", "fp32"), ("b", "as captured"))
+    ]
+    made = page("nearmem compare a b", cases, {}, [], assumed)
+    assert "Times of a step on v100 with 9.0 GiB, fp32 or as captured; a system" in made
+    assert "## b, as captured\n\nb, as captured, 1 x v100 with 9.0 GiB: fits plainly" in made
     assert "|large|||" in made
     assert made.count("- late: The plan has no room.\n") == 2
+
+
+def test_a_verdict_names_who_is_the_fastest_with_and_without_hardware(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A billion parameters, so that the smaller one is at the end."""
+    monkeypatch.setattr("sw_driver.system.compare.summary.WITHOUT_HARDWARE", ("small", "late"))
+    batch = replace(STEP, origin={"batch": 3})
+    steps = TrainedSteps(batch, Training())
+    case = Case(network="a", words="fp32", steps=steps, machine=MACHINE, gpus=1, rows=ours())
+    assert verdict(case) == (
+        "a, fp32, 1 x v100 with 9.0 GiB: fits plainly; fastest that fits: small at 1.50 s, "
+        "2.00 samples/s; with added hardware: fast at 1.00 s, 3.00 samples/s; least GPU memory: "
+        "small, 3.0 GiB."
+    )
+    made = summary_table(case)
+    gpu = MACHINE.device("gpu")
+    limit = "GPU FLOP/s" if gpu.compute_ns(STEP.ops[0]) >= gpu.cost(STEP.ops[0]) else "GPU memory"
+    assert made.rows == [
+        ["fast", "yes", "1.00 s", "3.00", "8.00", "host 16.0", "73.7 J", limit],
+        ["small c", "yes", "1.50 s", "2.00", "3.00", "host 16.0", "73.7 J", "CPU"],
+        ["large", "no", "", "", "10.0", "host 300", "", ""],
+        ["late", "no", "", "", "1.00", "", "", ""],
+        ["other", "no", "", "", "", "", "", ""],
+    ]
+    assert made.caption == "Memory in GiB; energy a sample; c: calibrated to the paper."
+    none = replace(case, rows=case.rows[2:])
+    assert verdict(none).endswith(
+        "fits plainly; no system can run it; smallest need: late, 1.0 GiB of GPU memory."
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "busy", "words"),
+    [
+        ({"computing": 60, "updating": 30}, {}, "GPU FLOP/s"),
+        ({"computing": 30, "updating": 60}, {"cpu": 50, "to the GPU": 9}, "CPU"),
+        ({"computing": 30, "updating": 10}, {"drive": 40, "from the GPU": 55}, "PCIe"),
+        ({"computing": 30, "recomputing": 31, "updating": 32}, {"peers": 99}, "GPU FLOP/s"),
+        ({"computing": 30}, {"gpu": 99}, "waits"),
+    ],
+)
+def test_the_largest_part_of_a_step_bounds_it(
+    parts: dict[str, int], busy: dict[str, int], words: str
+) -> None:
+    made = Outcome(step_ns=100, parts_ns=parts, busy_ns=busy, peak_bytes={"gpu": GB})
+    (row,) = compare(STEP, MACHINE, [a_system("one", needs(), made)], lambda _: None)
+    slow = MACHINE.override({"gpu.tflop_per_s": "1e-6"})
+    assert bound(row, load_trace("gpt-tiny"), slow) == words
 
 
 def test_what_runs_again_is_its_share_of_what_is_computed() -> None:
@@ -221,7 +275,11 @@ def test_every_system_has_its_place() -> None:
     assert len(set(names)) == len(names)
     assert {*WITHOUT_HARDWARE} < {*names}
     assert [name for name in names if name in DRAWN] == [*DRAWN]
-    assert all(len(family) <= 4 for family in FAMILIES.values())
+    assert {*DEFAULT} | {*IN_USE} | {*ADAPTERS} <= {*names}
+    assert not {*IN_USE} & {*ADAPTERS}
+    several = {"DDP", "ZeRO-1", "ZeRO-2", "FSDP (ZeRO-3)"}
+    on_several = [one.name for one in SYSTEMS if one.several_gpus and one.name in DEFAULT]
+    assert max(len({*DEFAULT} - several), len(on_several)) <= 12
     own = (text for system in SYSTEMS for text in system.assumptions)
     texts = {text if isinstance(text, str) else text[0] for text in own}
     for assumption in {*texts, *_FORMATS.values(), *always(STEP, MACHINE)}:
@@ -230,13 +288,13 @@ def test_every_system_has_its_place() -> None:
 
 
 def test_memory_links_and_batch_are_varied_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[Trace, Machine]] = []
+    seen: list[tuple[TrainedSteps, Machine]] = []
 
     @contextmanager
     def here(jobs: int, work: Any) -> Iterator[Any]:
         assert work is outcomes
 
-        def submit(both: tuple[Trace, Machine]) -> Future[list[None]]:
+        def submit(both: tuple[TrainedSteps, Machine]) -> Future[list[None]]:
             seen.append(both)
             future: Future[list[None]] = Future()
             future.set_result([None])
@@ -247,7 +305,8 @@ def test_memory_links_and_batch_are_varied_one_at_a_time(monkeypatch: pytest.Mon
     monkeypatch.setattr("sw_driver.system.compare.variation.processes", here)
     base, trace = machine_of("h100x8"), load_trace("gpt-tiny")
     training, reported = Training(gpus=8), [outcome(10**9, 1)]
-    variations = varied(trace, training, base, reported, lambda _: None)
+    steps = TrainedSteps(trace, training)
+    variations = varied(steps, base, reported, lambda _: None)
     # 359,912 bytes at the peak: from 22 to 720 kB.
     sizes = [5 << n for n in range(13, 18)]
     assert [*variations["memory"]] == [*sizes, 80 << 30]
@@ -267,16 +326,16 @@ def test_memory_links_and_batch_are_varied_one_at_a_time(monkeypatch: pytest.Mon
     ]
     values = [base.keys[rate].value for rate in rates]  # pyright: ignore[reportAttributeAccessIssue]
     for (step, machine), change in zip(memory, changes, strict=True):
-        assert step == training.apply(trace)
+        assert step.usual == training.apply(trace)
         assert machine == base.override({key: str(value) for key, value in change.items()})
     for (step, machine), factor in zip(links, (0.5, 2, 4), strict=True):
-        assert step == training.apply(trace)
+        assert step.usual == training.apply(trace)
         now = [machine.keys[rate].value for rate in rates]  # pyright: ignore
         assert now == pytest.approx([factor * number for number in values])
         assert machine.memories == base.memories
     for (step, machine), factor in zip(batch, (0.5, 2, 4), strict=True):
         assert machine is base
-        assert step == training.apply(batched(trace, factor))
+        assert step.usual == training.apply(batched(trace, factor))
 
 
 def test_a_case_in_another_process_is_as_one_here() -> None:

@@ -13,7 +13,7 @@ from sw_driver.system.axdimm.platform import measure
 from sw_driver.system.axdimm.settings import MODULE
 from sw_driver.system.compare.bases import BASES, gpu_watts, machine_of, usual_precision
 from sw_driver.system.compare.comparison import Row, compare
-from sw_driver.system.compare.device import SYSTEMS
+from sw_driver.system.compare.device import FUSED, SYSTEMS
 from sw_driver.system.compare.system import all_parts_ns
 from sw_driver.system.compare.systems import SYSTEMS as ALL
 from sw_driver.system.memferry.costs import profile_of as layers_of
@@ -49,7 +49,7 @@ def test_recomputation_takes_less_memory_and_a_forward_pass_more(network: str) -
 
 def test_a_card_of_24_gib_trains_with_recomputation_what_it_cannot_without() -> None:
     plain, again = rows("gpt3-large", "rtx4090")
-    assert plain.reason == "needs at least 31.1 GiB of gpu, which has 24.0 GiB"
+    assert plain.reason == "needs at least 31.1 GiB of GPU memory, which has 24.0 GiB"
     assert again.outcome
     assert not again.reason
 
@@ -141,7 +141,9 @@ def test_copies_take_longer_than_one_gpu_and_shares_take_less_memory(name: str) 
     assert shares.outcome
     parts = [all_parts_ns(row.outcome) for row in (one, copies, shares) if row.outcome]
     assert copies.outcome.step_ns > one.outcome.step_ns
-    assert parts[1] | {"waiting": 0} == parts[0]
+    assert (
+        parts[0]["computing"] < parts[1]["computing"] < 1.3 * parts[0]["computing"]
+    )  # beside NCCL
     assert parts[2]["waiting"] > parts[0]["waiting"] == 0
     assert copies.outcome.peak_bytes == one.outcome.peak_bytes
     assert shares.outcome.peak_bytes["gpu"] < one.outcome.peak_bytes["gpu"] / 2
@@ -151,8 +153,7 @@ def test_copies_take_longer_than_one_gpu_and_shares_take_less_memory(name: str) 
 def test_other_systems_say_that_they_are_modelled_on_one_gpu() -> None:
     rows_of_eight = made("gpt-tiny", 8)
     for row in rows_of_eight:
-        if row.system.name == "all on the GPU":
-            assert row.outcome
+        if row.system.several_gpus and row.system.name != "recomputation":
             continue
         assert row.outcome is None
         assert row.assumptions == ()
@@ -162,7 +163,7 @@ def test_other_systems_say_that_they_are_modelled_on_one_gpu() -> None:
             assert row.reason == "a step of 8 GPUs: this system is modelled on one"
     several = Training(accumulate=4).apply(load_trace("gpt-tiny"))
     for row in compare(several, BASES["v100"], ALL, lambda _: None):
-        is_planned = "MemFerry" in row.system.name or "ZeRO" in row.system.name
+        is_planned = not row.system.micro_batches and row.system.name != "gradient release"
         assert ("modelled with one, so give --accumulate 1" in row.reason) == is_planned, row.reason
 
 
@@ -204,3 +205,12 @@ def test_a_ring_is_as_fast_as_the_slower_direction() -> None:
     assert plain.outcome
     assert len(steps) == 1
     assert steps.pop() > plain.outcome.step_ns
+
+
+def test_checkpoints_after_a_compiler_are_an_assumption() -> None:
+    trace = load_trace("gpt-tiny")
+    fused = Training(compiled=True).apply(trace)
+    full = Training(compiled=True, checkpoint="full").apply(trace)
+    (system,) = (one for one in SYSTEMS if one.name == "recomputation")
+    assumed = [FUSED in system.assumed(step) for step in (trace, fused, full)]
+    assert assumed == [False, True, False]

@@ -86,7 +86,7 @@ def ours_forward(profile: ModelProfile, room_bytes: int) -> tuple[Mode, ...]:
     """Return GFGB or DHA for each layer: the shortest forward pass that our search finds."""
     link = LinkModel(profile, shared=True)
 
-    def forward_ns(modes: tuple[Mode, ...]) -> float:
+    def forward_ns(modes: tuple[Mode, ...], _: float) -> float:
         return link.forward_ns(modes) if parameter_bytes(profile, modes) <= room_bytes else inf
 
     return _improved(_starts(profile, room_bytes), MODES[:2], forward_ns)

@@ -1,6 +1,6 @@
-"""Speed of Adam on this machine's CPU, with numpy and PyTorch, beside the paper's figures.
+"""Speed of Adam on this machine's CPU, with numpy and PyTorch.
 
-The paper compares with one core of a Xeon E5-2698 v4 on DDR4-800 (section 6.2, Table 5).
+The AXDIMM paper has one core of a Xeon E5-2698 v4 on DDR4-800 (section 6.2, Table 5).
 """
 
 from __future__ import annotations
@@ -9,28 +9,20 @@ import os
 import statistics
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hw.rules import rule
-from sw_driver.axdimm.figures import (
-    BYTES_PER_PARAMETER,
-    PAPER_CPU_MPARAMS_PER_S,
-    PAPER_MPARAMS_PER_S,
-)
+from sw_driver.axdimm.figures import BYTES_PER_PARAMETER
 from sw_driver.axdimm.hyperparameters import rule_constants
-from sw_driver.axdimm.measure import measure_step
 from sw_driver.axdimm.rulejob import hyperparameters_of
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.report import Report, Table, Watch
 
-if TYPE_CHECKING:
-    from hw.axdimm.config import ModuleConfig
-    from sw_driver.axdimm import Axdimm
+from .rates import memory_bytes
 
-__all__ = ["check_memory", "measure_cpu", "measure_module", "numpy_adam", "report", "torch_adam"]
+__all__ = ["check_memory", "cores", "measure_cpu", "numpy_adam", "torch_adam"]
 
 Floats = NDArray[np.float32]
 
@@ -48,78 +40,11 @@ def check_memory(parameters: int) -> None:
     Raise :class:`~sw_driver.device.errors.InvalidArgumentError` if it has not.
     """
     needed = 6 * 4 * parameters
-    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > present:
+    if needed > (present := memory_bytes()):
         raise InvalidArgumentError(
             f"{parameters} parameters take {needed:,} bytes, but this machine has {present:,}: "
             "measure fewer --parameters"
         )
-
-
-def report(
-    parameters: int,
-    *,
-    repetitions: int,
-    threads: int | None = None,
-    module: dict[str, Any] | None = None,
-    config: ModuleConfig | None = None,
-    watch: Watch = Watch(),
-) -> Report:
-    """Measure Adam on this machine's CPU; report it beside the paper's figures and the module.
-
-    ``module`` is the result of :func:`measure_module` for ``config``. ``threads`` is for PyTorch;
-    None means one for each core.
-    """
-    watch.say("measuring the CPU")
-    cpu = measure_cpu(parameters, repetitions=repetitions, threads=threads or cores())
-    paper = {"cpu": PAPER_CPU_MPARAMS_PER_S, "module": PAPER_MPARAMS_PER_S}
-    rows = [
-        [row["library"], str(row["threads"])]
-        + [f"{row[name]:.2f}" for name in ("mparams_per_s", "gb_per_s")]
-        for row in cpu
-    ]
-    if module is not None:
-        name = f"simulated AXDIMM ({module['backend']})"
-        rows.append([name, "", f"{module['mparams_per_s']:.2f}", ""])
-    rows.append([])
-    rows.append(["paper: CPU, one core", "1", f"{paper['cpu']:.2f}", ""])
-    rows.append(["paper: AXDIMM", "", f"{paper['module']:.2f}", ""])
-    table = Table(
-        title=f"Adam in FP32, {parameters:,} parameters on the CPU, median of {repetitions}",
-        headings=["", "threads", "MP/s", "GB/s"],
-        rows=rows,
-    )
-    without = "PyTorch was not measured, as it is not installed: pip install -e '.[torch]'"
-    is_good = module is None or module["bit_exact"]
-    return Report(
-        results={"cpu": cpu, "module": module, "paper": paper},
-        parts=[table],
-        notes=[] if any("torch" in row["library"] for row in cpu) else [without],
-        machine=config.describe() if config else {},
-        workload={"parameters": parameters, "repetitions": repetitions},
-        complaints=[] if is_good else ["the module's p, m and v differ from the golden model's"],
-        is_good=is_good,
-    )
-
-
-def measure_module(
-    device: Axdimm, config: ModuleConfig, parameters: int, watch: Watch = Watch()
-) -> dict[str, Any]:
-    """Return figures of a step with ``parameters`` in each channel.
-
-    See :func:`~sw_driver.axdimm.measure.measure_step` for the figures.
-    """
-    backend = device.transport.name
-    if not device.transport.timed:
-        raise InvalidArgumentError(
-            f"the backend {backend!r} has no clock to measure the module's speed: choose another "
-            "--backend, or --no-module"
-        )
-    watch.say("simulating the module")
-    figures = measure_step(device, config, parameters)
-    names = ("fabric_cycles", "mparams_per_s", "ceiling_mparams_per_s", "efficiency", "bit_exact")
-    own = {"backend": backend, "parameters_per_channel": parameters}
-    return own | {name: figures[name] for name in names}
 
 
 def numpy_adam(p: Floats, g: Floats, m: Floats, v: Floats) -> Callable[[int], None]:

@@ -1,0 +1,1 @@
+"""Speeds of this machine, for a machine file."""
