@@ -123,7 +123,8 @@ def test_errors_of_values_and_of_ranges() -> None:
     ranged = replace(made, row=replace(TINY, value="80..90"))
     assert ranged.error == 0
     assert replace(ranged, value=99).error == pytest.approx(0.1)
-    single = replace(made, kind="range", value=77.5)
+    assert not ranged.is_counted
+    single = replace(made, row=replace(TINY, value="100", unit="x"), value=77.5)
     assert single.is_good
     assert not replace(single, value=76).is_good
 
