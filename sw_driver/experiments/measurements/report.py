@@ -129,7 +129,6 @@ def _tables(predictions: Sequence[Prediction]) -> list[Table]:
 def _errors(title: str, groups: Mapping[str, Sequence[Prediction]]) -> Table:
     rows = []
     for name, own in groups.items():
-        errors = [abs(one.error) for one in own if one.is_counted or one.kind == name]
         errors = [abs(one.error) for one in own if one.is_counted or name == "input"]
         ranges = [one.is_good for one in own if is_range(one.row)]
         rows += [[
