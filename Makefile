@@ -33,10 +33,10 @@ there are $$(df -Pm . | awk 'NR == 2 { print $$4 }'): make room" >&2; exit 2; }
 endef
 
 $(RUNS): pyproject.toml constraints.txt
-	$(call install,,600)
+	$(call install,,650)
 
 $(INSTALLED): pyproject.toml constraints.txt
-	$(call install,[dev],1400)
+	$(call install,[dev],1600)
 	@touch $(RUNS)
 
 sim: $(RUNS) ## Trains on handwritten digits, every Adam step on the simulated RTL (ARGS=...)

@@ -132,6 +132,13 @@ ALSO_NAMED = {
     # Micro-batches of a step.
     "sw_driver/system/compare/system.py": {"accumulate"},
     "sw_driver/workload/accumulation.py": {"accumulate"},
+    "sw_driver/workload/summary.py": {"accumulate"},
+    "sw_driver/experiments/measurements/predictions.py": {"accumulate"},
+    # An optimizer with states of 8 bits, and those that measurements name.
+    "sw_driver/system/compare/today.py": {"adam", "adamw"},
+    "sw_driver/experiments/measurements/steps.py": {"adam", "adamw", "lion", "momentum", "sgd"},
+    # A part of a plot's name.
+    "sw_driver/system/compare/plots.py": {"fill"},
 }
 """Where a rule's name is a string besides its own files, and why."""
 

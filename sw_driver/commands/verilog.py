@@ -139,6 +139,11 @@ def _machines(options: Options, names: Sequence[str]) -> Machines:
     refuse_both(options.set, {name: f"--{name.replace('_', '-')}" for name in own})
     check_name("--node", options.node, MEMORY_NODE_PRESETS)
     pim: dict[str, Any] = {"clocking": own["clocking"]} if "clocking" in own else {}
+    if options.cores and not any(name.startswith("pim_") for name in names):
+        raise Refusal(
+            f"--cores is {options.cores}, but {', '.join(names)} has none: add pim_bank or "
+            "pim_pool, or leave --cores out"
+        )
     if options.cores:
         pim |= {"cores": options.cores, "rings": options.cores + 1}
     if options.core_clock_ratio:

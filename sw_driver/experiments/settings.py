@@ -253,6 +253,9 @@ def report(preset: str | None = None, entries: Iterable[str] = ()) -> Report:
         known = {"module": MODULE_PRESETS, "pim": PIM_PRESETS, "memory-node": MEMORY_NODE_PRESETS}
         names = {name: list(presets) for name, presets in known.items()}
         return Report(results=names, parts=[f"{k}: {', '.join(names[k])}" for k in names])
+    if not Path(preset).exists():
+        known_presets = {**MODULE_PRESETS, **PIM_PRESETS}
+        check_name("the configuration, which is not a TOML file,", preset, known_presets)
     # Module and PIM both have a preset `tiny`: take the module's.
     pim = preset in PIM_PRESETS and preset not in MODULE_PRESETS
     keys = PIM_KEYS if pim else MODULE_KEYS

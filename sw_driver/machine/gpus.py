@@ -100,7 +100,9 @@ _A100 = {
     "multiprocessors": 108,
     "tflop_per_s": _halves(312, 156),
     "product_share": given(271.2 / 312, f"{_MAMF}: A100 SXM, BF16, 271.2 TFLOP/s"),
-    "sustained_share": calibrated(0.86, f"{_STEPS} MPT (mosaicml/llm-foundry)"),
+    "sustained_share": calibrated(
+        0.86, f"{_STEPS} MPT (mosaicml/llm-foundry) and Llama (meta-pytorch/torchtune)"
+    ),
     "pcie": 4,
     "watts": 400,
     "nvlink": 300,
@@ -110,7 +112,7 @@ _H100 = {
     "tflop_per_s": _halves(989.4, 494.7, 1978.9),
     "product_share": given(794.5 / 989.4, f"{_MAMF}: H100 SXM, BF16, 794.5 TFLOP/s"),
     "fp8_share": given(1402.6 / 1978.9, f"{_MAMF}: H100 SXM, FP8, 1,402.6 TFLOP/s"),
-    "sustained_share": calibrated(0.75, f"{_STEPS} MPT (mosaicml/llm-foundry)"),
+    "sustained_share": calibrated(0.7, f"{_STEPS} MPT (mosaicml/llm-foundry)"),
     "attention_share": _ATTENTION_H100,
     "pcie": 5,
     "watts": 700,

@@ -16,11 +16,15 @@ from .edits import derived, marked, rebuilt
 from .loss import output_product
 from .trace import LASTING, Geometry, Op, Tensor, Trace, TraceError
 
-__all__ = ["TRAINABLE", "frozen"]
+__all__ = ["ADAPTERS", "TRAINABLE", "UNPACKED", "frozen"]
 
 TRAINABLE = ("all", "lora:RANK", "qlora:RANK", "lora:RANK:NAME,NAME", "qlora:RANK:NAME,NAME")
 """Forms of the trainable parameters; NAME is a part of a module's name, such as ``q_proj``."""
 
+ADAPTERS = ("lora_A.weight", "lora_B.weight")
+"""Ends of the names of an adapter's two matrices, in the order of their products."""
+UNPACKED = "dequantize"
+"""Kind of the operations that unpack weights."""
 _LINEAR = ("mm", "addmm")
 _FP32_BYTES = 4
 _BLOCK, _BLOCKS = 64, 256
@@ -133,8 +137,8 @@ class _Adapting:
         rows, inputs, outputs = _sides(product)
         rank, values, result = self.rank, product.reads[-2], product.writes[0]
         name = _module(self.trace, weight)
-        down = self._parameter(f"{name}.lora_A.weight", (rank, inputs), weight)
-        up = self._parameter(f"{name}.lora_B.weight", (outputs, rank), weight)
+        down = self._parameter(f"{name}.{ADAPTERS[0]}", (rank, inputs), weight)
+        up = self._parameter(f"{name}.{ADAPTERS[1]}", (outputs, rank), weight)
         plain, hidden, added, scaled = (
             self._new(rows * width) for width in (outputs, rank, outputs, outputs)
         )
@@ -203,7 +207,7 @@ class _Adapting:
                 whole = {unpacked: self.tensors[unpacked].nbytes}
                 ids = tuple(unpacked if read == weight else read for read in op.reads)
                 group[place : place + 1] = [
-                    derived(op, "dequantize", reads, whole, elements),
+                    derived(op, UNPACKED, reads, whole, elements),
                     replace(op, reads=ids),
                 ]
 

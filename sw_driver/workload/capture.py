@@ -476,7 +476,7 @@ class Recorder(TorchDispatchMode):
     def _free(self, storage: weakref.ref[torch.UntypedStorage]) -> None:
         self._freed[self._numbers.pop(storage)] = len(self._ops)
 
-    def _new(self, nbytes: int, kind: str, name: str, **fields: int) -> int:
+    def _new(self, nbytes: int, kind: str, name: str, **fields: Any) -> int:
         number = len(self._tensors)
         self._tensors.append(Tensor(id=number, nbytes=nbytes, kind=kind, name=name, **fields))
         return number

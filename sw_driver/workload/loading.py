@@ -99,7 +99,12 @@ def load_workload(
             f"batch is {batch}, but {workload!r} does not say how many samples it has: leave it "
             "out, or capture it again with batch in its origin"
         )
-    return batched(trace, Fraction(batch, before))
+    try:
+        return batched(trace, Fraction(batch, before))
+    except TraceError as error:
+        raise TraceError(
+            f"batch is {batch}, but {workload!r} has {before} samples: {error}"
+        ) from error
 
 
 def with_step(

@@ -37,7 +37,7 @@ class Offload:
     >>> step = load_trace("gpt-tiny")
     >>> less = offloaded(step, Offload())
     >>> [peak_bytes(less, "optimizer_state", place=place) for place in ("gpu", "host")]
-    [0, 406080]
+    [0, 360960]
     """
 
     states: str = "host"

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from sw_driver.numbers import check_name
 
+from .adapters import UNPACKED
 from .edits import derived, marked, rebuilt
 from .products import GATHERS
 from .trace import DTYPES, Op, Tensor, Trace, TraceError
@@ -60,7 +61,6 @@ cast logits to FP32.
 """
 _TABLES = ("embedding_dense_backward", "index_put", "index_add")
 """Kinds of operations that write the gradient of a table, in its own format."""
-_UNPACKED = "dequantize"
 _INTEGERS = {
     "native_dropout": (1,), "max_pool2d_with_indices": (1,), "max_pool3d_with_indices": (1,),
     "max": (1,), "min": (1,), "sort": (1,), "topk": (1,), "kthvalue": (1,), "median": (1,),
@@ -189,7 +189,7 @@ class _Casting:
             return self.stored
         if 0 in _INTEGERS.get(op.kind, ()):
             return "fp32"  # as captured
-        if op.geometry is not None or op.kind == _UNPACKED:
+        if op.geometry is not None or op.kind == UNPACKED:
             return self.computed
         if self._is_wide(op):
             return "fp32"
@@ -225,7 +225,8 @@ class _Casting:
     def _is_direct(self, op: Op) -> bool:
         """Return whether an operation that computes in FP32 reads or writes 16 bits itself."""
         kind = op.kind if op.phase == "forward" else _differentiated(op)
-        return self._is_wide(op) and kind in _DIRECT.get(self.computed, ())
+        mixed = self.stored != self.computed
+        return mixed and self._is_wide(op) and kind in _DIRECT.get(self.computed, ())
 
     @staticmethod
     def _is_statistic(op: Op, place: int) -> bool:

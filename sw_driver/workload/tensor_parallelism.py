@@ -4,6 +4,10 @@ As in Shoeybi et al., Megatron-LM, 2019, section 3. Linear layers of a block tak
 whole input splits its outputs, one with a split input adds up partial sums of them. Everything
 between the two is split, such as attention by heads and activation functions. Everything else is
 whole on every GPU, such as norms, residual connections, embeddings and logits.
+
+Adapters are split as in PEFT: of a layer that splits its outputs B is split and A whole, of a layer
+with a split input A is split and B whole. The result of rank r between the two is whole. In the
+backward pass every such layer adds up the gradient of its own input.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import NoReturn
 
 from sw_driver.numbers import check_integer
 
+from .adapters import ADAPTERS, UNPACKED
 from .batches import MANY, MATRICES, factors_of
 from .collectives import format_of
 from .edits import derived, marked, rebuilt
@@ -83,8 +88,11 @@ class _Split:
         written = [one for one in op.writes if self._trace.tensors[one].kind != "parameter"]
         data = [one for one in op.reads if one not in self._weights]
         roots = {self._weights[one] for one in op.reads if one in self._weights}
-        if op.phase != "update" and op.geometry is None and len(roots) == 1 and not data:
-            self._weights.update(dict.fromkeys(written, *roots))  # a copy, such as a cast
+        copies = not data or op.kind == UNPACKED
+        if op.phase != "update" and op.geometry is None and len(roots) == 1 and copies:
+            (root,) = roots
+            self._weights.update(dict.fromkeys(written, root))  # a copy, such as a cast
+            self._owned.setdefault(root, []).extend(data)  # scales of packed weights
             return
         if op.phase == "update":
             self._add_up(op, data)
@@ -126,11 +134,15 @@ class _Split:
                 self._mark(one, bool(parts))
             return
         factors = factors_of(op)
-        self._add_up(op, op.reads)
         weights = [one for one in factors if one in self._weights]
         data = [one for one in factors if one not in self._weights]
         if len(weights) == 1 and op.phase == "forward" and self._blocks[op.layer]:
-            self._take(self._weights[weights[0]])
+            root = self._weights[weights[0]]
+            down, up = (end in self._trace.tensors[root].name for end in ADAPTERS)
+            whole = (down and self._split.isdisjoint(data)) or (up and {*data} <= self._partial)
+            if not whole:
+                self._take(root)
+        self._add_up(op, op.reads)
         parts = [one in self._split or self._weights.get(one) in self._split for one in factors]
         side = ""
         if all(parts):

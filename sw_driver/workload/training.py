@@ -85,11 +85,6 @@ class Training:
             raise InvalidArgumentError(
                 f"trainable is {self.trainable!r}: expected one of {', '.join(TRAINABLE)}"
             )
-        if self.trainable != "all" and self.tensor_parallel > 1:
-            raise InvalidArgumentError(
-                f"trainable is {self.trainable!r} with tensor_parallel {self.tensor_parallel}: "
-                f"adapters are not split; take tensor_parallel 1, and shard zero3 for memory"
-            )
         if self.in_backward and self.accumulate > 1:
             raise InvalidArgumentError(
                 f"in_backward with accumulate {self.accumulate}: an update in the backward pass "

@@ -335,6 +335,9 @@ def test_a_refused_command_leaves_no_folder(
         ("study fcfs --copy-kib 128", ["--copy-kib is 128, but fcfs has none"]),
         ("study parallel --window 20000", ["--window is 20000, but parallel has none"]),
         ("registers --rules=", ["''"]),
+        ("verilog adam_unit fp32_add --cores 2", ["--cores is 2, but adam_unit, fp32_add has"]),
+        ("workload word2vec --batch 129", ["batch is 129, but 'word2vec' has 128 samples", "64"]),
+        ("config nosuch", ["'nosuch'", "axdimm", "paper"]),
         ("sweep --backend cycles --no-arithmetic", ["--no-arithmetic is for the RTL", "'cycles'"]),
     ],
 )

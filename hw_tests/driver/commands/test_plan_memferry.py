@@ -154,3 +154,9 @@ def test_without_pytorch_only_a_function_is_refused(
     monkeypatch.delitem(sys.modules, "sw_driver.workload.capture", raising=False)
     assert_refused(capsys, ["plan", "memferry", f"{tmp_path}/users.py:net"], ["PyTorch"])
     assert main(["plan", "memferry", "gpt-tiny", "--quiet"]) == 0
+
+
+def test_the_sizes_of_the_workload_are_in_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "memferry", "gpt-tiny", "--batch", "4", "--json"]) == 0
+    workload = json.loads(capsys.readouterr().out)["workload"]
+    assert (workload["name"], workload["origin"]["batch"]) == ("gpt-tiny", 4)

@@ -154,7 +154,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         ("fp32", 4 + 4 + 4, 4),
         ("bf16-mixed", 4 + 4 + 4, 2),
         ("fp16-mixed", 4 + 4 + 2, 2),
-        ("bf16", 2 + 2 + 2, 2),
+        ("bf16", 4 + 4 + 4, 2),
         ("fp8-mixed", 4 + 4 + 4, 2),
     ],
 )

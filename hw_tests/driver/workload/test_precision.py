@@ -84,7 +84,10 @@ def captured(run: str, model: str = "transformer") -> Trace:
 
     def step(made: Any, tokens: Any) -> Any:
         with torch.autocast("cpu", torch.bfloat16, enabled=run == "mixed"):
-            return functional.cross_entropy(made(tokens).flatten(0, 1), tokens.flatten())
+            logits = made(tokens).flatten(0, 1)
+            if run == "pure":  # as the codes of Llama do
+                logits = logits.float()
+            return functional.cross_entropy(logits, tokens.flatten())
 
     return capture(build, step, name=model)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sw_driver.workload import Trace, TraceError, load_trace, peak_bytes
+from sw_driver.workload.adapters import frozen
 from sw_driver.workload.recomputation import checkpointed
 from sw_driver.workload.sharding import sharded
 from sw_driver.workload.summary import parameters_of
@@ -147,3 +148,30 @@ def test_one_gpu_and_refusals() -> None:
         tensor_parallel(load_trace("resnet-50"), 2)
     with pytest.raises(TraceError, match=r"tensor_parallel is 0: expected an integer of 1 or more"):
         tensor_parallel(trace, 0)
+
+
+@pytest.mark.parametrize("trainable", ["lora:4", "qlora:4"])
+def test_adapters_are_split_on_the_side_of_their_layer(trainable: str) -> None:
+    """Two layers of a GPT with 32 tokens: a and b of columns are whole and split, of rows split
+    and whole. Blocks have 4 linear layers; the first block's input needs no gradient."""
+    trace = frozen(load_trace("gpt-tiny"), trainable)
+    ours = tensor_parallel(trace, 2)
+    columns, rows = ("query_key_value", "dense_h_to_4h"), ("attention.dense", "dense_4h_to_h")
+    split = (*(f"{end}.lora_B" for end in columns), *(f"{end}.lora_A" for end in rows))
+    parts = dict.fromkeys((one.name for one in trace.tensors if "lora" in one.name), 0)
+    for one in trace.tensors:
+        parts[one.name] = parts.get(one.name, 0) + one.nbytes
+    for one in ours.tensors:
+        parts[one.name] -= one.nbytes
+    for name, saved in parts.items():
+        if "lora" in name:
+            whole = sum(one.nbytes for one in trace.tensors if one.name == name)
+            assert saved == (whole / 2 if any(end in name for end in split) else 0)
+    weights = [one for one in trace.tensors if one.name.endswith(("dense.weight", ".scales"))]
+    assert all(2 * (one.nbytes - parts[one.name]) == one.nbytes for one in weights)
+    reduced = Counter((op.phase, op.read_bytes) for op in ours.ops if op.kind == "all_reduce")
+    narrow, wide = (4 * 32 * 4,), (4 * 32 * 32,)
+    assert reduced == {
+        ("forward", narrow): 4, ("forward", wide): 4,
+        ("backward", narrow): 4, ("backward", wide): 3,
+    }  # fmt: skip

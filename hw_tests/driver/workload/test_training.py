@@ -133,10 +133,6 @@ def test_the_example_runs() -> None:
             {"in_backward": True, "optimizer": "adam", "accumulate": 2},
             r"in_backward with accumulate 2: .* take accumulate 1, or leave out in_backward",
         ),
-        (
-            {"trainable": "lora:4", "tensor_parallel": 2, "gpus": 2},
-            r"trainable is 'lora:4' with tensor_parallel 2: adapters are not split; take",
-        ),
         ({"in_backward": True}, r"in_backward without an optimizer: expected one of"),
     ],
 )

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.machine import MachineError
+from sw_driver.machine import Device, MachineError
 from sw_driver.machine.gpus import GPUS
 from sw_driver.report import Watch
-from sw_driver.system.compare.bases import machine_of
+from sw_driver.system.compare.bases import check_formats, machine_of
 from sw_driver.system.compare.system import CannotRunError, all_parts_ns
 from sw_driver.system.compare.systems import SYSTEMS
 from sw_driver.system.outcome import Outcome
 from sw_driver.workload import Trace
+from sw_driver.workload.precision import PRECISIONS
 from sw_driver.workload.summary import trained_units
 from sw_driver.workload.trace import Geometry, Op, TraceError
 
@@ -46,6 +46,17 @@ class Prediction:
     kind: str
     """One of :data:`~sw_driver.experiments.measurements.steps.KINDS`."""
     value: float
+    bound: float
+    """Value if products and attention ran at the GPU's peak, and nothing else took time."""
+
+    @property
+    def is_possible(self) -> bool:
+        """False if a rate or a time is measured that no GPU of this kind can have."""
+        low, high = self.row.span
+        if self.kind == "peak memory" or self.row.unit in ("x", "%"):
+            return True
+        is_time = self.bound < self.value
+        return high >= self.bound if is_time else low <= self.bound
 
     @property
     def error(self) -> float:
@@ -55,7 +66,7 @@ class Prediction:
 
     @property
     def is_good(self) -> bool:
-        """True for a range within a factor of :data:`SPAN`, another value at most :data:`GOOD` off."""
+        """True if a range is within a factor of :data:`SPAN`, another value :data:`GOOD` off."""
         low, high = self.row.span
         if self.kind == "range" and low == high:
             low, high = low / SPAN, high * SPAN
@@ -71,12 +82,11 @@ def predict(
     predictions, left_out = [], []
     for row in watch.track(rows, "predicting"):
         try:
-            row.span  # a bad value is refused before a capture
-            value = _value(row, capture)
-        except (RowError, InvalidArgumentError, TraceError, CannotRunError, MachineError) as error:
-            left_out.append((row.id, str(error)))
+            value, bound = _value(row, capture)
+        except (ValueError, TraceError, CannotRunError, MachineError) as error:
+            left_out.append((row.id, " ".join(str(error).split())))
         else:
-            predictions.append(Prediction(row=row, kind=kind_of(row), value=value))
+            predictions.append(Prediction(row=row, kind=kind_of(row), value=value, bound=bound))
     return predictions, left_out
 
 
@@ -107,6 +117,8 @@ class _Run:
     step_ns: float
     micro_batches: int
     gpus: int
+    least_ns: float
+    """Time of products and attention at the GPU's peak."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -125,6 +137,7 @@ _METRICS: dict[str, Callable[[_Run], float]] = {
     r"(tokens|samples)/s/gpu": lambda run: run.tokens_per_s / run.gpus,
     r"(tokens|samples|images)/s": lambda run: run.tokens_per_s,
     r"(s|ms|time)/iter|step time": lambda run: run.step_ns / 1e9,
+    r"(s |ms )?optimizer step": lambda run: run.outcome.parts_ns["updating"] / 1e9,
     r"TFLOPS(/gpu)?": lambda run: run.tflop_per_s,
     r"peak memory.*": lambda run: run.outcome.peak_bytes["gpu"],
     r"share of step in update.*": lambda run: (
@@ -138,20 +151,26 @@ _UNITS = {
 }  # fmt: skip
 
 
-def _value(row: Row, capture: _Captures) -> float:
+def _value(row: Row, capture: _Captures) -> tuple[float, float]:
+    """Return a row's value, and that at the GPU's peak."""
+    assert row.span  # a bad value is refused before a capture
     if row.unit not in _UNITS:
         raise RowError(f"unit is {row.unit!r}: expected one of {', '.join(_UNITS)}")
     if kind_of(row) == "input":
-        return _product_tflop_per_s(row)
+        return (_product_tflop_per_s(row),) * 2
     if row.metric == "speedup":
         fast, over, slow = row.offload.partition(" over ")
         if not over:
             raise RowError(f"offload is {row.offload!r}: expected two systems, with over between")
         runs = [_run(step_of(row, name), capture) for name in (fast, slow)]
-        return runs[1].step_ns / runs[0].step_ns
+        return (runs[1].step_ns / runs[0].step_ns,) * 2
+    if "optimizer step" in row.metric:  # the passes do not matter
+        row = replace(row, seq="128", micro_batch="1", checkpointing="no")
     for pattern, value in _METRICS.items():
         if re.fullmatch(pattern, row.metric, re.IGNORECASE):
-            return value(_run(step_of(row), capture)) * _UNITS[row.unit]
+            run = _run(step_of(row), capture)
+            fastest = replace(run, step_ns=run.least_ns)
+            return value(run) * _UNITS[row.unit], value(fastest) * _UNITS[row.unit]
     raise RowError(f"metric is {row.metric!r}: expected such as tokens/s/gpu, s/iter, peak memory")
 
 
@@ -159,6 +178,8 @@ def _run(step: Step, capture: _Captures) -> _Run:
     system = next((one for one in SYSTEMS if one.name == step.system), None)
     if system is None:
         raise RowError(f"offload needs the system {step.system!r}, which is not modelled")
+    formats = PRECISIONS[step.training.precision]
+    check_formats(step.gpu, formats, f"precision is {step.training.precision}")
     captured = capture(step)
     training = system.training(step.training, captured)
     gpus = f"x{training.gpus}" if training.gpus > 1 else ""
@@ -182,7 +203,18 @@ def _run(step: Step, capture: _Captures) -> _Run:
         step_ns=step_ns,
         micro_batches=step.micro_batches,
         gpus=training.gpus,
+        least_ns=_least_ns(trace, machine.device("gpu")) * step.micro_batches / micro,
     )
+
+
+def _least_ns(trace: Trace, gpu: Device) -> float:
+    """Return the time of a step's products and attention at the rates of the data sheet."""
+    total = 0.0
+    for op in trace.ops:
+        if op.geometry is not None:
+            peak = getattr(gpu, f"{op.dtype}_tflop_per_s", None) or gpu.tflop_per_s
+            total += op.flops / (1 + op.geometry.causal) / peak.value / 1000
+    return total
 
 
 def _product_tflop_per_s(row: Row) -> float:

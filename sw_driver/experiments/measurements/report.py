@@ -21,9 +21,9 @@ __all__ = ["report"]
 _INTRODUCTION = """\
 # Held to measurements
 
-Steps of training that others measured and published, beside the predictions of this package. Each
-row of `sw_driver/experiments/measurements/training.csv` has a configuration, a metric, its value and the address of the
-source. This command writes the page:
+Steps of training that others measured and published, beside the predictions of this package.
+Each row of `sw_driver/experiments/measurements/training.csv` has a configuration, a metric, its
+value and the address of the source. This command writes the page:
 
 ```
 nearmem validate training --out docs
@@ -71,12 +71,13 @@ def report(
     if not predictions:
         name, reason = left_out[0]
         raise RowError(f"no row of {len(left_out)} can be predicted; {name}: {reason}")
+    tables, texts = _tables(predictions), [f"{name} is left out: {why}." for name, why in left_out]
     made = Report(
         results=_results(predictions, left_out),
-        parts=_tables(predictions, left_out),
-        notes=[_summary(predictions, left_out)],
+        parts=[*tables, *([] if file else texts)],
+        notes=[*_impossible(predictions), _summary(predictions, left_out)],
         assumptions=_ASSUMPTIONS,
-        complaints=[f"{name} is left out: {reason}" for name, reason in left_out] if file else (),
+        complaints=texts if file else (),
     )
     if folder is None:
         return made
@@ -84,11 +85,11 @@ def report(
     (folder / "validation").mkdir(exist_ok=True)
     picture = _draw(predictions, folder / "validation" / "validation.svg")
     page = folder / "validation.md"
-    write_whole(page, _page(made))
+    write_whole(page, _page(made, tables, texts))
     return replace(made, files=(page, picture))
 
 
-def _tables(predictions: Sequence[Prediction], left_out: Sequence[tuple[str, str]]) -> list[Table]:
+def _tables(predictions: Sequence[Prediction]) -> list[Table]:
     columns: dict[str, Callable[[Prediction], str]] = {
         "id": lambda one: one.row.id,
         "model": lambda one: re.sub(r" ?\(.*", "", one.row.model),
@@ -111,8 +112,6 @@ def _tables(predictions: Sequence[Prediction], left_out: Sequence[tuple[str, str
         by_source.setdefault(_source(one.row), []).append(one)
     tables.append(_errors("By kind", {**by_kind, "all times and rates": times}))
     tables.append(_errors("By source", by_source))
-    if left_out:
-        tables.append(Table(title="Left out", headings=["id", "why"], rows=left_out, words=(0, 1)))
     return tables
 
 
@@ -143,7 +142,18 @@ def _summary(predictions: Sequence[Prediction], left_out: Sequence[object]) -> s
                 f"most {GOOD:.0%} off"
             )
     rows = f"{len(predictions)} of {len(predictions) + len(left_out)} rows are predicted"
+    if left_out:
+        rows += f", {len(left_out)} left out"
     return f"{'; '.join([rows, *parts])}."
+
+
+def _impossible(predictions: Sequence[Prediction]) -> list[str]:
+    return [
+        f"{one.row.id} was measured beyond what {gpu_of(one.row)} can do: its products alone, at "
+        f"the peak of the data sheet, give {_number(one.bound)} {one.row.unit}."
+        for one in predictions
+        if not one.is_possible
+    ]
 
 
 def _results(
@@ -162,11 +172,12 @@ def _results(
     }  # fmt: skip
 
 
-def _page(made: Report) -> str:
+def _page(made: Report, tables: Sequence[Table], left_out: Sequence[str]) -> str:
     sections = [_INTRODUCTION.format(span=SPAN), *made.notes, _PICTURE]
-    for part in made.parts:
-        assert isinstance(part, Table)
-        sections += [f"## {part.title}" * bool(part.title), part.markdown, part.caption]
+    for table in tables:
+        sections += [f"## {table.title}", table.markdown, table.caption]
+    if left_out:
+        sections += ["## Left out", "\n".join(f"- {text}" for text in left_out)]
     sections.append(replace(made, title="", parts=(), notes=()).markdown)
     return "\n\n".join(section.strip() for section in sections if section) + "\n"
 

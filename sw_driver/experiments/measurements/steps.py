@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import isqrt
+from math import inf, isqrt
 
+from sw_driver.machine.gpus import GPUS
 from sw_driver.machine.hosts import HOSTS, PCIE
 from sw_driver.machine.parts import Figure, given
 from sw_driver.workload.networks import DECODERS, VITS, DecoderConfig, VitConfig
@@ -17,8 +18,8 @@ from .rows import Row, RowError
 __all__ = ["KINDS", "LORA_RANK", "Step", "gpu_of", "kind_of", "model_of", "step_of"]
 
 KINDS = ("compute-bound", "several GPUs", "offload", "NVMe", "peak memory", "range", "input")
-"""Kinds of rows. Ranges are ratios of systems, and single reports of issues; inputs are rates that
-the model takes as given."""
+"""Kinds of rows. Ranges are ratios, single reports of issues and uncertain sizes; inputs are rates
+that the model takes as given."""
 
 LORA_RANK = 16
 """Rank of adapters, which no row gives: the default of ``--trainable`` in many examples."""
@@ -39,7 +40,7 @@ _GPUS = {
     r"3090": "rtx3090", r"a5000": "a5000", r"a6000": "a6000",
 }  # fmt: skip
 _PRECISIONS = {
-    r"fp8|float8": "fp8-mixed", r"bf16.*(pure|lora)|lora": "bf16", r"bf16": "bf16-mixed",
+    r"fp8|float8": "fp8-mixed", r"bf16.*(pure|lora)|lora|^bf16$": "bf16", r"bf16": "bf16-mixed",
     r"fp16": "fp16-mixed", r"tf32": "tf32", r"fp32": "fp32",
 }  # fmt: skip
 _OPTIMIZERS = {
@@ -86,7 +87,7 @@ def kind_of(row: Row) -> str:
         return "input"
     if "memory" in row.metric:
         return "peak memory"
-    if row.unit in ("x", "%") or "issue" in row.source or "?" in row.micro_batch:
+    if row.unit in ("x", "%") or "issue" in row.source or "?" in row.micro_batch + row.seq:
         return "range"
     moved = f"{row.offload} {row.link}".lower()
     if re.search("nvme|infinity|smartssd", moved):
@@ -147,7 +148,7 @@ def step_of(row: Row, offload: str | None = None) -> Step:
         micro_batches=micro_batches,
         gpu=gpu,
         network=_network(row.link),
-        changes=_changes(row, HOSTS[gpu].drives),
+        changes=_changes(row),
         system=_system(row.offload if offload is None else offload),
     )
 
@@ -186,7 +187,9 @@ def model_of(row: Row) -> DecoderConfig | VitConfig:
     batch, seq = row.known("micro_batch"), row.known("seq")
     if isinstance(config, DecoderConfig):
         return replace(config, batch=batch, context=seq)
-    return replace(config, batch=batch, image=isqrt(seq - 1) * config.patch)
+    # Images have 224 places a side, as most have in training, if the tokens are uncertain.
+    side = 224 // config.patch if "?" in row.seq else isqrt(seq - 1)
+    return replace(config, batch=batch, image=side * config.patch)
 
 
 def _system(offload: str) -> str:
@@ -210,18 +213,24 @@ def _matched(column: str, text: str, patterns: dict[str, str]) -> str:
     )
 
 
-def _changes(row: Row, drives: int) -> dict[str, str]:
+def _changes(row: Row) -> dict[str, str]:
     """Return settings of the machine that a row's ``link`` gives: PCIe and the number of drives."""
     changes = {}
     if found := re.search(r"PCIe ?([345])", row.link):
         rate = str(PCIE[int(found[1])].value)
         changes |= {"pcie.read_gb_per_s": rate, "pcie.write_gb_per_s": rate}
     if found := re.search(r"([0-9]+) ?x (?:NVMe|SmartSSD)", row.link, re.IGNORECASE):
-        drive = HOSTS[gpu_of(row)].drive()
-        rates = {"read_gb_per_s": drive[1].read_gb_per_s, "write_gb_per_s": drive[1].write_gb_per_s,
-                 "gb_per_s": drive[2].gb_per_s}  # fmt: skip
-        share = int(found[1]) / drives
-        changes |= {f"drive.{name}": str(rate.value * share) for name, rate in rates.items()}
+        gpu = gpu_of(row)
+        _, link, inside = HOSTS[gpu].drive()
+        times, most = int(found[1]) / HOSTS[gpu].drives, PCIE[GPUS[gpu].pcie].value
+        changes |= {
+            f"drive.{name}": str(min(rate.value * times, limit))
+            for name, rate, limit in (
+                ("read_gb_per_s", link.read_gb_per_s, most),  # one box behind an x16 link
+                ("write_gb_per_s", link.write_gb_per_s, most),
+                ("gb_per_s", inside.gb_per_s, inf),
+            )
+        }
     return changes
 
 

@@ -76,6 +76,7 @@ class TrainedSteps:
     --------
     >>> from sw_driver.workload import load_trace
     >>> from sw_driver.system.compare.device import SYSTEMS
+    >>> from sw_driver.workload.training import Training
     >>> steps = TrainedSteps(load_trace("gpt-tiny"), Training(precision="bf16-mixed"))
     >>> steps.of(SYSTEMS[0]) is steps.usual
     True

@@ -29,10 +29,6 @@ LANES: Mapping[tuple[str, str], tuple[str, str, bool]] = {
 A drive reads or writes, one at a time.
 """
 
-_TAKEN = 0.2
-"""Share of a GPU's multiprocessors that a collective takes, assumed: NCCL has some 24 channels, of a
-multiprocessor each."""
-
 _DEVICES = {"gpu": "gpu", "host": "cpu", "drive": "drive"}
 """Devices by the place that they work in."""
 
@@ -46,10 +42,10 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
 
     Every lane works in program order. A collective, a move or an operation of another device begins
     once the GPU's operation before it in the trace is over; operations wait for what they read, and
-    for readers of what they overwrite. Beside a collective the GPU has fewer multiprocessors.
+    for readers of what they overwrite. While a collective runs, the GPU has fewer
+    multiprocessors.
 
-    Raises :class:`CannotRunError` for a part that the machine
-    lacks.
+    Raises :class:`CannotRunError` for a part that the machine lacks.
     """
     parts: dict[str, int] = dict.fromkeys(PARTS[:-1], 0)
     repeated = {*trace.origin.get("recomputed", ())}
@@ -74,8 +70,6 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
         end_ns = ends_ns[op.id] = free_ns[lane] = begin_ns + took_ns
         busy_ns[lane] = busy_ns.get(lane, 0) + took_ns
         name = "again" if op.id in repeated else op.phase
-        if lane == "peers":
-            free_ns["gpu"] += ceil(_TAKEN * took_ns)
         if lane == "gpu":
             part = {"update": "updating", "again": "recomputing"}.get(name, "computing")
             parts[part] += took_ns

@@ -34,7 +34,6 @@ _OTHERS = ("#b279a2", "#e45756", "#72b7b2", "#9d755d", "#eeca3b", "#ff9da6")
 _MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
 _DASHES = ("solid", "dashed", "dotted", "dotdash", "dashdot")
 _SMALL = "11px"
-_TICKS = [float(f"{digits}e{power}") for power in range(-7, 9) for digits in (1, 1.5, 2, 3, 5, 7)]
 
 _CHOOSE = """
 const k = slider.categories.indexOf(slider.value)
@@ -205,10 +204,13 @@ def _plot(label: str, **options: Any) -> Any:
     plot: Any = figure(x_axis_label=label, toolbar_location="above", **options)
     plot.toolbar.logo = plot.outline_line_color = None
     plot.grid.grid_line_color = "#eeeeee"
-    for axis in plot.axis:
+    for axis, ends in ((plot.xaxis[0], plot.x_range), (plot.yaxis[0], plot.y_range)):
         axis.formatter = models.PrintfTickFormatter(format="%g")
-        if isinstance(axis, models.LogAxis):
-            axis.update(ticker=models.FixedTicker(ticks=_TICKS))
+        # Bokeh's own ticks leave out most labels of a short logarithmic axis.
+        if isinstance(axis, models.LogAxis) and ends.end < 1000 * ends.start:
+            digits = (1, 2, 5) if ends.end > 30 * ends.start else (1, 1.5, 2, 3, 5, 7)
+            ticks = [float(f"{one}e{power}") for power in range(-7, 9) for one in digits]
+            axis.update(ticker=models.FixedTicker(ticks=ticks))
     return plot
 
 

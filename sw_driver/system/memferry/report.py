@@ -11,6 +11,7 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.machine.presets import PRESETS
 from sw_driver.report import Report, Table, Watch, engineering
 from sw_driver.workload.loading import load_workload
+from sw_driver.workload.summary import described
 
 from .costs import profile_of
 from .link import AccessPlan, every
@@ -59,8 +60,10 @@ def report(
     watch.say(f"planning {workload}")
     machine = PRESETS[f"memferry_{device or 'v100'}"]
     file = MEASURED.get(workload, Path(workload) if workload.endswith(".json") else None)
+    known: dict[str, Any] = {}
     if file is None:
-        profile = profile_of(load_workload(workload, rule, batch=batch, seq=seq), machine)
+        trace = load_workload(workload, rule, batch=batch, seq=seq)
+        profile, known = profile_of(trace, machine), described(trace)
     else:
         given = {"device": device, "rule": rule, "batch": batch, "seq": seq}
         for name, value in given.items():
@@ -94,7 +97,13 @@ def report(
         parts=[_modes(profile, plan), _times(ways, gpu_bytes)],
         notes=notes,
         machine=machine.describe() if file is None else {"name": profile.device},
-        workload={"name": workload, "planner": planner, "gpu_bytes": gpu_bytes, "reserve": reserve},
+        workload={
+            **known,
+            "name": workload,
+            "planner": planner,
+            "gpu_bytes": gpu_bytes,
+            "reserve": reserve,
+        },
         files=files,
     )
 

@@ -206,5 +206,5 @@ def test_checkpoints_after_a_compiler_are_an_assumption() -> None:
     fused = Training(compiled=True).apply(trace)
     full = Training(compiled=True, checkpoint="full").apply(trace)
     (system,) = (one for one in SYSTEMS if one.name == "recomputation")
-    assumed = [FUSED in system.assumed(each) for each in (trace, fused, full)]
+    assumed = [FUSED in system.assumed(step) for step in (trace, fused, full)]
     assert assumed == [False, True, False]
