@@ -71,6 +71,7 @@ def test_a_row_is_a_model_a_training_and_a_machine() -> None:
         ("Llama 3.1 8B", ("32", "4096", "32/8 kv"), 4, 14336),
         ("Llama 2 13B", ("40", "5120", "40"), 1, 13760),
         ("Falcon-7B", ("32", "4544", "71/1 kv"), 71, 18176),
+        ("Llama 3.1 405B 405853388800", ("126", "16384", "128/8 kv"), 16, 53248),
         ("Megatron GPT 1.7B", ("24", "2304", "24"), 1, 9216),
     ],
 )
@@ -78,7 +79,8 @@ def test_a_model_has_the_sizes_of_its_row(
     model: str, sizes: tuple[str, ...], group: int, inner: int
 ) -> None:
     fields = dict(zip(("layers", "hidden", "heads"), sizes, strict=True))
-    config = model_of(replace(TINY, model=model, **fields))
+    params = model.rpartition(" ")[2] if model.endswith("00") else "-"
+    config = model_of(replace(TINY, model=model, params=params, **fields))
     assert (str(config.n_layers), str(config.d_model)) == sizes[:2]
     assert (config.group, config.d_inner) == (group, inner)
 
@@ -105,6 +107,13 @@ def test_a_tiny_step_is_launches_and_bytes() -> None:
     parameters = 2 * (12 * 64**2 + 13 * 64) + 2 * 64 + (50304 + 16) * 64
     assert 8 * parameters < memory * 2**20 < 8 * parameters + 4 * 2**20 + 12 * 32 * 50304
     assert ratio == 1
+
+
+def test_a_measurement_beyond_large_products_is_named() -> None:
+    ((one,), _) = predict([replace(TINY, layers="1", hidden="8192", seq="2048", value="1")])
+    assert one.is_possible
+    assert one.value < one.bound < 2 * one.value
+    assert not replace(one, row=replace(one.row, value=str(round(1.01 * one.bound)))).is_possible
 
 
 def test_errors_of_values_and_of_ranges() -> None:

@@ -88,6 +88,19 @@ def test_costs_go_with_format_and_bytes() -> None:
     assert device.formats == ("tf32", "fp16", "bf16", "fp8")
 
 
+def test_causal_attention_does_half_of_the_work() -> None:
+    device, shapes = GPUS["a100"].device, ((1, 16, 4096, 128),) * 3
+    whole = replace(
+        product(1, 1, 1, "bf16", "_scaled_dot_product_flash_attention"),
+        flops=4 * 16 * 4096**2 * 128,
+        geometry=Geometry(operands=shapes, result=shapes[0]),
+    )
+    half = replace(whole, geometry=Geometry(operands=shapes, result=shapes[0], causal=True))
+    assert device.cost(whole) == pytest.approx(2 * device.cost(half), rel=1e-3)
+    tflop_per_s = half.flops / 2 / device.sustained().cost(half) / 1000
+    assert 130 < tflop_per_s < 190  # FlashAttention-2, forward and backward pass
+
+
 def test_training_keeps_a_share_of_the_rates() -> None:
     device, op = GPUS["h100"].device, product(8192, 8192, 8192, "bf16")
     assert device.cost(op) / device.sustained().cost(op) == pytest.approx(0.68, rel=1e-3)

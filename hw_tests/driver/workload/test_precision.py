@@ -118,6 +118,31 @@ def test_it_is_as_captured(model: str, run: str, precision: str) -> None:
     assert moved(ours) == pytest.approx(moved(truth), rel=0.05)  # casts of integers differ
 
 
+def test_pure_formats_keep_the_inside_of_rms_norm_wide() -> None:
+    """The forward pass is that of PyTorch, whose ``rms_norm`` casts to FP32."""
+    torch = pytest.importorskip("torch")
+
+    def of(dtype: Any) -> Trace:
+        def build() -> Any:
+            layers = [torch.nn.Linear(64, 64, bias=False), torch.nn.RMSNorm(64)]
+            model = torch.nn.Sequential(*layers, torch.nn.Linear(64, 64, bias=False)).to(dtype)
+            return model, (torch.zeros(32, 64, dtype=dtype),)
+
+        from sw_driver.workload.capture import capture
+
+        return capture(build, lambda model, values: model(values).sum(), name="norm")
+
+    def forward(trace: Trace) -> list[Any]:
+        ops = [op for op in trace.ops if op.phase == "forward"]
+        return [(op.kind, op.dtype, op.read_bytes, op.write_bytes) for op in ops]
+
+    truth, (_, *ours) = (
+        forward(of(torch.bfloat16)),
+        forward(in_precision(of(torch.float32), "bf16")),
+    )
+    assert ours == truth  # but for the cast of the captured input
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_products_and_updates_stay(name: str, tmp_path: Path) -> None:
     trace = load_trace(name)

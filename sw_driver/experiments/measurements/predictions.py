@@ -47,13 +47,13 @@ class Prediction:
     """One of :data:`~sw_driver.experiments.measurements.steps.KINDS`."""
     value: float
     bound: float
-    """Value if products and attention ran at the GPU's peak, and nothing else took time."""
+    """Value if products and attention alone took time, all at the rate of large products."""
 
     @property
     def is_possible(self) -> bool:
-        """False if a rate or a time is measured that no GPU of this kind can have."""
+        """False for a measured rate or time beyond :attr:`bound`."""
         low, high = self.row.span
-        if self.kind == "peak memory" or self.row.unit in ("x", "%"):
+        if self.kind in ("peak memory", "range", "input"):
             return True
         is_time = self.bound < self.value
         return high >= self.bound if is_time else low <= self.bound
@@ -118,7 +118,7 @@ class _Run:
     micro_batches: int
     gpus: int
     least_ns: float
-    """Time of products and attention at the GPU's peak."""
+    """Time of products and attention at the rate of large products."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -152,7 +152,7 @@ _UNITS = {
 
 
 def _value(row: Row, capture: _Captures) -> tuple[float, float]:
-    """Return a row's value, and that at the GPU's peak."""
+    """Return a row's value and its bound."""
     assert row.span  # a bad value is refused before a capture
     if row.unit not in _UNITS:
         raise RowError(f"unit is {row.unit!r}: expected one of {', '.join(_UNITS)}")
@@ -203,17 +203,19 @@ def _run(step: Step, capture: _Captures) -> _Run:
         step_ns=step_ns,
         micro_batches=step.micro_batches,
         gpus=training.gpus,
-        least_ns=_least_ns(trace, machine.device("gpu")) * step.micro_batches / micro,
+        least_ns=_least_ns(trace, GPUS[step.gpu].device) * step.micro_batches / micro,
     )
 
 
 def _least_ns(trace: Trace, gpu: Device) -> float:
-    """Return the time of a step's products and attention at the rates of the data sheet."""
+    """Return the time of a step's products and attention at the rate of large products."""
     total = 0.0
     for op in trace.ops:
         if op.geometry is not None:
             peak = getattr(gpu, f"{op.dtype}_tflop_per_s", None) or gpu.tflop_per_s
-            total += op.flops / (1 + op.geometry.causal) / peak.value / 1000
+            share = (gpu.fp8_share if op.dtype == "fp8" else None) or gpu.product_share
+            rate = peak.value * (share.value if share else 1)
+            total += op.flops / (1 + op.geometry.causal) / rate / 1000
     return total
 
 

@@ -149,8 +149,8 @@ def _summary(predictions: Sequence[Prediction], left_out: Sequence[object]) -> s
 
 def _impossible(predictions: Sequence[Prediction]) -> list[str]:
     return [
-        f"{one.row.id} was measured beyond what {gpu_of(one.row)} can do: its products alone, at "
-        f"the peak of the data sheet, give {_number(one.bound)} {one.row.unit}."
+        f"{one.row.id} was measured beyond what public measurements of {gpu_of(one.row)} allow: "
+        f"its products alone, at the rate of large ones, give {_number(one.bound)} {one.row.unit}."
         for one in predictions
         if not one.is_possible
     ]

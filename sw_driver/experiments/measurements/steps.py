@@ -25,6 +25,8 @@ LORA_RANK = 16
 """Rank of adapters, which no row gives: the default of ``--trainable`` in many examples."""
 _ASPECT, _HEAD = 64, 128
 """Width of a GPT over its layers, and width of a head, where a row has neither."""
+_OFF = 0.25
+"""Share by which a number of parameters may change the width of the MLP; it is rounded in names."""
 LOSS_CHUNKS = 8
 """Chunks of a chunked loss: torchtune's default."""
 
@@ -180,7 +182,14 @@ def model_of(row: Row) -> DecoderConfig | VitConfig:
     groups = row.number("heads", place=1) or heads
     sizes = (config.n_layers, config.d_model, config.n_heads)
     if sizes != (layers, width, heads):
-        inner = round(config.d_inner * width / config.d_model / 64) * 64
+        inner = config.d_inner * width / config.d_model
+        if isinstance(config, DecoderConfig) and (many := row.number("params")):
+            # The products of a block that the number of parameters leaves to the MLP.
+            of_block = (many - config.vocabulary * width * (2 - config.tied)) / layers
+            left = of_block / width - width * (2 + 2 * groups / heads)
+            by_params = left / (3 if config.gated else 2)
+            inner = by_params if abs(by_params / inner - 1) < _OFF else inner
+        inner = round(inner / 64) * 64
         sized = {"n_layers": layers, "d_model": width, "n_heads": heads, "d_inner": inner}
         group = heads // groups if "/" in row.heads else config.group
         config = replace(config, **sized, group=group)

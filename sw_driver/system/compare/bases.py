@@ -196,7 +196,9 @@ def checked(name: str, title: str) -> tuple[str, int]:
     most = HOSTS[gpu].gpus
     hosts = HOSTS[gpu].network_gb_per_s is not None and gpus % most == 0
     if not (1 <= gpus <= most or (hosts and gpus)):
-        advice = f"such as {gpu}x{most}" if most > 1 else f"give {gpu}"
+        advice = f"give {gpu}"
+        if most > 1:
+            advice = f"such as {gpu}x{most}, or several hosts as {gpu}x{2 * most}"
         raise InvalidArgumentError(
             f"{title} is {name!r}: that host has GPUs up to a number of {most}; {advice}"
         )

@@ -2,7 +2,7 @@
 
 Attention is PyTorch's ``scaled_dot_product_attention``, which keeps no scores. Keys and values that
 heads share are not repeated (``enable_gqa``). Rotary positions and RMSNorm are element-wise
-operations, as in Transformers' code. Logits and loss have the format of the parameters.
+operations, as in Transformers' code.
 """
 
 from __future__ import annotations

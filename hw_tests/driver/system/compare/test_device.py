@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sw_driver.device.errors import InvalidArgumentError
-from sw_driver.machine import Machine
+from sw_driver.machine import Machine, given
 from sw_driver.machine.axdimm_platform import AXDIMM_PLATFORM
 from sw_driver.machine.gpus import GPUS
 from sw_driver.machine.sentinel import TIERS
@@ -96,13 +96,19 @@ def test_a_machine_with_several_gpus_is_one_gpus_share() -> None:
     shares = [int(base.memory("host").capacity_bytes.value) for base in (one, eight)]
     assert shares[0] == 4 * shares[1]
     assert eight.link("peers").read_gb_per_s.value == 0.75 * 450
+    far = machine_of("a100x64", "bf16-mixed")
+    assert far.link("peers").read_gb_per_s.value == 0.75 * 8 * 200 / 8
+    slow = machine_of("a100x16", "bf16-mixed", network_gb_per_s=given(25, "one adapter"))
+    assert slow.link("peers").read_gb_per_s.value == 0.75 * 25
+    assert far.device("cpu") == machine_of("a100x8", "bf16-mixed").device("cpu")
     assert machine_of("v100") is BASES["v100"]
     watts = [gpu_watts(base) for base in (eight, BASES["v100"], machine_of("v100", "fp16-mixed"))]
     assert [figure and figure.value for figure in watts] == [700, 250, 300]
     for name, message in (
         ("h100x0", "'h100x0': that host has GPUs up to a number of 8"),
         ("h10x8", "--machine is 'h10x8': did you mean h100"),
-        ("h100x9", "that host has GPUs up to a number of 8; such as h100x8"),
+        ("h100x9", "that host has GPUs up to a number of 8; such as h100x8, or several hosts"),
+        ("h100x12", "up to a number of 8; such as h100x8, or several hosts"),
         ("rtx4090x2", "up to a number of 1; give rtx4090"),
         ("h10", "did you mean h100"),
     ):
