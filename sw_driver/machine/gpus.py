@@ -101,7 +101,7 @@ _A100 = {
     "tflop_per_s": _halves(312, 156),
     "product_share": given(271.2 / 312, f"{_MAMF}: A100 SXM, BF16, 271.2 TFLOP/s"),
     "sustained_share": calibrated(
-        0.86, f"{_STEPS} MPT (mosaicml/llm-foundry) and Llama (meta-pytorch/torchtune)"
+        0.83, f"{_STEPS} MPT (mosaicml/llm-foundry) and Llama (meta-pytorch/torchtune)"
     ),
     "pcie": 4,
     "watts": 400,

@@ -103,7 +103,7 @@ def test_causal_attention_does_half_of_the_work() -> None:
 
 def test_training_keeps_a_share_of_the_rates() -> None:
     device, op = GPUS["h100"].device, product(8192, 8192, 8192, "bf16")
-    assert device.cost(op) / device.sustained().cost(op) == pytest.approx(0.68, rel=1e-3)
+    assert device.cost(op) / device.sustained().cost(op) == pytest.approx(0.7, rel=1e-3)
     (share,) = {device.sustained().product_share}
     assert share is not None
     assert share.mark == "calibrated"

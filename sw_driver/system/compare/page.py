@@ -30,7 +30,7 @@ from .lanes import alone
 from .running import compared
 from .summary import (
     COLUMNS,
-    Case,
+    Compared,
     by_machine,
     in_words,
     parts_table,
@@ -59,14 +59,14 @@ Without `--out` it prints the tables. With it, `compare.html` beside the page ha
 network for a browser: to zoom into a step, and to change memory, links and batch. It loads no other
 file. In Python, {{py:mod}}`sw_driver.system.compare` does the same.
 
-- **Fewer rows.** A screen shows twelve systems at most: those in use today, and the fastest of each
-  paper. `--all` shows all, on all cores; Sentinel's search of a schedule takes up to a minute of one
-  core. *bound by* names the largest part of a step. While the GPU works, that is its arithmetic, its
-  memory or its launches, whichever bounds the operations that take the most time. A wait or an
-  update elsewhere has the name of the link or processor that is busy.
+- **Fewer rows.** A screen shows twelve systems at most: those in use today, and the fastest of
+  each paper. `--all` shows all, on all cores; Sentinel's search of a schedule takes up to a minute
+  of one core. *bound by* names the largest part of a step. While the GPU works, that is its
+  arithmetic, its memory or its launches, whichever bounds the operations that take the most time. A
+  wait or an update elsewhere has the name of the link or processor that is busy.
 - **Break-even.** `--break-even` searches the rate of each near-memory part from which its system
-  beats the fastest of what people use, between an eighth and 32 times the rate, within 2 %. It takes
-  for granted that a faster part makes no step longer.
+  beats the fastest of what people use, between an eighth and 32 times the rate, within 2 %. It
+  takes for granted that a faster part makes no step longer.
 - **A table.** *step* is the time of one training step among many. *GPU memory* and *elsewhere* are
   the peak of the bytes that it takes. For a system that cannot run, they are the least bytes that
   it needs. *largest* is the number of parameters of the largest model of this kind that would run.
@@ -163,7 +163,7 @@ def report(
         for (_, where), own in steps.items()
     ]
     cases = [
-        Case(
+        Compared(
             network=name,
             words=_words(own.training, own.usual),
             steps=own,
@@ -222,9 +222,9 @@ def report(
     parts, essence = _shown(cases, everything)
     breaks: list[dict[str, Any]] = []
     for case in cases if workers is not None else ():
-        texts, found = _break_even(case, workers or 1, watch)
+        texts, figures = _break_even(case, workers or 1, watch)
         parts += texts
-        breaks += found
+        breaks += figures
     return Report(
         results=results if workers is None else {"rows": results, "break_even": breaks},
         parts=[*parts, *[_hold(general)] * shows_assumptions],
@@ -239,7 +239,7 @@ def report(
 
 
 def _break_even(
-    case: Case, workers: str | int, watch: Watch
+    case: Compared, workers: str | int, watch: Watch
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the break-evens of a case in words, and for JSON."""
     in_use = [system for system in SYSTEMS if system.name in IN_USE]
@@ -308,7 +308,9 @@ def _is_shown(system: System, steps: TrainedSteps, machine: Machine) -> bool:
     return system.searched_ops(trace, machine) <= MOST_SEARCHED_OPS
 
 
-def _shown(cases: Sequence[Case], everything: bool) -> tuple[list[Table | str], list[Table | str]]:
+def _shown(
+    cases: Sequence[Compared], everything: bool
+) -> tuple[list[Table | str], list[Table | str]]:
     """Return the parts of the first screen, and the tables alone."""
     parts: list[Table | str] = []
     essence: list[Table | str] = []
@@ -338,7 +340,7 @@ def _shown(cases: Sequence[Case], everything: bool) -> tuple[list[Table | str], 
     return parts, essence
 
 
-def _left_out(cases: Sequence[Case]) -> list[str]:
+def _left_out(cases: Sequence[Compared]) -> list[str]:
     """Return a sentence on systems that have no row in any of the cases, if there are some."""
     shown = {row.system.name for case in cases for row in case.rows}
     left = [system for system in SYSTEMS if system.name not in shown]
@@ -496,7 +498,7 @@ def _memory(nbytes: Mapping[str, int]) -> str:
 
 def page(
     command: str,
-    cases: Sequence[Case],
+    cases: Sequence[Compared],
     changes: Mapping[str, str],
     pictures: Sequence[Path],
     assumptions: Sequence[str],

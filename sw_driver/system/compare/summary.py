@@ -19,7 +19,7 @@ from .systems import ADAPTERS, WITHOUT_HARDWARE
 
 __all__ = [
     "COLUMNS",
-    "Case",
+    "Compared",
     "bound",
     "by_machine",
     "by_step",
@@ -48,7 +48,7 @@ _LANES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class Compared:
     """A network on a machine, with a row for each system."""
 
     network: str
@@ -82,7 +82,7 @@ def _three(value: float) -> str:
     return f"{value:,.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
-def rate(case: Case, made: Outcome) -> tuple[str, str]:
+def rate(case: Compared, made: Outcome) -> tuple[str, str]:
     """Return the tokens or samples per second of a step on all GPUs, and the unit."""
     units, word = trained_units(case.steps.usual)
     per_s = units * 1e9 / made.step_ns
@@ -100,7 +100,7 @@ def fastest(rows: Sequence[Row]) -> Row | None:
     return done[0] if done else None
 
 
-def verdict(case: Case) -> str:
+def verdict(case: Compared) -> str:
     """Return one sentence: whether the step fits as it is, and which systems are the best."""
     made = [row for row in case.rows if row.outcome and row.system.name not in ADAPTERS]
     sold = [row for row in made if row.system.name in WITHOUT_HARDWARE] or made
@@ -143,7 +143,7 @@ def _gpu_bytes(row: Row) -> int:
     return row.describe()["memory_bytes"].get("gpu", 0)
 
 
-def summary_table(case: Case, title: str = "") -> Table:
+def summary_table(case: Compared, title: str = "") -> Table:
     """Return the table of the first screen, the fastest system first."""
     held = [row.describe()["memory_bytes"] for row in case.rows]
     power = 3 if max((max(of.values(), default=0) for of in held), default=0) >= 2**30 else 2
@@ -228,7 +228,7 @@ def _bound_of_gpu(trace: Trace, machine: Machine) -> str:
     return max(sums, key=sums.__getitem__)
 
 
-def parts_table(case: Case) -> Table | None:
+def parts_table(case: Compared) -> Table | None:
     """Return the shares of each step's time that computing, updating and waiting take."""
     rows = [row for row in by_step(case.rows) if row.outcome]
     parts = [all_parts_ns(row.outcome) for row in rows if row.outcome]
@@ -252,16 +252,16 @@ def in_words(row: Row, where: str = "") -> str:
     return f"- {row.system.name}{where}: {row.reason.splitlines()[0]}"
 
 
-def by_machine(cases: Sequence[Case]) -> Table:
+def by_machine(cases: Sequence[Compared]) -> Table:
     """Return one table of the speeds of a network on several machines."""
     _, word = trained_units(cases[0].steps.usual)
     names = [row.system.name for case in cases for row in case.rows]
-    found: Mapping[tuple[str, str], Row] = {
+    by_place: Mapping[tuple[str, str], Row] = {
         (case.machine.name, row.system.name): row for case in cases for row in case.rows
     }
 
-    def cell(case: Case, name: str) -> str:
-        row = found.get((case.machine.name, name))
+    def cell(case: Compared, name: str) -> str:
+        row = by_place.get((case.machine.name, name))
         if row is None:
             return ""
         return rate(case, row.outcome)[0] if row.outcome else "no"

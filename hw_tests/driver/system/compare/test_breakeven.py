@@ -40,9 +40,9 @@ def test_a_search_comes_within_two_percent_in_twenty_runs(wanted: float) -> None
         tried.append(factor)
         return factor >= wanted
 
-    found, runs = least_factor(beats)
-    assert found is not None
-    assert wanted <= found < 1.021 * wanted
+    made, runs = least_factor(beats)
+    assert made is not None
+    assert wanted <= made < 1.021 * wanted
     assert runs == len(tried) <= MOST_RUNS
     assert LEAST <= min(tried) <= max(tried) <= MOST
 

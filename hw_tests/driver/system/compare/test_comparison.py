@@ -24,7 +24,7 @@ from sw_driver.system.compare.page import (
     page,
     table,
 )
-from sw_driver.system.compare.summary import Case, bound, reasons, summary_table, verdict
+from sw_driver.system.compare.summary import Compared, bound, reasons, summary_table, verdict
 from sw_driver.system.compare.system import (
     _FORMATS,
     CannotRunError,
@@ -175,7 +175,7 @@ def test_a_table_shows_rows_and_who_would_help(monkeypatch: pytest.MonkeyPatch) 
     assert advice(rows[4:], alone) == ["No system can run it", last]
     steps = TrainedSteps(STEP, Training())
     cases = [
-        Case(network=name, words=words, steps=steps, machine=MACHINE, gpus=1, rows=rows)
+        Compared(network=name, words=words, steps=steps, machine=MACHINE, gpus=1, rows=rows)
         for name, words in (("a", "fp32"), ("b", "as captured"))
     ]
     made = page("nearmem compare a b", cases, {}, [], assumed)
@@ -192,7 +192,7 @@ def test_a_verdict_names_who_is_the_fastest_with_and_without_hardware(
     monkeypatch.setattr("sw_driver.system.compare.summary.WITHOUT_HARDWARE", ("small", "late"))
     batch = replace(STEP, origin={"batch": 3})
     steps = TrainedSteps(batch, Training())
-    case = Case(network="a", words="fp32", steps=steps, machine=MACHINE, gpus=1, rows=ours())
+    case = Compared(network="a", words="fp32", steps=steps, machine=MACHINE, gpus=1, rows=ours())
     assert verdict(case) == (
         "a, fp32, 1 x v100 with 9.0 GiB: fits plainly; fastest that fits: small at 1.50 s, "
         "2.00 samples/s; with added hardware: fast at 1.00 s, 3.00 samples/s; least GPU memory: "
