@@ -14,7 +14,6 @@ from sw_driver.system.axdimm.settings import MODULE
 from sw_driver.system.compare.bases import BASES, gpu_watts, machine_of, usual_precision
 from sw_driver.system.compare.comparison import Row, compare
 from sw_driver.system.compare.device import FUSED, SYSTEMS
-from sw_driver.system.compare.lanes import alone
 from sw_driver.system.compare.system import all_parts_ns
 from sw_driver.system.compare.systems import SYSTEMS as ALL
 from sw_driver.system.memferry.costs import profile_of as layers_of
@@ -115,14 +114,6 @@ def test_a_machine_with_several_gpus_is_one_gpus_share() -> None:
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             machine_of(name)
-
-
-def test_collectives_take_multiprocessors_from_the_passes() -> None:
-    choices = Training(precision="bf16-mixed", gpus=8)
-    outcome = alone(choices.apply(load_trace("bert-base")), machine_of("h100x8", "bf16-mixed"))
-    busy = outcome.busy_ns
-    assert busy["peers"] > 0
-    assert outcome.step_ns >= busy["gpu"] + 0.2 * busy["peers"]
 
 
 def test_the_usual_precision_is_one_that_the_gpu_has() -> None:
