@@ -119,7 +119,7 @@ def _tables(predictions: Sequence[Prediction]) -> list[Table]:
     ]
     times = [one for one in predictions if one.kind not in ("peak memory", "input")]
     by_source: dict[str, list[Prediction]] = {}
-    for one in predictions:
+    for one in [one for one in predictions if one.kind != "input"]:
         by_source.setdefault(_source(one.row), []).append(one)
     tables.append(_errors("By kind", {**by_kind, "all times and rates": times}))
     tables.append(_errors("By source", by_source))
