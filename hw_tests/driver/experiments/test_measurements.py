@@ -62,6 +62,8 @@ def test_a_row_is_a_model_a_training_and_a_machine() -> None:
     assert (tuned.optimizer, tuned.loss_chunks) == ("adamw", 8)
     assert step_of(BY_ID["e01"]).micro_batches == 16  # 128 samples on 8 GPUs
     assert step_of(BY_ID["u04"]).training.trainable == "lora:16"
+    narrow = replace(BY_ID["q01"], precision="int4 Q-LoRA")
+    assert step_of(narrow).training.trainable == "qlora:16"
     assert not step_of(BY_ID["o01"]).is_fused
     assert step_of(BY_ID["t01"]).gpu == "h100-96"
     assert step_of(BY_ID["s03"], "ZeRO-Infinity").system == "ZeRO-Infinity"

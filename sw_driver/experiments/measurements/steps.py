@@ -142,7 +142,7 @@ def step_of(row: Row, offload: str | None = None) -> MeasuredStep:
     if not checkpoint:
         raise RowError(f"checkpointing is {row.checkpointing!r}: expected no, full or selective")
     is_lora = re.search("lora", row.precision, re.IGNORECASE)
-    lora = f"{'q' * ('qlora' in row.precision.lower())}lora:{LORA_RANK}"
+    lora = f"{'q' * bool(re.search('q-?lora', row.precision, re.IGNORECASE))}lora:{LORA_RANK}"
     policy = {"no": "none", "yes": "full"}.get(checkpoint[0], checkpoint[0])
     tuned = _TORCHTUNE in maker and "eager" not in ways
     return MeasuredStep(
