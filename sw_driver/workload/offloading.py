@@ -124,7 +124,8 @@ class _Offloading:
         self.groups: list[list[Op]] = [[] for _ in trace.ops]
         self.released = set[int]()
         self._only = range(len(trace.tensors)) if only is None else only
-        self._is_alone = int(trace.origin.get("gpus", 1)) == 1
+        gpus, width = (int(trace.origin.get(name, 1)) for name in ("gpus", "tensor_parallel"))
+        self._is_alone = gpus == width
         self._moved_on = offload.updates != "gpu"  # gradients leave
         self._ready: dict[int, list[int]] = {}
         self._bucket: list[int] = []
@@ -173,7 +174,8 @@ class _Offloading:
         return number
 
     def _move(self, near: Op, sources: Collection[int], targets: Collection[int]) -> Op:
-        reads, writes = ({n: self.tensors[n].nbytes for n in ids} for ids in (sources, targets))
+        sizes = [self.tensors[one].nbytes for one in sources]  # of a share, if the target is whole
+        reads, writes = (dict(zip(ids, sizes, strict=True)) for ids in (sources, targets))
         return replace(derived(near, MOVE, reads, writes), id=len(self.trace.ops))
 
     def run(self, op: Op) -> None:
@@ -186,7 +188,10 @@ class _Offloading:
         elif op.kind == "all_gather" and self.offload.parameters != "gpu":
             self._gather(op)
         elif not (op.kind == "reduce_scatter" and self._is_alone):
-            group.append(op)
+            reads, writes = (
+                tuple(self._whole.get(one, one) for one in ids) for ids in (op.reads, op.writes)
+            )
+            group.append(replace(op, reads=reads, writes=writes))
         if self._moved_on:
             ready = self._ready.get(op.id, ())
             self._bucket += [self._whole.get(one, one) for one in ready]
@@ -256,12 +261,13 @@ class _Offloading:
         before, back = list[Op](), list[Op]()
         ids: dict[int, int] = {}
         into, out = dict[int, int](), dict[int, int]()  # moves before and behind, by source
+        sizes = dict(zip(op.reads + op.writes, op.read_bytes + op.write_bytes, strict=True))
         for one in _gradients(op, self.trace):
             ids[one] = own = self._gradient(one)
             if self._norm is not None:
-                sizes = {own: tensors[own].nbytes}
+                own_bytes = {own: tensors[own].nbytes}
                 elements = tensors[own].elements
-                scaled = derived(op, "mul_", {**sizes, self._norm: 4}, sizes, elements)
+                scaled = derived(op, "mul_", {**own_bytes, self._norm: 4}, own_bytes, elements)
                 before.append(replace(scaled, dtype="fp32"))
             if place == "drive":
                 ids[one] = self._new(tensors[own], "temporary", "drive")
@@ -273,10 +279,10 @@ class _Offloading:
             last = one
             if tensor.kind == "parameter" and tensor.place == "gpu":
                 if one in op.reads:  # the host or the drive has a copy, which is the one that lasts
-                    last = self._new(tensor, "optimizer_state", self.offload.states)
+                    last = self._new(tensor, "optimizer_state", self.offload.states, sizes[one])
                 ids[one] = last if tensors[last].place == place else 0
             if not ids.get(one):
-                ids[one] = self._new(tensor, "temporary", place)
+                ids[one] = self._new(tensor, "temporary", place, sizes[one])
                 if one in op.reads:
                     into[last] = ids[one]
                 if one in op.writes and tensors[last].place != "gpu":
@@ -305,7 +311,7 @@ class _Offloading:
         ends = {self.tensors[source].place, self.tensors[target].place}
         if ends != {"gpu", "drive"}:
             return [self._move(near, [source], [target])]
-        way = self._new(self.tensors[target], "temporary", "host")
+        way = self._new(self.tensors[source], "temporary", "host")
         return [self._move(near, [source], [way]), self._move(near, [way], [target])]
 
     def _gather(self, op: Op) -> None:
@@ -318,9 +324,9 @@ class _Offloading:
             self.groups[ahead].insert(0, self._move(op, own, there))
             own = there
         group = self.groups[op.id]
-        if self._is_alone:
+        if self._is_alone and op.read_bytes == op.write_bytes:
             group.append(self._move(op, own, op.writes))
-            return
+            return  # else the gathering is a cast
         here = [self._new(self.tensors[one], "temporary", "gpu") for one in own]
         group.append(self._move(op, own, here))
         group.append(replace(op, reads=tuple(here)))

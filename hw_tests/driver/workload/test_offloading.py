@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from sw_driver.workload import Trace, TraceError, load_trace, peak_bytes
 from sw_driver.workload.activation_offloading import AHEAD, activations_offloaded
 from sw_driver.workload.offloading import MOVE, Offload, offloaded, paged, place_of
+from sw_driver.workload.trace import LASTING
 from sw_driver.workload.training import Training
 
 HALF = Training(precision="bf16", has_masters=True)
@@ -33,6 +35,10 @@ def moved(trace: Trace) -> Counter[tuple[str, str]]:
             ends = (trace.tensors[op.reads[0]].place, trace.tensors[op.writes[0]].place)
             ways[ends] += sum(op.read_bytes)
     return ways
+
+
+def offloaded_to_host(trace: Trace) -> Trace:
+    return offloaded(trace, Offload(parameters="host", is_clipped=False))
 
 
 def elements(trace: Trace) -> int:
@@ -132,6 +138,50 @@ def test_delayed_updates_come_before_the_passes_and_read_earlier_gradients() -> 
     late = elements(made) * 4
     once = held(offloaded(step(), Offload()), "host", "optimizer_state")
     assert held(made, "host", "optimizer_state") == once + late
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+@pytest.mark.parametrize("offload", [Offload(), Offload(states="drive", updates="drive")])
+def test_a_gpu_of_several_gets_its_share_of_parameters(precision: str, offload: Offload) -> None:
+    half = Training(precision=precision, has_masters=True)
+    several = offloaded(step(replace(half, shard="zero2", gpus=8)), offload)
+    single, share = offloaded(step(half), offload), pytest.approx(1 / 8, rel=0.01)
+    for way, nbytes in moved(single).items():
+        assert moved(several)[way] / nbytes == share
+    place = offload.states
+    states = (held(one, place, "optimizer_state") for one in (several, single))
+    assert next(states) / next(states) == share
+    moves = [op for op in several.ops if op.kind == MOVE]
+    assert all(sum(op.read_bytes) == sum(op.write_bytes) for op in moves)
+
+
+def unwritten(trace: Trace) -> set[int]:
+    """Return the tensors of the step that an operation reads before another writes them."""
+    written, early = set[int](), set[int]()
+    for op in trace.ops:
+        early |= {*op.reads} - written
+        written |= {*op.writes}
+    return {one for one in early if trace.tensors[one].kind not in LASTING}
+
+
+@pytest.mark.parametrize("change", [offloaded_to_host, activations_offloaded])
+def test_micro_batches_add_up_what_they_made(change: Callable[[Trace], Trace]) -> None:
+    one, three = (
+        change(step(replace(STREAMED, precision="fp32", accumulate=count))) for count in (1, 3)
+    )
+    assert not unwritten(three)
+    sums = 4 * elements(one)
+    assert held(three, "gpu") <= held(one, "gpu") + sums
+    assert moved(three)["gpu", "host"] in (moved(one)["gpu", "host"] * n for n in (1, 3))
+
+
+def test_gathered_copies_come_in_the_format_of_the_parameter() -> None:
+    before = step(Training(precision="bf16-mixed", is_streamed=True))
+    made = offloaded_to_host(before)
+    gathered = [op for op in before.ops if op.kind == "all_gather"]
+    assert moved(made)["host", "gpu"] == sum(sum(op.read_bytes) for op in gathered)
+    moves = [op for op in made.ops if op.kind == MOVE]
+    assert all(sum(op.read_bytes) == sum(op.write_bytes) for op in moves)
 
 
 def test_pages_leave_only_if_there_is_no_room() -> None:
