@@ -70,14 +70,19 @@ def paged(trace: Trace, nbytes: int) -> Trace:
     Those of the last updates go first, until the rest has room in ``nbytes`` or all are there. They
     come to the GPU for their update, as pages do.
     """
-    excess = max(alive_bytes(trace)) - nbytes
-    chosen = dict[int, int]()
-    for op in reversed(trace.ops):
-        own = [one for one in op.reads if trace.tensors[one].kind == "optimizer_state"]
-        if op.phase == "update" and excess + max(chosen.values(), default=0) > 0:
-            chosen |= {one: trace.tensors[one].nbytes for one in own}
+    made, chosen = trace, list[int]()
+    states = [
+        [one for one in op.reads if trace.tensors[one].kind == "optimizer_state"]
+        for op in trace.ops
+        if op.phase == "update"
+    ]
+    states = [own for own in states if own]
+    while states and (excess := max(alive_bytes(made)) - nbytes) > 0:
+        while states and excess > 0:
+            chosen += (own := states.pop())
             excess -= sum(trace.tensors[one].nbytes for one in own)
-    return offloaded(trace, Offload(updates="gpu"), chosen) if chosen else trace
+        made = offloaded(trace, Offload(updates="gpu"), chosen)  # pages have memory, too
+    return made
 
 
 def offloaded(trace: Trace, offload: Offload, only: Collection[int] | None = None) -> Trace:
@@ -293,6 +298,8 @@ class _Offloading:
         if into:
             before.append(self._move(op, [*into], [*into.values()]))
         writes = tuple(ids.get(one, one) for one in op.writes)
+        if place == "gpu":  # reads no bytes: it waits for pages that leave, and hold memory
+            reads |= {one: 0 for out in self._behind for one in out.reads + out.writes}
         moved = replace(op, reads=tuple(reads), read_bytes=tuple(reads.values()), writes=writes)
         # What comes in for an update overtakes what goes out after the one before.
         group = self._group(op)

@@ -199,6 +199,26 @@ def test_pages_leave_only_if_there_is_no_room() -> None:
     assert {one.place for one in least.tensors if one.kind == "optimizer_state"} == {"host"}
 
 
+@pytest.mark.parametrize("in_backward", [True, False])
+def test_pages_that_come_and_go_have_room(in_backward: bool) -> None:
+    """Two large states go last; their pages have memory beside those of their neighbours."""
+    choices = Training(precision="bf16-mixed", optimizer="adamw", in_backward=in_backward)
+    before = choices.apply(load_trace("dcgan"))
+    most, least = held(before, "gpu"), held(paged(before, 0), "gpu")
+    for share in (0.01, 0.1, 0.5):
+        nbytes = int(least + share * (most - least))
+        made = paged(before, nbytes)
+        assert held(made, "gpu") <= nbytes
+        leaving = {
+            op.id for op in made.ops if op.kind == MOVE and place_of(op, made.tensors) != "gpu"
+        }
+        waits = [
+            op for op, needs in zip(made.ops, made.dependencies, strict=True) if leaving & {*needs}
+        ]
+        updates = [op for op in waits if place_of(op, made.tensors) == "gpu" and op.kind == "adamw"]
+        assert len(updates) >= len(leaving) - 1
+
+
 def test_activations_go_and_come_once() -> None:
     before = step()
     made = activations_offloaded(before)
