@@ -90,9 +90,10 @@ def offloaded(trace: Trace, offload: Offload, only: Collection[int] | None = Non
 
     Gradients leave as they are complete, in buckets of
     :data:`~sw_driver.workload.sharding.BUCKET_BYTES`; two buckets have memory on the GPU. Updated
-    parameters come back one by one. Parameters that are not on the GPU have to be gathered unit by
-    unit (:func:`~sw_driver.workload.sharding.sharded` with ``zero3``). Sums over micro-batches are
-    on the GPU. States other than ``only`` stay there, too.
+    parameters come back one by one, behind what comes in for the next update. Parameters that are
+    not on the GPU have to be gathered unit by unit (:func:`~sw_driver.workload.sharding.sharded`
+    with ``zero3``). Sums over micro-batches are on the GPU. States other than ``only`` stay there,
+    too.
 
     Raises :class:`~sw_driver.workload.trace.TraceError` for a step without an update, with updates
     in the backward pass, or whose parameters are not gathered.
@@ -192,6 +193,12 @@ class _Offloading:
             self._update(op)
         elif op.kind == "all_gather" and self.offload.parameters != "gpu":
             self._gather(op)
+        elif op.kind == "all_gather" and op.phase == "update":  # of parameters that came back
+            if self.offload.is_delayed:
+                self._last.append(op)
+            else:
+                group += [*self._behind, op]
+                self._behind = []
         elif not (op.kind == "reduce_scatter" and self._is_alone):
             reads, writes = (
                 tuple(self._whole.get(one, one) for one in ids) for ids in (op.reads, op.writes)
@@ -305,7 +312,7 @@ class _Offloading:
         group = self._group(op)
         group += [*before, *self._behind, moved]
         self._behind = [self._move(op, [*out], [*out.values()])] if out else []
-        (self._last if self.offload.is_delayed else group).extend(back)
+        (self._last if self.offload.is_delayed else self._behind).extend(back)
 
     def _read(self, op: Op, ids: Mapping[int, int]) -> Iterator[tuple[int, int]]:
         """Yield what an update reads, with the bytes in the format that it has there."""

@@ -199,6 +199,29 @@ def test_pages_leave_only_if_there_is_no_room() -> None:
     assert {one.place for one in least.tensors if one.kind == "optimizer_state"} == {"host"}
 
 
+@pytest.mark.parametrize("is_delayed", [True, False])
+def test_parameters_are_gathered_once_they_came_back(is_delayed: bool) -> None:
+    made = offloaded(step(replace(HALF, shard="zero2", gpus=8)), Offload(is_delayed=is_delayed))
+    back = {one for op in made.ops if op.kind == MOVE for one in op.writes}
+    gathers = [op for op in made.ops if op.kind == "all_gather"]
+    came = set[int]()
+    for op in made.ops:
+        came.update(op.writes if op.kind == MOVE else ())
+        assert op.kind != "all_gather" or came.issuperset(back.intersection(op.reads))
+    assert gathers
+
+
+def test_a_drive_gets_gradients_before_it_gives_what_it_updated_before() -> None:
+    made = offloaded(step(), Offload(states="drive", updates="drive"))
+    ends = [
+        tuple(made.tensors[ids[0]].place for ids in (op.reads, op.writes))
+        for op in made.ops
+        if op.kind == MOVE
+    ]
+    drive = [end for end in ends if "drive" in end]
+    assert drive[:4] == [("host", "drive"), ("host", "drive"), ("drive", "host"), ("host", "drive")]
+
+
 @pytest.mark.parametrize("in_backward", [True, False])
 def test_pages_that_come_and_go_have_room(in_backward: bool) -> None:
     """Two large states go last; their pages have memory beside those of their neighbours."""
