@@ -90,7 +90,7 @@ def offloaded(trace: Trace, offload: Offload, only: Collection[int] | None = Non
 
     Gradients leave as they are complete, in buckets of
     :data:`~sw_driver.workload.sharding.BUCKET_BYTES`; two buckets have memory on the GPU. Updated
-    parameters come back one by one, behind what comes in for the next update. Parameters that are
+    parameters come back one by one, behind what comes in for later updates. Parameters that are
     not on the GPU have to be gathered unit by unit (:func:`~sw_driver.workload.sharding.sharded`
     with ``zero3``). Sums over micro-batches are on the GPU. States other than ``only`` stay there,
     too.
@@ -308,9 +308,12 @@ class _Offloading:
         if place == "gpu":  # reads no bytes: it waits for pages that leave, and hold memory
             reads |= {one: 0 for out in self._behind for one in out.reads + out.writes}
         moved = replace(op, reads=tuple(reads), read_bytes=tuple(reads.values()), writes=writes)
-        # What comes in for an update overtakes what goes out after the one before.
+        # What comes in for an update overtakes what goes out after the one before. A drive has room
+        # for all gradients, and gets them at once.
         group = self._group(op)
-        group += [*before, *self._behind, moved]
+        ahead = self._group(self.trace.ops[self._first]) if place == "drive" else group
+        ahead += before
+        group += [*self._behind, moved]
         self._behind = [self._move(op, [*out], [*out.values()])] if out else []
         (self._last if self.offload.is_delayed else self._behind).extend(back)
 
