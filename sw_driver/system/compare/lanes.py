@@ -44,7 +44,7 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
     Every lane works in program order. A collective, a move or an operation of another device begins
     once the GPU's operation before it in the trace is over; operations wait for what they read, and
     for readers of what they overwrite. While a collective runs, the GPU has fewer
-    multiprocessors.
+    multiprocessors. The latency of a link passes while a move waits for those before it.
 
     Raises :class:`CannotRunError` for a part that the machine lacks.
     """
@@ -62,11 +62,13 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
     spans: list[Span] = []
     lanes_of_updates = set[str]()
     for op, needs in zip(trace.ops, needed, strict=True):
-        lane, took_ns = (
-            ("gpu", machine.device("gpu").cost(op)) if is_plain else _cost(op, trace, machine)
+        lane, took_ns, late_ns = (
+            ("gpu", machine.device("gpu").cost(op), 0) if is_plain else _cost(op, trace, machine)
         )
-        begin_ns = max((ends_ns[number] for number in needs), default=0)
-        begin_ns = max(begin_ns, free_ns.get(lane, 0), free_ns["gpu"])
+        ready_ns = max((ends_ns[number] for number in needs), default=0)
+        ready_ns = max(ready_ns, free_ns["gpu"])
+        begin_ns = max(ready_ns, free_ns.get(lane, 0))
+        took_ns += max(late_ns - (begin_ns - ready_ns), 0)
         if lane == "gpu" and free_ns.get("peers", 0) > begin_ns:
             took_ns = _shared_ns(took_ns, begin_ns, beside, left)
         end_ns = ends_ns[op.id] = free_ns[lane] = begin_ns + took_ns
@@ -109,22 +111,22 @@ def _shared_ns(took_ns: int, begin_ns: int, beside: deque[tuple[int, int]], left
     return ceil(end_ns + work_ns) - begin_ns
 
 
-def _cost(op: Op, trace: Trace, machine: Machine) -> tuple[str, int]:
-    """Return an operation's lane and its time there in ns."""
+def _cost(op: Op, trace: Trace, machine: Machine) -> tuple[str, int, int]:
+    """Return an operation's lane, its time there, and the latency before it, in ns."""
     if op.kind in COLLECTIVES:
-        return "peers", collective_ns(op, trace, machine)
+        return "peers", collective_ns(op, trace, machine), 0
     try:
         if op.kind != MOVE:
             place = place_of(op, trace.tensors)
             lane = "in the drive" if place == "drive" else _DEVICES[place]
-            return lane, machine.device(_DEVICES[place]).cost(op)
+            return lane, machine.device(_DEVICES[place]).cost(op), 0
         ends = (trace.tensors[op.reads[0]].place, trace.tensors[op.writes[0]].place)
         lane, name, writing = LANES[ends]
         link = machine.link(name)
     except MachineError as error:
         raise CannotRunError(str(error)) from error
     moving_ns = -(-sum(op.read_bytes) * 10**9 // link.rate(writing=writing))
-    return lane, moving_ns + int(link.latency_ns.value)
+    return lane, moving_ns, int(link.latency_ns.value)
 
 
 def collective_ns(op: Op, trace: Trace, machine: Machine) -> int:

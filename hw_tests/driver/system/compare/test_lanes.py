@@ -147,3 +147,9 @@ def test_a_collective_that_waits_for_a_move_takes_none_before_it_begins() -> Non
         gpus=2,
     )
     assert alone(step, machine(48)).busy_ns == {"gpu": 225, "to the GPU": 110, "peers": 50}
+
+
+def test_a_move_that_waits_for_another_has_no_latency_of_its_own() -> None:
+    places = {"g": "gpu", "h": "host", "i": "host", "j": "host"}
+    step = trace(places, *((MOVE, "g", name) for name in "hij"))
+    assert alone(step, machine()).step_ns == 10 + 3 * 100
