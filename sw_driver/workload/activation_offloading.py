@@ -6,6 +6,7 @@ Sources: PyTorch's ``torch.autograd.graph.save_on_cpu``; torchtune's ``OffloadAc
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 from .edits import derived, marked, rebuilt
 from .offloading import MOVE
@@ -23,9 +24,9 @@ LEAST_BYTES = 1024
 def activations_offloaded(trace: Trace) -> Trace:
     """Return the step with activations on the host from their last use in the forward pass.
 
-    They come back :data:`AHEAD` tensors before the backward pass needs them. The forward pass waits
-    while more than :data:`AHEAD` are on their way to the host. Activations that the backward pass
-    needs at once stay.
+    They come back :data:`AHEAD` tensors before the backward pass needs them, but not before that of
+    their micro-batch begins. The forward pass waits while more than :data:`AHEAD` are on their way
+    to the host. Activations that the backward pass needs at once stay.
 
     Raises :class:`~sw_driver.workload.trace.TraceError` for a step without such activations.
     """
@@ -58,22 +59,28 @@ def activations_offloaded(trace: Trace) -> Trace:
         if place >= AHEAD:  # reads no bytes: the pass waits for an earlier move, and holds memory
             earlier = leaving[place - AHEAD]
             op, after = groups[at][0], {earlier: 0, there[earlier]: 0}
-            if at > uses[earlier][0]:
+            if uses[earlier][0] < at < uses[earlier][1]:
                 groups[at][0] = replace(
                     op,
                     reads=(*op.reads, *after),
                     read_bytes=(*op.read_bytes, *after.values()),
                 )
     coming = sorted(uses, key=lambda number: uses[number][1])
-    first = min(needed for _, needed in uses.values())
-    for op in trace.ops[first:]:
+    for group in groups:
+        op = group[0]
         reads, writes = (
             tuple(back[n] if n in uses and uses[n][1] <= op.id else n for n in ids)
             for ids in (op.reads, op.writes)
         )
-        groups[op.id][0] = replace(groups[op.id][0], reads=reads, writes=writes)
+        group[0] = replace(op, reads=reads, writes=writes)
+    begun = (a.phase != "forward" and b.phase == "forward" for a, b in pairwise(trace.ops))
+    micro = [*accumulate(begun, initial=0)]  # micro-batch of an operation
+    first: dict[int, int] = {}  # operation of a micro-batch that needs one
     for place, number in enumerate(coming):
-        at = uses[coming[place - AHEAD]][1] if place >= AHEAD else first
+        needed = uses[number][1]
+        at = first.setdefault(micro[needed], needed)
+        if place >= AHEAD:
+            at = max(at, uses[coming[place - AHEAD]][1])
         near = trace.ops[at]
         groups[at].insert(-1, _move(near, there[number], back[number], tensors[number].nbytes))
     return rebuilt(trace, groups, tensors, origin, uses)
