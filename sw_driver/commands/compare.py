@@ -56,6 +56,9 @@ class Options(SizeOptions):
     """GPUs that split each block of layers"""
     loss_chunks: Annotated[int, integer(1)] = 1
     """chunks of tokens for the output layer and the loss"""
+    fused_loss: bool = False
+    """cross entropy that reads and writes logits in their own format, 16 bits in mixed precision,
+    as FlashAttention's does"""
     compile: bool = False
     """fuse element-wise operations, as a compiler does"""
     all: bool = False
@@ -124,6 +127,7 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
             shard=options.shard,
             tensor_parallel=options.tensor_parallel,
             loss_chunks=options.loss_chunks,
+            fused_loss=options.fused_loss,
             compiled=options.compile,
             gpus=max(named(machine)[1], 1),
         )

@@ -404,6 +404,11 @@ def test_a_step_of_several_gpus_needs_them(tmp_path: Path, two: None) -> None:
             "--optimizer=lion --in-backward --tensor-parallel=2",
             "bf16-mixed, lion in the backward pass, tensor parallel 2, zero3",
         ),
+        (
+            "--fused-loss --loss-chunks=2",
+            "bf16-mixed, zero3, fused loss in 2 chunks",
+        ),
+        ("--fused-loss", "bf16-mixed, zero3, fused loss"),
     ],
 )
 def test_all_choices_are_in_the_title_and_in_the_command(
