@@ -5,6 +5,7 @@ Sources: PyTorch's ``torch.autograd.graph.save_on_cpu``; torchtune's ``OffloadAc
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
 
 from .edits import derived, marked, rebuilt
@@ -58,22 +59,26 @@ def activations_offloaded(trace: Trace) -> Trace:
         if place >= AHEAD:  # reads no bytes: the pass waits for an earlier move, and holds memory
             earlier = leaving[place - AHEAD]
             op, after = groups[at][0], {earlier: 0, there[earlier]: 0}
-            if at > uses[earlier][0]:
+            if uses[earlier][0] < at < uses[earlier][1]:
                 groups[at][0] = replace(
                     op,
                     reads=(*op.reads, *after),
                     read_bytes=(*op.read_bytes, *after.values()),
                 )
     coming = sorted(uses, key=lambda number: uses[number][1])
-    first = min(needed for _, needed in uses.values())
-    for op in trace.ops[first:]:
+    needs = [uses[number][1] for number in coming]
+    for (op, *_), captured in zip(groups[needs[0] :], trace.ops[needs[0] :], strict=True):
+        own = len(captured.reads)  # waits for moves follow
         reads, writes = (
             tuple(back[n] if n in uses and uses[n][1] <= op.id else n for n in ids)
-            for ids in (op.reads, op.writes)
+            for ids in (op.reads[:own], op.writes)
         )
-        groups[op.id][0] = replace(groups[op.id][0], reads=reads, writes=writes)
+        groups[op.id][0] = replace(op, reads=(*reads, *op.reads[own:]), writes=writes)
     for place, number in enumerate(coming):
-        at = uses[coming[place - AHEAD]][1] if place >= AHEAD else first
+        left = uses[number][0]
+        at = needs[max(place - AHEAD, 0)]
+        if at <= left:  # the first of a micro-batch come as its backward pass begins
+            at = needs[bisect_right(needs, left)]
         near = trace.ops[at]
         groups[at].insert(-1, _move(near, there[number], back[number], tensors[number].nbytes))
     return rebuilt(trace, groups, tensors, origin, uses)
