@@ -29,7 +29,9 @@ _MEMORY = "gpu.capacity_bytes"
 class Options(SizeOptions):
     """Options of the command."""
 
-    machine: Annotated[tuple[str, ...], Parameter(metavar="NAME")] = ("v100",)
+    machine: Annotated[tuple[str, ...], Parameter(metavar="NAME", show_default=" ".join)] = (
+        "v100",
+    )
     """GPU of the machine, such as v100, a100, h100 or rtx4090; h100x8 has eight; or the FILE.toml
     of nearmem measure; may be given several times"""
     memory: Annotated[int | None, integer(1, metavar="BYTES")] = None
@@ -56,14 +58,17 @@ class Options(SizeOptions):
     """GPUs that split each block of layers"""
     loss_chunks: Annotated[int, integer(1)] = 1
     """chunks of tokens for the output layer and the loss"""
+    fused_loss: bool = False
+    """cross entropy that reads and writes logits in their own format, 16 bits in mixed precision,
+    as FlashAttention's does"""
     compile: bool = False
     """fuse element-wise operations, as a compiler does"""
     all: bool = False
     """show all systems, in place of twelve; takes all cores"""
     break_even: bool = False
     """also search the rate from which near-memory hardware beats what people use"""
-    workers: Annotated[str, Parameter(metavar="N|ADDRESS")] = "1"
-    """processes for --break-even, or the address of a Dask scheduler"""
+    workers: Annotated[str, Parameter(metavar="N|ADDRESS")] = ""
+    """processes for --break-even, or the address of a Dask scheduler (default: 1)"""
     assumptions: bool = False
     """print the assumptions, too (--out and --json always have them)"""
     out: OutputFolder = None
@@ -108,6 +113,10 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
         raise Refusal("--recompute is now --checkpoint full: give that")
     if options.rule is not None:
         raise Refusal(f"--rule is now --optimizer: give --optimizer {options.rule}")
+    if options.workers and not options.break_even:
+        raise Refusal(
+            f"--workers is {options.workers!r} without --break-even: add it, or leave --workers out"
+        )
     changes = split_entries(options.set)
     if options.memory is not None:
         if _MEMORY in changes:
@@ -124,6 +133,7 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
             shard=options.shard,
             tensor_parallel=options.tensor_parallel,
             loss_chunks=options.loss_chunks,
+            fused_loss=options.fused_loss,
             compiled=options.compile,
             gpus=max(named(machine)[1], 1),
         )
@@ -142,7 +152,7 @@ def run(workload: str, /, *others: str, options: Annotated[Options, FLAT] = Opti
             folder=options.out and output_folder(options.out, "compare"),
             everything=options.all,
             shows_assumptions=options.assumptions,
-            workers=_workers(options.workers) if options.break_even else None,
+            workers=_workers(options.workers or "1") if options.break_even else None,
             watch=watch,
         )
     return show(made, options)

@@ -83,7 +83,10 @@ def read_machine_file(path: str | Path) -> MachineFile:
     figures = {}
     for part, entries in content.items():
         if not isinstance(entries, dict):
-            check_name(f"{path}: the key", part, ["base"])
+            raise InvalidArgumentError(
+                f"{path}: {part} is {shown(entries)}: expected base, or the key of a figure, such "
+                f"as gpu.gb_per_s"
+            )
         for name, entry in entries.items():
             figures[f"{part}.{name}"] = _figure(f"{path}: {part}.{name}", entry)
     return MachineFile(path=path, base=base, figures=figures)

@@ -5,8 +5,8 @@ Sources: PyTorch's ``torch.autograd.graph.save_on_cpu``; torchtune's ``OffloadAc
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import replace
-from itertools import accumulate, pairwise
 
 from .edits import derived, marked, rebuilt
 from .offloading import MOVE
@@ -66,21 +66,19 @@ def activations_offloaded(trace: Trace) -> Trace:
                     read_bytes=(*op.read_bytes, *after.values()),
                 )
     coming = sorted(uses, key=lambda number: uses[number][1])
-    for group in groups:
-        op = group[0]
+    needs = [uses[number][1] for number in coming]
+    for (op, *_), captured in zip(groups[needs[0] :], trace.ops[needs[0] :], strict=True):
+        own = len(captured.reads)  # waits for moves follow
         reads, writes = (
             tuple(back[n] if n in uses and uses[n][1] <= op.id else n for n in ids)
-            for ids in (op.reads, op.writes)
+            for ids in (op.reads[:own], op.writes)
         )
-        group[0] = replace(op, reads=reads, writes=writes)
-    begun = (a.phase != "forward" and b.phase == "forward" for a, b in pairwise(trace.ops))
-    micro = [*accumulate(begun, initial=0)]  # micro-batch of an operation
-    first: dict[int, int] = {}  # operation of a micro-batch that needs one
+        groups[op.id][0] = replace(op, reads=(*reads, *op.reads[own:]), writes=writes)
     for place, number in enumerate(coming):
-        needed = uses[number][1]
-        at = first.setdefault(micro[needed], needed)
-        if place >= AHEAD:
-            at = max(at, uses[coming[place - AHEAD]][1])
+        left = uses[number][0]
+        at = needs[max(place - AHEAD, 0)]
+        if at <= left:  # the first of a micro-batch come as its backward pass begins
+            at = needs[bisect_right(needs, left)]
         near = trace.ops[at]
         groups[at].insert(-1, _move(near, there[number], back[number], tensors[number].nbytes))
     return rebuilt(trace, groups, tensors, origin, uses)

@@ -280,6 +280,7 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
         (["gpt-tiny", "--machine", "h100x9"], ["'h100x9'", "up to a number of 8"]),
         (["gpt-tiny", "--machine", "h100x0"], ["'h100x0'", "up to a number of 8"]),
         (["gpt-tiny", "--in-backward"], ["in_backward without an optimizer"]),
+        (["gpt-tiny", "--workers", "2"], ["--workers is '2'", "without --break-even"]),
         (["gpt-tiny", "--out", "/dev/null"], ["/dev/null"]),
     ],
 )
@@ -404,6 +405,11 @@ def test_a_step_of_several_gpus_needs_them(tmp_path: Path, two: None) -> None:
             "--optimizer=lion --in-backward --tensor-parallel=2",
             "bf16-mixed, lion in the backward pass, tensor parallel 2, zero3",
         ),
+        (
+            "--fused-loss --loss-chunks=2",
+            "bf16-mixed, zero3, fused loss in 2 chunks",
+        ),
+        ("--fused-loss", "bf16-mixed, zero3, fused loss"),
     ],
 )
 def test_all_choices_are_in_the_title_and_in_the_command(
@@ -420,3 +426,10 @@ def test_all_choices_are_in_the_title_and_in_the_command(
     assert {*options.split()} < {*command.split()}
     assert main([*command.removesuffix(" --out DIR").split()[1:]]) == 0
     assert shown.startswith(" ".join(capsys.readouterr().out.split()))
+
+
+def test_the_help_has_the_default_machine_as_it_is_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["compare", "--help"]) == 0
+    assert "[default: v100]" in capsys.readouterr().out

@@ -179,6 +179,8 @@ def test_the_command_goes_on_without_bad_rows(
     assert "|a1|GPT tiny|a100|tok/s|1,000|" in page
     assert "- a3 is left out" in page
     assert "|a/b|1|" in page
+    assert f"\nnearmem validate training --rows {file} --out DIR\n" in page
+    assert "The band is 15 % on either side" in page
     assert (tmp_path / "o" / "validation" / "validation.svg").exists()
     assert main(["validate", "training", "--rows", str(file), "--json"]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
@@ -205,6 +207,14 @@ def test_a_file_without_a_usable_row_is_refused(
     error = capsys.readouterr().err
     assert text in error
     assert error.count("\n") == 1
+
+
+def test_rows_that_count_nowhere_make_a_page_without_a_plot(tmp_path: Path) -> None:
+    inputs = [row for row in ROWS if kind_of(row) == "input"][:1]
+    made = report(_file(tmp_path / "rows.csv", *inputs), folder=tmp_path / "o")
+    assert [file.name for file in made.files] == ["validation.md"]
+    assert "validation.svg" not in made.files[0].read_text()
+    assert not (tmp_path / "o" / "validation").exists()
 
 
 def test_a_file_that_cannot_be_read_is_refused(

@@ -257,6 +257,20 @@ def test_activations_go_and_come_once() -> None:
     assert kinds == [(op.kind, op.flops) for op in before.ops]
 
 
+def test_activations_of_each_micro_batch_go_and_come_once() -> None:
+    one = activations_offloaded(step())
+    three = activations_offloaded(step(replace(HALF, accumulate=3)))
+    assert moved(three) == {way: 3 * nbytes for way, nbytes in moved(one).items()}
+    assert held(three, "gpu", "activation") == held(one, "gpu", "activation")
+    moves = [op for op in three.ops if op.kind == MOVE]
+    out = {op.writes[0]: op.id for op in moves if place_of(op, three.tensors) == "host"}
+    back = {op.reads[0]: op.id for op in moves if place_of(op, three.tensors) == "gpu"}
+    assert out.keys() == back.keys()
+    assert all(out[number] < back[number] for number in out)
+    for place in ("gpu", "host"):
+        assert held(three, place, "temporary") <= 1.5 * held(one, place, "temporary")
+
+
 def test_offloaded_steps_are_saved_with_their_places(tmp_path: Path) -> None:
     from sw_driver.workload import load_trace as loaded
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import join
 from statistics import median
 from typing import Any
 
@@ -22,11 +23,11 @@ _INTRODUCTION = """\
 # Held to measurements
 
 Steps of training that others measured and published, beside the predictions of this package.
-Each row of `sw_driver/experiments/measurements/training.csv` has a configuration, a metric, its
+Each row of `{rows}` has a configuration, a metric, its
 value and the address of the source. This command writes the page:
 
 ```
-nearmem validate training --out docs
+{command}
 ```
 
 `--rows FILE.csv` takes rows of your own, with the same columns.
@@ -77,7 +78,8 @@ def report(
 ) -> Report:
     """Predict the rows of a file, by default the shipped ones, and report the errors.
 
-    With a ``folder``, ``validation.md`` and ``validation/validation.svg`` are written. Raises
+    With a ``folder``, ``validation.md`` is written and, unless no row counts in a median,
+    ``validation/validation.svg``. Raises
     :class:`RowError` if no row can be predicted, and ``OSError`` for a file.
     """
     rows, bad = read_rows(file or SHIPPED)
@@ -97,11 +99,14 @@ def report(
     if folder is None:
         return made
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "validation").mkdir(exist_ok=True)
-    picture = _draw(predictions, folder / "validation" / "validation.svg")
+    counted = [one for one in predictions if one.is_counted]
+    pictures = []
+    if counted:
+        (folder / "validation").mkdir(exist_ok=True)
+        pictures = [_draw(counted, folder / "validation" / "validation.svg")]
     page = folder / "validation.md"
-    write_whole(page, _page(made, tables, texts))
-    return replace(made, files=(page, picture))
+    write_whole(page, _page(made, tables, texts, file, has_picture=bool(counted)))
+    return replace(made, files=(page, *pictures))
 
 
 def _tables(predictions: Sequence[Prediction]) -> list[Table]:
@@ -186,8 +191,20 @@ def _results(
     }  # fmt: skip
 
 
-def _page(made: Report, tables: Sequence[Table], left_out: Sequence[str]) -> str:
-    sections = [_INTRODUCTION.format(span=SPAN), *made.notes, _PICTURE]
+def _page(
+    made: Report,
+    tables: Sequence[Table],
+    left_out: Sequence[str],
+    file: Path | None,
+    *,
+    has_picture: bool,
+) -> str:
+    command = "nearmem validate training --out docs"
+    if file:
+        command = join(["nearmem", "validate", "training", "--rows", str(file), "--out", "DIR"])
+    rows = str(file or "sw_driver/experiments/measurements/training.csv")
+    sections = [_INTRODUCTION.format(span=SPAN, command=command, rows=rows), *made.notes]
+    sections += [_PICTURE] * has_picture
     for table in tables:
         sections += [f"## {table.title}", table.markdown, table.caption]
     if left_out:
@@ -230,14 +247,13 @@ def _draw(predictions: Sequence[Prediction], path: Path) -> Path:
 
     figure = Figure(figsize=(7, 6), layout="constrained")
     axes = figure.subplots()
-    own = [one for one in predictions if one.is_counted]
     for kind, marker in zip(KINDS, _MARKERS, strict=False):
-        points = [one for one in own if one.kind == kind]
+        points = [one for one in predictions if one.kind == kind]
         if points:
             measured = [sum(one.row.span) / 2 for one in points]
             axes.plot(measured, [one.value for one in points], marker, label=kind, alpha=0.8)
-    ends = [min(min(one.value, one.row.span[0]) for one in own) / 2,
-            max(max(one.value, one.row.span[1]) for one in own) * 2]  # fmt: skip
+    ends = [min(min(one.value, one.row.span[0]) for one in predictions) / 2,
+            max(max(one.value, one.row.span[1]) for one in predictions) * 2]  # fmt: skip
     low, high = ([factor * end for end in ends] for factor in (0.85, 1.15))
     axes.fill_between(ends, low, high, color="#bab0ac", alpha=0.4, label="within 15 %")
     axes.plot(ends, ends, color="#666666", linewidth=0.8)

@@ -118,7 +118,7 @@ def _parsed(path: Path, reader: csv.DictReader[str]) -> tuple[list[Row], list[tu
         else:
             rows.append(Row(**{column: str(cells[column]).strip() for column in COLUMNS}))
     twice = [name for name, times in Counter(row.id for row in rows).items() if times > 1]
-    bad += [(name, "is the id of several rows: give each its own") for name in twice]
+    bad += [(name, "this is the id of several rows: give each its own") for name in twice]
     rows = [row for row in rows if row.id not in twice]
     if not rows and not bad:
         raise RowError(f"{str(path)!r} has no rows: write one under the line of columns")

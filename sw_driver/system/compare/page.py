@@ -374,6 +374,7 @@ def _trained(trace: Trace, training: Training, gpu: str) -> Training:
 def _words(training: Training, trace: Trace) -> str:
     """Return the choices of a training in words, formats first."""
     width, chunks = training.tensor_parallel, training.loss_chunks
+    loss = "fused " * training.fused_loss + "loss" + f" in {chunks} chunks" * (chunks > 1)
     choices = {
         formats_of(trace): True,
         training.trainable: training.trainable != "all",
@@ -382,7 +383,7 @@ def _words(training: Training, trace: Trace) -> str:
         f"{training.accumulate} micro-batches": training.accumulate > 1,
         f"tensor parallel {width}": width > 1,
         training.scheme: training.scheme != "none",
-        f"loss in {chunks} chunks": chunks > 1,
+        loss: loss != "loss",
         "compiled": training.compiled,
     }
     return ", ".join(text for text, holds in choices.items() if holds)
