@@ -143,7 +143,7 @@ class _Offloading:
         self._early: list[Op] = []  # operations before all others
         self._last: list[Op] = []  # and behind them
         self._norm: int | None = None
-        self._gathers: list[int] = []
+        self._gathers: list[Op] = []
         self._behind: list[Op] = []  # moves after the last update
         for op in trace.ops:
             if op.phase == "update":
@@ -332,14 +332,20 @@ class _Offloading:
         return [self._move(near, [source], [way]), self._move(near, [way], [target])]
 
     def _gather(self, op: Op) -> None:
-        """Bring a unit's parameters to the GPU, a unit ahead from a drive."""
+        """Bring a unit's parameters to the GPU, a unit ahead from a drive.
+
+        The host has room for two units.
+        """
         own = list(op.reads)
-        ahead = self._gathers[-1] if self._gathers else op.id
-        self._gathers.append(op.id)
         if self.offload.parameters == "drive":
             there = [self._new(self.tensors[one], "temporary", "host") for one in own]
-            self.groups[ahead].insert(0, self._move(op, own, there))
+            move = self._move(op, own, there)
+            done = self._gathers[-2].writes if len(self._gathers) > 1 else ()
+            sizes = (*move.read_bytes, *(0 for _ in done))  # reads no bytes: waits until it left
+            move = replace(move, reads=(*move.reads, *done), read_bytes=sizes)
+            self.groups[self._gathers[-1].id if self._gathers else op.id].insert(0, move)
             own = there
+        self._gathers.append(op)
         group = self.groups[op.id]
         if self._is_alone and op.read_bytes == op.write_bytes:
             group.append(self._move(op, own, op.writes))

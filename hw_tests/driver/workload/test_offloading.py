@@ -117,6 +117,16 @@ def test_states_pass_through_the_host_from_and_to_a_drive() -> None:
     assert held(made, "host") < held(offloaded(step(STREAMED), Offload(parameters="host")), "host")
 
 
+def test_a_unit_leaves_the_drive_once_the_one_before_the_last_left_the_host() -> None:
+    made = offloaded(step(STREAMED), Offload(states="drive", parameters="drive"))
+    passes = [op for op in made.ops if op.kind == MOVE and op.phase != "update"]
+    out = [op for op in passes if made.tensors[op.reads[0]].place == "drive"]
+    on = [op for op in passes if made.tensors[op.writes[0]].place == "gpu"]
+    assert len(out) == len(on) > 4
+    for unit, before in zip(out[2:], on[:-2], strict=True):
+        assert before.id in made.dependencies[unit.id]
+
+
 def test_a_drive_that_computes_gets_gradients_and_gives_parameters() -> None:
     made = offloaded(step(), Offload(states="drive", updates="drive", is_clipped=False))
     count = elements(made)

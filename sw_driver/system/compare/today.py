@@ -93,15 +93,20 @@ def _adapters(form: str, training: Training, _: Trace) -> Training:
     return replace(training, trainable=f"{form}:{_RANK}")
 
 
-def _deepspeed(shard: str, training: Training, _: Trace, *, is_streamed: bool = False) -> Training:
+def _sharded(shard: str, training: Training, _: Trace, *, is_streamed: bool = False) -> Training:
+    """Return a training of a scheme on several GPUs, and perhaps streamed on one."""
+    if training.replicas == 1:
+        return replace(training, is_streamed=is_streamed)
+    return replace(training, shard=shard)
+
+
+def _deepspeed(
+    shard: str, training: Training, captured: Trace, *, is_streamed: bool = False
+) -> Training:
     """Return a training with all in 16 bits but for masters and states, as in DeepSpeed."""
-    return replace(
-        training,
-        precision=_PURE.get(training.precision, training.precision),
-        has_masters=True,
-        shard=shard if training.replicas > 1 else training.shard,
-        is_streamed=is_streamed and training.replicas == 1,
-    )
+    precision = _PURE.get(training.precision, training.precision)
+    own = replace(training, precision=precision, has_masters=True)
+    return _sharded(shard, own, captured, is_streamed=is_streamed)
 
 
 _MASTERS = (
@@ -151,7 +156,7 @@ SYSTEMS = (
         "Parameters, in the format in which they are updated, and states are on the host. The "
         "cores update in PyTorch, with all gradients there; no norm is read.",
         _LEAVES,
-        training=lambda training, _: replace(training, is_streamed=training.replicas == 1),
+        training=partial(_sharded, "zero3", is_streamed=True),
         step=_anywhere(partial(offloaded, offload=Offload(parameters="host", is_clipped=False))),
     ),
     *(

@@ -55,6 +55,13 @@ def test_all_run_on_eight() -> None:
     assert least[-1] < least[0]
 
 
+def test_a_scheme_of_the_user_is_not_that_of_a_system_with_its_own() -> None:
+    own, other = (rows("gpt-tiny", "h100x8", **choices) for choices in ({}, {"shard": "zero1"}))
+    of_the_user = {"gradient release", "8-bit optimizer, paged", "activation offload"}
+    for name in {*NAMES} - of_the_user - {"LoRA", "QLoRA"}:
+        assert ns(own[name]) == ns(other[name])
+
+
 def test_less_memory_costs_time() -> None:
     made = rows()
     order = ["ZeRO-Offload, delayed update", "ZeRO-Offload, as run", "Smart-Infinity"]
