@@ -178,7 +178,17 @@ RECORDS: list[tuple[Any, set[str]]] = [
 OF_MODELS = {
     *("CompressionStatistics", "HeteroPimStep", "Piece", "Prediction", "Step"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
-    *("Claim", "Datum", "Outcome", "Parameter", "Placed", "Planned", "Rival", "Schedule"),
+    *(
+        "Claim",
+        "Datum",
+        "Outcome",
+        "Parameter",
+        "Placed",
+        "Planned",
+        "Rival",
+        "Schedule",
+        "MigrationSchedule",
+    ),
     "ScheduledRun",
     *("Gpu", "Host"),  # tables of the package
 }

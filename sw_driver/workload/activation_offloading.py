@@ -24,9 +24,9 @@ LEAST_BYTES = 1024
 def activations_offloaded(trace: Trace) -> Trace:
     """Return the step with activations on the host from their last use in the forward pass.
 
-    They come back :data:`AHEAD` tensors before the backward pass needs them. The forward pass waits
-    while more than :data:`AHEAD` are on their way to the host. Activations that the backward pass
-    needs at once stay.
+    They come back :data:`AHEAD` tensors before the backward pass needs them, but not before that of
+    their micro-batch begins. The forward pass waits while more than :data:`AHEAD` are on their way
+    to the host. Activations that the backward pass needs at once stay.
 
     Raises :class:`~sw_driver.workload.trace.TraceError` for a step without such activations.
     """

@@ -70,14 +70,19 @@ def paged(trace: Trace, nbytes: int) -> Trace:
     Those of the last updates go first, until the rest has room in ``nbytes`` or all are there. They
     come to the GPU for their update, as pages do.
     """
-    excess = max(alive_bytes(trace)) - nbytes
-    chosen = dict[int, int]()
-    for op in reversed(trace.ops):
-        own = [one for one in op.reads if trace.tensors[one].kind == "optimizer_state"]
-        if op.phase == "update" and excess + max(chosen.values(), default=0) > 0:
-            chosen |= {one: trace.tensors[one].nbytes for one in own}
+    made, chosen = trace, list[int]()
+    states = [
+        [one for one in op.reads if trace.tensors[one].kind == "optimizer_state"]
+        for op in trace.ops
+        if op.phase == "update"
+    ]
+    states = [own for own in states if own]
+    while states and (excess := max(alive_bytes(made)) - nbytes) > 0:
+        while states and excess > 0:
+            chosen += (own := states.pop())
             excess -= sum(trace.tensors[one].nbytes for one in own)
-    return offloaded(trace, Offload(updates="gpu"), chosen) if chosen else trace
+        made = offloaded(trace, Offload(updates="gpu"), chosen)  # pages have memory, too
+    return made
 
 
 def offloaded(trace: Trace, offload: Offload, only: Collection[int] | None = None) -> Trace:
@@ -85,9 +90,10 @@ def offloaded(trace: Trace, offload: Offload, only: Collection[int] | None = Non
 
     Gradients leave as they are complete, in buckets of
     :data:`~sw_driver.workload.sharding.BUCKET_BYTES`; two buckets have memory on the GPU. Updated
-    parameters come back one by one. Parameters that are not on the GPU have to be gathered unit by
-    unit (:func:`~sw_driver.workload.sharding.sharded` with ``zero3``). Sums over micro-batches are
-    on the GPU. States other than ``only`` stay there, too.
+    parameters come back one by one, behind what comes in for later updates. Parameters that are
+    not on the GPU have to be gathered unit by unit (:func:`~sw_driver.workload.sharding.sharded`
+    with ``zero3``). Sums over micro-batches are on the GPU. States other than ``only`` stay there,
+    too.
 
     Raises :class:`~sw_driver.workload.trace.TraceError` for a step without an update, with updates
     in the backward pass, or whose parameters are not gathered.
@@ -124,7 +130,8 @@ class _Offloading:
         self.groups: list[list[Op]] = [[] for _ in trace.ops]
         self.released = set[int]()
         self._only = range(len(trace.tensors)) if only is None else only
-        self._is_alone = int(trace.origin.get("gpus", 1)) == 1
+        gpus, width = (int(trace.origin.get(name, 1)) for name in ("gpus", "tensor_parallel"))
+        self._is_alone = gpus == width
         self._moved_on = offload.updates != "gpu"  # gradients leave
         self._ready: dict[int, list[int]] = {}
         self._bucket: list[int] = []
@@ -173,7 +180,8 @@ class _Offloading:
         return number
 
     def _move(self, near: Op, sources: Collection[int], targets: Collection[int]) -> Op:
-        reads, writes = ({n: self.tensors[n].nbytes for n in ids} for ids in (sources, targets))
+        sizes = [self.tensors[one].nbytes for one in sources]  # of a share, if the target is whole
+        reads, writes = (dict(zip(ids, sizes, strict=True)) for ids in (sources, targets))
         return replace(derived(near, MOVE, reads, writes), id=len(self.trace.ops))
 
     def run(self, op: Op) -> None:
@@ -185,8 +193,17 @@ class _Offloading:
             self._update(op)
         elif op.kind == "all_gather" and self.offload.parameters != "gpu":
             self._gather(op)
+        elif op.kind == "all_gather" and op.phase == "update":  # of parameters that came back
+            if self.offload.is_delayed:
+                self._last.append(op)
+            else:
+                group += [*self._behind, op]
+                self._behind = []
         elif not (op.kind == "reduce_scatter" and self._is_alone):
-            group.append(op)
+            reads, writes = (
+                tuple(self._whole.get(one, one) for one in ids) for ids in (op.reads, op.writes)
+            )
+            group.append(replace(op, reads=reads, writes=writes))
         if self._moved_on:
             ready = self._ready.get(op.id, ())
             self._bucket += [self._whole.get(one, one) for one in ready]
@@ -256,12 +273,13 @@ class _Offloading:
         before, back = list[Op](), list[Op]()
         ids: dict[int, int] = {}
         into, out = dict[int, int](), dict[int, int]()  # moves before and behind, by source
+        sizes = dict(zip(op.reads + op.writes, op.read_bytes + op.write_bytes, strict=True))
         for one in _gradients(op, self.trace):
             ids[one] = own = self._gradient(one)
             if self._norm is not None:
-                sizes = {own: tensors[own].nbytes}
+                own_bytes = {own: tensors[own].nbytes}
                 elements = tensors[own].elements
-                scaled = derived(op, "mul_", {**sizes, self._norm: 4}, sizes, elements)
+                scaled = derived(op, "mul_", {**own_bytes, self._norm: 4}, own_bytes, elements)
                 before.append(replace(scaled, dtype="fp32"))
             if place == "drive":
                 ids[one] = self._new(tensors[own], "temporary", "drive")
@@ -273,10 +291,10 @@ class _Offloading:
             last = one
             if tensor.kind == "parameter" and tensor.place == "gpu":
                 if one in op.reads:  # the host or the drive has a copy, which is the one that lasts
-                    last = self._new(tensor, "optimizer_state", self.offload.states)
+                    last = self._new(tensor, "optimizer_state", self.offload.states, sizes[one])
                 ids[one] = last if tensors[last].place == place else 0
             if not ids.get(one):
-                ids[one] = self._new(tensor, "temporary", place)
+                ids[one] = self._new(tensor, "temporary", place, sizes[one])
                 if one in op.reads:
                     into[last] = ids[one]
                 if one in op.writes and tensors[last].place != "gpu":
@@ -287,12 +305,17 @@ class _Offloading:
         if into:
             before.append(self._move(op, [*into], [*into.values()]))
         writes = tuple(ids.get(one, one) for one in op.writes)
+        if place == "gpu":  # reads no bytes: it waits for pages that leave, and hold memory
+            reads |= {one: 0 for out in self._behind for one in out.reads + out.writes}
         moved = replace(op, reads=tuple(reads), read_bytes=tuple(reads.values()), writes=writes)
-        # What comes in for an update overtakes what goes out after the one before.
+        # What comes in for an update overtakes what goes out after the one before. A drive has room
+        # for all gradients, and gets them at once.
         group = self._group(op)
-        group += [*before, *self._behind, moved]
+        ahead = self._group(self.trace.ops[self._first]) if place == "drive" else group
+        ahead += before
+        group += [*self._behind, moved]
         self._behind = [self._move(op, [*out], [*out.values()])] if out else []
-        (self._last if self.offload.is_delayed else group).extend(back)
+        (self._last if self.offload.is_delayed else self._behind).extend(back)
 
     def _read(self, op: Op, ids: Mapping[int, int]) -> Iterator[tuple[int, int]]:
         """Yield what an update reads, with the bytes in the format that it has there."""
@@ -305,7 +328,7 @@ class _Offloading:
         ends = {self.tensors[source].place, self.tensors[target].place}
         if ends != {"gpu", "drive"}:
             return [self._move(near, [source], [target])]
-        way = self._new(self.tensors[target], "temporary", "host")
+        way = self._new(self.tensors[source], "temporary", "host")
         return [self._move(near, [source], [way]), self._move(near, [way], [target])]
 
     def _gather(self, op: Op) -> None:
@@ -318,9 +341,9 @@ class _Offloading:
             self.groups[ahead].insert(0, self._move(op, own, there))
             own = there
         group = self.groups[op.id]
-        if self._is_alone:
+        if self._is_alone and op.read_bytes == op.write_bytes:
             group.append(self._move(op, own, op.writes))
-            return
+            return  # else the gathering is a cast
         here = [self._new(self.tensors[one], "temporary", "gpu") for one in own]
         group.append(self._move(op, own, here))
         group.append(replace(op, reads=tuple(here)))

@@ -147,7 +147,7 @@ def test_options_stand_between_names() -> None:
 
 def test_what_takes_one_value_takes_no_second(capsys: pytest.CaptureFixture[str]) -> None:
     """Each option of each command, whichever way it has its value, but those for several."""
-    several = {"--set", "--axis", "--depth", "--layer"}
+    several = {"--set", "--axis", "--depth", "--layer", "--machine"}
     app, tried = application(), set()
     for name in COMMANDS:
         command = reduce(getitem, name.split(), app)

@@ -63,7 +63,7 @@ def test_a_text_is_a_value_too() -> None:
 
 
 def test_gpus_have_names_in_cuda() -> None:
-    assert {*CUDA_NAMES.values()} == {*GPUS}
+    assert {*CUDA_NAMES.values()} == {*GPUS} - {"h100-96"}  # which has the name of others
 
 
 _MARKED = 'mark = "measured", source = "x"'

@@ -345,7 +345,7 @@ def test_commands_take_batch_and_tokens(
             origin = document["workload"]["origin"]
             assert [origin["batch"], origin["context"]] == [2, 32]
     assert main(["compare", "small", *sizes]) == 0
-    assert "small, batch 2, 32 tokens, fp16-mixed on v100" in capsys.readouterr().out
+    assert "small, batch 2, 32 tokens, fp16-mixed, 1 x v100" in capsys.readouterr().out
     for command in ("workload", "compare", "plan memferry", "plan hetero-pim"):
         reason = "nearmem: seq is 32, but 'gpt-tiny' is captured already: leave it out"
         assert_refused(capsys, [*command.split(), "gpt-tiny", *sizes], [reason])

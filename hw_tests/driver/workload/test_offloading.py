@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from sw_driver.workload import Trace, TraceError, load_trace, peak_bytes
 from sw_driver.workload.activation_offloading import AHEAD, activations_offloaded
 from sw_driver.workload.offloading import MOVE, Offload, offloaded, paged, place_of
+from sw_driver.workload.trace import LASTING
 from sw_driver.workload.training import Training
 
 HALF = Training(precision="bf16", has_masters=True)
@@ -33,6 +35,10 @@ def moved(trace: Trace) -> Counter[tuple[str, str]]:
             ends = (trace.tensors[op.reads[0]].place, trace.tensors[op.writes[0]].place)
             ways[ends] += sum(op.read_bytes)
     return ways
+
+
+def offloaded_to_host(trace: Trace) -> Trace:
+    return offloaded(trace, Offload(parameters="host", is_clipped=False))
 
 
 def elements(trace: Trace) -> int:
@@ -134,6 +140,50 @@ def test_delayed_updates_come_before_the_passes_and_read_earlier_gradients() -> 
     assert held(made, "host", "optimizer_state") == once + late
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+@pytest.mark.parametrize("offload", [Offload(), Offload(states="drive", updates="drive")])
+def test_a_gpu_of_several_gets_its_share_of_parameters(precision: str, offload: Offload) -> None:
+    half = Training(precision=precision, has_masters=True)
+    several = offloaded(step(replace(half, shard="zero2", gpus=8)), offload)
+    single, share = offloaded(step(half), offload), pytest.approx(1 / 8, rel=0.01)
+    for way, nbytes in moved(single).items():
+        assert moved(several)[way] / nbytes == share
+    place = offload.states
+    states = (held(one, place, "optimizer_state") for one in (several, single))
+    assert next(states) / next(states) == share
+    moves = [op for op in several.ops if op.kind == MOVE]
+    assert all(sum(op.read_bytes) == sum(op.write_bytes) for op in moves)
+
+
+def unwritten(trace: Trace) -> set[int]:
+    """Return the tensors of the step that an operation reads before another writes them."""
+    written, early = set[int](), set[int]()
+    for op in trace.ops:
+        early |= {*op.reads} - written
+        written |= {*op.writes}
+    return {one for one in early if trace.tensors[one].kind not in LASTING}
+
+
+@pytest.mark.parametrize("change", [offloaded_to_host, activations_offloaded])
+def test_micro_batches_add_up_what_they_made(change: Callable[[Trace], Trace]) -> None:
+    one, three = (
+        change(step(replace(STREAMED, precision="fp32", accumulate=count))) for count in (1, 3)
+    )
+    assert not unwritten(three)
+    sums = 4 * elements(one)
+    assert held(three, "gpu") <= held(one, "gpu") + sums
+    assert moved(three)["gpu", "host"] in (moved(one)["gpu", "host"] * n for n in (1, 3))
+
+
+def test_gathered_copies_come_in_the_format_of_the_parameter() -> None:
+    before = step(Training(precision="bf16-mixed", is_streamed=True))
+    made = offloaded_to_host(before)
+    gathered = [op for op in before.ops if op.kind == "all_gather"]
+    assert moved(made)["host", "gpu"] == sum(sum(op.read_bytes) for op in gathered)
+    moves = [op for op in made.ops if op.kind == MOVE]
+    assert all(sum(op.read_bytes) == sum(op.write_bytes) for op in moves)
+
+
 def test_pages_leave_only_if_there_is_no_room() -> None:
     before = Training(precision="bf16", optimizer="adamw8bit").apply(load_trace("gpt-tiny"))
     peak = held(before, "gpu")
@@ -147,6 +197,49 @@ def test_pages_leave_only_if_there_is_no_room() -> None:
         assert {place_of(op, made.tensors) for op in made.ops if op.kind == "adamw"} == {"gpu"}
     least = paged(before, 0)
     assert {one.place for one in least.tensors if one.kind == "optimizer_state"} == {"host"}
+
+
+@pytest.mark.parametrize("is_delayed", [True, False])
+def test_parameters_are_gathered_once_they_came_back(is_delayed: bool) -> None:
+    made = offloaded(step(replace(HALF, shard="zero2", gpus=8)), Offload(is_delayed=is_delayed))
+    back = {one for op in made.ops if op.kind == MOVE for one in op.writes}
+    gathers = [op for op in made.ops if op.kind == "all_gather"]
+    came = set[int]()
+    for op in made.ops:
+        came.update(op.writes if op.kind == MOVE else ())
+        assert op.kind != "all_gather" or came.issuperset(back.intersection(op.reads))
+    assert gathers
+
+
+def test_a_drive_gets_all_gradients_before_it_gives_what_it_updated() -> None:
+    made = offloaded(step(), Offload(states="drive", updates="drive"))
+    moves = [op for op in made.ops if op.kind == MOVE]
+    arrive, leave = (
+        [op.id for op in moves if made.tensors[ids(op)[0]].place == "drive"]
+        for ids in (lambda op: op.writes, lambda op: op.reads)
+    )
+    assert max(arrive) < min(leave)
+    assert len(arrive) == len(leave) == sum(one.kind == "parameter" for one in made.tensors)
+
+
+@pytest.mark.parametrize("in_backward", [True, False])
+def test_pages_that_come_and_go_have_room(in_backward: bool) -> None:
+    """Two large states go last; their pages have memory beside those of their neighbours."""
+    choices = Training(precision="bf16-mixed", optimizer="adamw", in_backward=in_backward)
+    before = choices.apply(load_trace("dcgan"))
+    most, least = held(before, "gpu"), held(paged(before, 0), "gpu")
+    for share in (0.01, 0.1, 0.5):
+        nbytes = int(least + share * (most - least))
+        made = paged(before, nbytes)
+        assert held(made, "gpu") <= nbytes
+        leaving = {
+            op.id for op in made.ops if op.kind == MOVE and place_of(op, made.tensors) != "gpu"
+        }
+        waits = [
+            op for op, needs in zip(made.ops, made.dependencies, strict=True) if leaving & {*needs}
+        ]
+        updates = [op for op in waits if place_of(op, made.tensors) == "gpu" and op.kind == "adamw"]
+        assert len(updates) >= len(leaving) - 1
 
 
 def test_activations_go_and_come_once() -> None:

@@ -20,17 +20,15 @@ from sw_driver.workload.summary import trained_units
 from sw_driver.workload.trace import Geometry, Op, TraceError
 
 from .rows import Row, RowError
-from .steps import Step, gpu_of, kind_of, step_of
+from .steps import MeasuredStep, gpu_of, is_range, kind_of, step_of
 
-__all__ = ["GOOD", "SPAN", "UNCOUNTED", "Prediction", "predict"]
+__all__ = ["GOOD", "SPAN", "Prediction", "predict"]
 
 SPAN = 1.3
 """Factor around a single ratio, as a range: the same offload differs so by core binding alone."""
 
 GOOD = 0.2
 """Error of a good prediction, at most."""
-UNCOUNTED = ("range", "input")
-"""Kinds that count in no median of times or memory."""
 
 _MOST_MICRO_BATCHES = 3
 """Micro-batches that are simulated; later ones take as long as the last of these."""
@@ -50,10 +48,15 @@ class Prediction:
     """Value if products and attention alone took time, all at the rate of large products."""
 
     @property
+    def is_counted(self) -> bool:
+        """True if the error counts in medians: neither a range nor an input."""
+        return self.kind != "input" and not is_range(self.row)
+
+    @property
     def is_possible(self) -> bool:
         """False for a measured rate or time beyond :attr:`bound`."""
         low, high = self.row.span
-        if self.kind in ("peak memory", "range", "input"):
+        if self.kind == "peak memory" or not self.is_counted:
             return True
         is_time = self.bound < self.value
         return high >= self.bound if is_time else low <= self.bound
@@ -67,10 +70,8 @@ class Prediction:
     @property
     def is_good(self) -> bool:
         """True if a range is within a factor of :data:`SPAN`, another value :data:`GOOD` off."""
-        low, high = self.row.span
-        if self.kind == "range" and low == high:
-            low, high = low / SPAN, high * SPAN
-            return low <= self.value <= high
+        if is_range(self.row):
+            return 1 / SPAN <= 1 + self.error <= SPAN
         return abs(self.error) <= GOOD
 
 
@@ -82,6 +83,7 @@ def predict(
     predictions, left_out = [], []
     for row in watch.track(rows, "predicting"):
         try:
+            _ = row.span  # a bad value is refused before a capture
             value, bound = _value(row, capture)
         except (ValueError, TraceError, CannotRunError, MachineError) as error:
             left_out.append((row.id, " ".join(str(error).split())))
@@ -96,7 +98,7 @@ class _Captures:
     def __init__(self) -> None:
         self._traces: dict[object, Trace] = {}
 
-    def __call__(self, step: Step) -> Trace:
+    def __call__(self, step: MeasuredStep) -> Trace:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         from sw_driver.workload.capture import capture_config
@@ -153,17 +155,16 @@ _UNITS = {
 
 def _value(row: Row, capture: _Captures) -> tuple[float, float]:
     """Return a row's value and its bound."""
-    assert row.span  # a bad value is refused before a capture
     if row.unit not in _UNITS:
         raise RowError(f"unit is {row.unit!r}: expected one of {', '.join(_UNITS)}")
     if kind_of(row) == "input":
-        return (_product_tflop_per_s(row),) * 2
+        return (rate := _product_tflop_per_s(row)), rate
     if row.metric == "speedup":
         fast, over, slow = row.offload.partition(" over ")
         if not over:
             raise RowError(f"offload is {row.offload!r}: expected two systems, with over between")
         runs = [_run(step_of(row, name), capture) for name in (fast, slow)]
-        return (runs[1].step_ns / runs[0].step_ns,) * 2
+        return (ratio := runs[1].step_ns / runs[0].step_ns), ratio
     if "optimizer step" in row.metric:  # the passes do not matter
         row = replace(row, seq="128", micro_batch="1", checkpointing="no")
     for pattern, value in _METRICS.items():
@@ -174,7 +175,7 @@ def _value(row: Row, capture: _Captures) -> tuple[float, float]:
     raise RowError(f"metric is {row.metric!r}: expected such as tokens/s/gpu, s/iter, peak memory")
 
 
-def _run(step: Step, capture: _Captures) -> _Run:
+def _run(step: MeasuredStep, capture: _Captures) -> _Run:
     system = next((one for one in SYSTEMS if one.name == step.system), None)
     if system is None:
         raise RowError(f"offload needs the system {step.system!r}, which is not modelled")

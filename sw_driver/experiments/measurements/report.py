@@ -13,9 +13,9 @@ from typing import Any
 from sw_driver.files import write_picture, write_whole
 from sw_driver.report import Report, Table, Watch
 
-from .predictions import GOOD, SPAN, UNCOUNTED, Prediction, predict
+from .predictions import GOOD, SPAN, Prediction, predict
 from .rows import SHIPPED, Row, RowError, read_rows
-from .steps import KINDS, gpu_of
+from .steps import KINDS, LORA_RANK, gpu_of, is_range
 
 __all__ = ["report"]
 
@@ -38,23 +38,38 @@ value and the address of the source. This command writes the page:
   products, and one share that it sustains in training
   ({{py:mod}}`sw_driver.machine.gpus`). Rows of kind *input* are those products. They are no test
   and count in no other line.
-- **Ranges.** A ratio of two systems, or one report on one machine, depends on what the row does not
-  say. It is met if the prediction is within a factor of {span:g} of it.
+- **Part of it is a fit.** The sustained shares of A100, H100 and V100 are set by rows of this page:
+  those of llm-foundry, torchtune and DLPerf. The shares of attention were chosen in view of them.
+  Errors of these rows are smaller than those of unseen ones would be. The rest took no part.
+- **Ranges**, marked *r*, are ratios of systems, single reports in issues and rows with an uncertain
+  size. They depend on what a row does not say: the same offload differs 1.3 times by the binding of
+  cores alone. One is met if the prediction is within a factor of {span:g}. They count in no median.
 - **What a row does not say** is taken from its framework: the [list](#what-is-assumed) is below.
+- **Kinds.** *FSDP* is all data parallelism. *input* are products.
 """
 
 _PICTURE = """\
 ![Predicted over measured](validation/validation.svg)
 
-*Predicted over measured, both axes logarithmic. The band is {good:.0f} % on either side.*
+*Predicted over measured, both axes logarithmic. The band is 15 % on either side.*
 """
 
 _MARKERS = "osD^vPX"
 """Markers of kinds in the plot."""
 
 _ASSUMPTIONS = (
-    "A peak of memory is that of tensors: neither the CUDA context nor gaps of the allocator.",
+    "A peak of memory is that of tensors: neither the CUDA context nor gaps of the allocator, "
+    "which torchtitan and DLPerf count, too.",
     "TFLOPS are those of products and attention, with what is computed again.",
+    "Element-wise operations are fused where a compiler is named, in Megatron, NeMo and OneFlow by "
+    "their kernels, and in torchtune's tables, which say that all are compiled.",
+    "torchtune computes the loss in 8 chunks in steps with checkpoints.",
+    "Attention is fused, but for Megatron, OneFlow, any V100, and where a row says math attention.",
+    f"Adapters have the rank {LORA_RANK}. Plain bf16 stands for parameters in BF16.",
+    "Hosts are those that are sold with a GPU. A row may give PCIe, the network of a host, and the "
+    "number of drives, which share one x16 link.",
+    "With context parallelism a GPU has samples of its own, of equal work.",
+    "A GPT without layers and width has a width of 64 times its layers.",
 )
 
 
@@ -84,7 +99,7 @@ def report(
     if folder is None:
         return made
     folder.mkdir(parents=True, exist_ok=True)
-    counted = [one for one in predictions if one.kind not in UNCOUNTED]
+    counted = [one for one in predictions if one.is_counted]
     pictures = []
     if counted:
         (folder / "validation").mkdir(exist_ok=True)
@@ -102,7 +117,7 @@ def _tables(predictions: Sequence[Prediction]) -> list[Table]:
         "metric": lambda one: _metric(one.row),
         "measured": lambda one: _number(*one.row.span),
         "predicted": lambda one: _number(one.value),
-        "error": lambda one: f"{one.error:+.1%}",
+        "error": lambda one: f"{one.error:+.1%}{' r' * is_range(one.row)}",
     }
     by_kind = {kind: [one for one in predictions if one.kind == kind] for kind in KINDS}
     tables = [
@@ -110,10 +125,9 @@ def _tables(predictions: Sequence[Prediction]) -> list[Table]:
         for kind, own in by_kind.items()
         if own
     ]
-    counted = [one for one in predictions if one.kind not in UNCOUNTED]
-    times = [one for one in counted if one.kind != "peak memory"]
+    times = [one for one in predictions if one.kind not in ("peak memory", "input")]
     by_source: dict[str, list[Prediction]] = {}
-    for one in counted:
+    for one in [one for one in predictions if one.kind != "input"]:
         by_source.setdefault(_source(one.row), []).append(one)
     tables.append(_errors("By kind", {**by_kind, "all times and rates": times}))
     tables.append(_errors("By source", by_source))
@@ -121,30 +135,30 @@ def _tables(predictions: Sequence[Prediction]) -> list[Table]:
 
 
 def _errors(title: str, groups: Mapping[str, Sequence[Prediction]]) -> Table:
-    columns: dict[str, Callable[[tuple[str, Sequence[Prediction]]], str]] = {
-        title.split()[-1]: lambda group: group[0],
-        "rows": lambda group: str(len(group[1])),
-        "median error": lambda group: f"{_median(group[1]):.1%}",
-        "largest": lambda group: f"{max(abs(one.error) for one in group[1]):.1%}",
-        "good": lambda group: str(sum(one.is_good for one in group[1])),
-    }
-    caption = f"good: at most {GOOD:.0%} off; a range within a factor of {SPAN:g}"
-    return Table.of(title, [pair for pair in groups.items() if pair[1]], columns, caption=caption)
-
-
-def _median(predictions: Sequence[Prediction]) -> float:
-    return median(abs(one.error) for one in predictions)
+    rows = []
+    for name, own in groups.items():
+        errors = [abs(one.error) for one in own if one.is_counted or name == "input"]
+        ranges = [one.is_good for one in own if is_range(one.row)]
+        rows += [[
+            name, str(len(own)),
+            *([f"{median(errors):.1%}", f"{max(errors):.1%}"] if errors else ["", ""]),
+            f"{sum(error <= GOOD for error in errors)} of {len(errors)}" if errors else "",
+            f"{sum(ranges)} of {len(ranges)}" if ranges else "",
+        ]] * bool(own)  # fmt: skip
+    headings = title.split()[-1], "rows", "median", "largest", f"in {GOOD:.0%}", "ranges met"
+    return Table(title=title, headings=headings, rows=rows)
 
 
 def _summary(predictions: Sequence[Prediction], left_out: Sequence[object]) -> str:
-    counted = [one for one in predictions if one.kind not in UNCOUNTED]
+    counted = [one for one in predictions if one.is_counted]
     parts = []
     for name, is_memory in (("times and rates", False), ("peaks of memory", True)):
         if own := [one for one in counted if (one.kind == "peak memory") == is_memory]:
             good = sum(one.is_good for one in own)
+            middle = median(abs(one.error) for one in own)
             parts.append(
-                f"{len(own)} {name}: median error {_median(own):.1%}, {good} of {len(own)} at "
-                f"most {GOOD:.0%} off"
+                f"{len(own)} {name}: median error {middle:.1%}, {good} of {len(own)} at most "
+                f"{GOOD:.0%} off"
             )
     rows = f"{len(predictions)} of {len(predictions) + len(left_out)} rows are predicted"
     if left_out:
@@ -169,7 +183,7 @@ def _results(
             {
                 "id": one.row.id, "kind": one.kind, "metric": one.row.metric, "unit": one.row.unit,
                 "measured": one.row.span, "predicted": one.value, "error": one.error,
-                "is_good": one.is_good, "source": one.row.source,
+                "is_range": is_range(one.row), "is_good": one.is_good, "source": one.row.source,
             }
             for one in predictions
         ],
@@ -190,7 +204,7 @@ def _page(
         command = join(["nearmem", "validate", "training", "--rows", str(file), "--out", "DIR"])
     rows = str(file or "sw_driver/experiments/measurements/training.csv")
     sections = [_INTRODUCTION.format(span=SPAN, command=command, rows=rows), *made.notes]
-    sections += [_PICTURE.format(good=100 * GOOD)] * has_picture
+    sections += [_PICTURE] * has_picture
     for table in tables:
         sections += [f"## {table.title}", table.markdown, table.caption]
     if left_out:
@@ -222,8 +236,8 @@ def _number(low: float, high: float | None = None) -> str:
 def _source(row: Row) -> str:
     """Return the repository, paper or site of a row's source."""
     address = row.source.partition(" ")[0].rstrip(":,;")
-    if found := re.match(r"https?://([^/]+)/(.*)", address):
-        site, path = found[1].removeprefix("www."), found[2].split("/")
+    if match := re.match(r"https?://([^/]+)/(.*)", address):
+        site, path = match[1].removeprefix("www."), match[2].split("/")
         return "/".join(path[:2]) if site == "github.com" else "/".join([site, *path[:2]])
     return address or "unknown"
 
@@ -240,8 +254,8 @@ def _draw(predictions: Sequence[Prediction], path: Path) -> Path:
             axes.plot(measured, [one.value for one in points], marker, label=kind, alpha=0.8)
     ends = [min(min(one.value, one.row.span[0]) for one in predictions) / 2,
             max(max(one.value, one.row.span[1]) for one in predictions) * 2]  # fmt: skip
-    axes.fill_between(ends, *([end * factor for end in ends] for factor in (1 - GOOD, 1 + GOOD)),
-                      color="#bab0ac", alpha=0.4, label=f"within {100 * GOOD:.0f} %")  # fmt: skip
+    low, high = ([factor * end for end in ends] for factor in (0.85, 1.15))
+    axes.fill_between(ends, low, high, color="#bab0ac", alpha=0.4, label="within 15 %")
     axes.plot(ends, ends, color="#666666", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
     axes.set_xlabel("measured, in the unit of the row")

@@ -15,11 +15,19 @@ from sw_driver.workload.training import Training
 
 from .rows import Row, RowError
 
-__all__ = ["KINDS", "LORA_RANK", "Step", "gpu_of", "kind_of", "model_of", "step_of"]
+__all__ = [
+    "KINDS",
+    "LORA_RANK",
+    "MeasuredStep",
+    "gpu_of",
+    "is_range",
+    "kind_of",
+    "model_of",
+    "step_of",
+]
 
-KINDS = ("compute-bound", "several GPUs", "offload", "NVMe", "peak memory", "range", "input")
-"""Kinds of rows. Ranges are ratios, single reports of issues and uncertain sizes; inputs are rates
-that the model takes as given."""
+KINDS = ("compute-bound", "FSDP", "offload", "NVMe", "peak memory", "input")
+"""Kinds of rows; ``FSDP`` is all data parallelism, and inputs are rates that the model takes."""
 
 LORA_RANK = 16
 """Rank of adapters, which no row gives: the default of ``--trainable`` in many examples."""
@@ -62,11 +70,12 @@ _FUSED = r"nemo|megatron|oneflow"
 _UNFUSED = r"megatron|oneflow|math attention"
 """Measurements that are older than fused attention; a V100 has no kernel of it either."""
 _TORCHTUNE = "torchtune"
-"""Its tables are of compiled steps unless they say eager; those with checkpoints chunk the loss."""
+"""A library with tables of compiled steps, unless they say eager; with checkpoints, the loss is in
+chunks."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class MeasuredStep:
     """A training step to be simulated."""
 
     config: DecoderConfig | VitConfig
@@ -89,17 +98,21 @@ def kind_of(row: Row) -> str:
         return "input"
     if "memory" in row.metric:
         return "peak memory"
-    if row.unit in ("x", "%") or "issue" in row.source or "?" in row.micro_batch + row.seq:
-        return "range"
     moved = f"{row.offload} {row.link}".lower()
     if re.search("nvme|infinity|smartssd", moved):
         return "NVMe"
-    if _system(row.offload) != _PLAIN:
+    if _system(row.offload.partition(" over ")[0]) != _PLAIN:
         return "offload"
-    return "several GPUs" if (row.number("gpus") or 1) > 1 else "compute-bound"
+    return "FSDP" if (row.number("gpus") or 1) > 1 else "compute-bound"
 
 
-def step_of(row: Row, offload: str | None = None) -> Step:
+def is_range(row: Row) -> bool:
+    """Return whether a row is a range: a ratio, a single report of an issue, an uncertain size."""
+    is_uncertain = "issue" in row.source or "?" in row.micro_batch + row.seq
+    return row.unit in ("x", "%") or is_uncertain or row.span[0] < row.span[1]
+
+
+def step_of(row: Row, offload: str | None = None) -> MeasuredStep:
     """Return the step of a row, with another system's ``offload`` than its own if given.
 
     Raises :class:`RowError` for a field that is unknown or has no model, and
@@ -109,7 +122,7 @@ def step_of(row: Row, offload: str | None = None) -> Step:
     if re.search(r"\bpp ?[0-9]", words):
         raise RowError("link has pipeline parallelism, which has no model")
     gpu, gpus = gpu_of(row), row.number("gpus") or 1
-    width = int(found[1]) if (found := re.search(r"\btp ?([0-9]+)", words)) else 1
+    width = int(match[1]) if (match := re.search(r"\btp ?([0-9]+)", words)) else 1
     micro_batches = row.number("accum")
     if micro_batches is None:
         # With context parallelism (CP) GPUs share samples; here each has its own, of equal work.
@@ -129,10 +142,10 @@ def step_of(row: Row, offload: str | None = None) -> Step:
     if not checkpoint:
         raise RowError(f"checkpointing is {row.checkpointing!r}: expected no, full or selective")
     is_lora = re.search("lora", row.precision, re.IGNORECASE)
-    lora = f"{'q' * ('qlora' in row.precision.lower())}lora:{LORA_RANK}"
+    lora = f"{'q' * bool(re.search('q-?lora', row.precision, re.IGNORECASE))}lora:{LORA_RANK}"
     policy = {"no": "none", "yes": "full"}.get(checkpoint[0], checkpoint[0])
     tuned = _TORCHTUNE in maker and "eager" not in ways
-    return Step(
+    return MeasuredStep(
         config=model_of(row),
         is_fused=gpu != "v100" and not re.search(_UNFUSED, f"{maker} {ways}"),
         training=Training(
@@ -225,13 +238,13 @@ def _matched(column: str, text: str, patterns: dict[str, str]) -> str:
 def _changes(row: Row) -> dict[str, str]:
     """Return settings of the machine that a row's ``link`` gives: PCIe and the number of drives."""
     changes = {}
-    if found := re.search(r"PCIe ?([345])", row.link):
-        rate = str(PCIE[int(found[1])].value)
+    if match := re.search(r"PCIe ?([345])", row.link):
+        rate = str(PCIE[int(match[1])].value)
         changes |= {"pcie.read_gb_per_s": rate, "pcie.write_gb_per_s": rate}
-    if found := re.search(r"([0-9]+) ?x (?:NVMe|SmartSSD)", row.link, re.IGNORECASE):
+    if match := re.search(r"([0-9]+) ?x (?:NVMe|SmartSSD)", row.link, re.IGNORECASE):
         gpu = gpu_of(row)
         _, link, inside = HOSTS[gpu].drive()
-        times, most = int(found[1]) / HOSTS[gpu].drives, PCIE[GPUS[gpu].pcie].value
+        times, most = int(match[1]) / HOSTS[gpu].drives, PCIE[GPUS[gpu].pcie].value
         changes |= {
             f"drive.{name}": str(min(rate.value * times, limit))
             for name, rate, limit in (
@@ -244,7 +257,7 @@ def _changes(row: Row) -> dict[str, str]:
 
 
 def _network(link: str) -> Figure | None:
-    found = re.search(r"(?:([0-9]+) ?x ?)?([0-9]+) ?Gb/s", link)
-    if not found:
+    match = re.search(r"(?:([0-9]+) ?x ?)?([0-9]+) ?Gb/s", link)
+    if not match:
         return None
-    return given(int(found[1] or 1) * int(found[2]) / 8, f"the measurement: {found[0]} a host")
+    return given(int(match[1] or 1) * int(match[2]) / 8, f"the measurement: {match[0]} a host")

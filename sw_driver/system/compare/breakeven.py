@@ -41,11 +41,11 @@ class BreakEven:
     factor: float | None
     """Least factor; :data:`LEAST` if a lower one may do, None if :data:`MOST` is too little."""
     runs: int
-    """TrainedSteps that were run."""
+    """Steps that were run."""
     gb_per_s: float | None = None
     """Rate of the part on this machine, in 10^9 bytes/s; None if it has no such rate."""
     bound: str = ""
-    """What bounds the step at :data:`MOST` times the rate."""
+    """Bound of the step at :data:`MOST` times the rate."""
     reason: str = ""
     """Reason why the system cannot run the step; else empty."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from math import ceil
 
@@ -43,7 +44,7 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
     Every lane works in program order. A collective, a move or an operation of another device begins
     once the GPU's operation before it in the trace is over; operations wait for what they read, and
     for readers of what they overwrite. While a collective runs, the GPU has fewer
-    multiprocessors.
+    multiprocessors. The latency of a link passes while a move waits for those before it.
 
     Raises :class:`CannotRunError` for a part that the machine lacks.
     """
@@ -57,18 +58,23 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
     busy_ns = {"gpu": 0}
     units = machine.device("gpu").multiprocessors
     left = 1.0 if units is None else 1 - _COLLECTIVE_UNITS / units.value
+    beside = deque[tuple[int, int]]()  # begins and ends of collectives
     spans: list[Span] = []
     lanes_of_updates = set[str]()
     for op, needs in zip(trace.ops, needed, strict=True):
-        lane, took_ns = (
-            ("gpu", machine.device("gpu").cost(op)) if is_plain else _cost(op, trace, machine)
+        lane, took_ns, late_ns = (
+            ("gpu", machine.device("gpu").cost(op), 0) if is_plain else _cost(op, trace, machine)
         )
-        begin_ns = max((ends_ns[number] for number in needs), default=0)
-        begin_ns = max(begin_ns, free_ns.get(lane, 0), free_ns["gpu"])
+        ready_ns = max((ends_ns[number] for number in needs), default=0)
+        ready_ns = max(ready_ns, free_ns["gpu"])
+        begin_ns = max(ready_ns, free_ns.get(lane, 0))
+        took_ns += max(late_ns - (begin_ns - ready_ns), 0)
         if lane == "gpu" and free_ns.get("peers", 0) > begin_ns:
-            took_ns = _shared_ns(took_ns, free_ns["peers"] - begin_ns, left)
+            took_ns = _shared_ns(took_ns, begin_ns, beside, left)
         end_ns = ends_ns[op.id] = free_ns[lane] = begin_ns + took_ns
         busy_ns[lane] = busy_ns.get(lane, 0) + took_ns
+        if lane == "peers":
+            beside.append((begin_ns, end_ns))
         name = "again" if op.id in repeated else op.phase
         if lane == "gpu":
             part = {"update": "updating", "again": "recomputing"}.get(name, "computing")
@@ -89,29 +95,38 @@ def alone(trace: Trace, machine: Machine) -> Outcome:
     )
 
 
-def _shared_ns(took_ns: int, beside_ns: int, left: float) -> int:
-    """Return the time of an operation that has a share ``left`` of the GPU for ``beside_ns``."""
-    if took_ns <= beside_ns * left:
-        return ceil(took_ns / left)
-    return ceil(took_ns + beside_ns * (1 - left))
+def _shared_ns(took_ns: int, begin_ns: int, beside: deque[tuple[int, int]], left: float) -> int:
+    """Return the time of an operation that has a share ``left`` of the GPU beside collectives.
+
+    Those that are over by ``begin_ns`` are removed.
+    """
+    while beside and beside[0][1] <= begin_ns:
+        beside.popleft()
+    end_ns, work_ns = begin_ns, float(took_ns)
+    for first_ns, last_ns in beside:
+        alone_ns = min(max(first_ns - end_ns, 0), work_ns)
+        work_ns, end_ns = work_ns - alone_ns, end_ns + alone_ns
+        shared_ns = min(last_ns - end_ns, work_ns / left) if work_ns else 0
+        work_ns, end_ns = work_ns - shared_ns * left, end_ns + shared_ns
+    return ceil(end_ns + work_ns) - begin_ns
 
 
-def _cost(op: Op, trace: Trace, machine: Machine) -> tuple[str, int]:
-    """Return an operation's lane and its time there in ns."""
+def _cost(op: Op, trace: Trace, machine: Machine) -> tuple[str, int, int]:
+    """Return an operation's lane, its time there, and the latency before it, in ns."""
     if op.kind in COLLECTIVES:
-        return "peers", collective_ns(op, trace, machine)
+        return "peers", collective_ns(op, trace, machine), 0
     try:
         if op.kind != MOVE:
             place = place_of(op, trace.tensors)
             lane = "in the drive" if place == "drive" else _DEVICES[place]
-            return lane, machine.device(_DEVICES[place]).cost(op)
+            return lane, machine.device(_DEVICES[place]).cost(op), 0
         ends = (trace.tensors[op.reads[0]].place, trace.tensors[op.writes[0]].place)
         lane, name, writing = LANES[ends]
         link = machine.link(name)
     except MachineError as error:
         raise CannotRunError(str(error)) from error
     moving_ns = -(-sum(op.read_bytes) * 10**9 // link.rate(writing=writing))
-    return lane, moving_ns + int(link.latency_ns.value)
+    return lane, moving_ns, int(link.latency_ns.value)
 
 
 def collective_ns(op: Op, trace: Trace, machine: Machine) -> int:

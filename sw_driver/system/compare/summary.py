@@ -147,7 +147,9 @@ def _gpu_bytes(row: Row) -> int:
 def summary_table(case: Compared, title: str = "") -> Table:
     """Return the table of the first screen, the fastest system first."""
     held = [row.describe()["memory_bytes"] for row in case.rows]
-    power = 3 if max((max(of.values(), default=0) for of in held), default=0) >= 2**30 else 2
+    power = (
+        3 if max((max(places.values(), default=0) for places in held), default=0) >= 2**30 else 2
+    )
     units, word = trained_units(case.steps.usual)
 
     def gib(nbytes: int) -> str:
@@ -233,12 +235,12 @@ def parts_table(case: Compared) -> Table | None:
     """Return the shares of each step's time that computing, updating and waiting take."""
     rows = [row for row in by_step(case.rows) if row.outcome]
     parts = [all_parts_ns(row.outcome) for row in rows if row.outcome]
-    names = [name for name in (parts[0] if parts else ()) if any(of[name] for of in parts)]
+    names = [name for name in (parts[0] if parts else ()) if any(times[name] for times in parts)]
     if not rows:
         return None
     cells = [
-        [row.system.name, *(f"{of[name] / max(sum(of.values()), 1):.0%}" for name in names)]
-        for row, of in zip(rows, parts, strict=True)
+        [row.system.name, *(f"{times[name] / max(sum(times.values()), 1):.0%}" for name in names)]
+        for row, times in zip(rows, parts, strict=True)
     ]
     return Table(headings=["where the time goes", *names], rows=cells)
 

@@ -138,7 +138,7 @@ def ours(profile: ModelProfile, budget: Budget) -> AccessPlan:
         return link.step_below_ns(plan, limit_ns) if budget.fits(profile, plan) else inf
 
     starts = []
-    for modes in _starts(profile, budget.room_bytes):
+    for modes in dict.fromkeys(_starts(profile, budget.room_bytes)):
         plan = completed(profile, modes, budget)
         for way in (plan.modes, modes):
             for stays in (plan.gradients_on_gpu, (False,) * len(way), (True,) * len(way)):

@@ -28,7 +28,7 @@ from sw_driver.workload.trace import LASTING
 
 from ..errors import NoRoomError
 from ..placing import FAST, Placed, run
-from .policy import Schedule, Sentinel
+from .policy import MigrationSchedule, Sentinel
 from .profiling import PAGE_BYTES, StepProfile, original
 
 __all__ = ["BelowBoundError", "Planned", "Planner", "Settings", "lower_bound_bytes", "planned"]
@@ -59,7 +59,7 @@ class Settings:
 class Planned:
     """A schedule, and the step that results."""
 
-    schedule: Schedule
+    schedule: MigrationSchedule
     outcome: Placed
     lower_bound_bytes: int
     tried: Mapping[int, int]
@@ -147,7 +147,7 @@ class Planner:
                 needed[interval] = needed.get(interval, 0) + tensor.nbytes
         return max(needed.values(), default=0)
 
-    def schedule(self, layers: int, waits: frozenset[int]) -> Schedule:
+    def schedule(self, layers: int, waits: frozenset[int]) -> MigrationSchedule:
         """Return the schedule for intervals of ``layers``; those in ``waits`` wait in case 3."""
         visits, visit_of = self.profile.visits, self.profile.visit_of
         count = -(-len(visits) // layers)
@@ -188,7 +188,7 @@ class Planner:
             for interval in there:
                 for here in (interval - 1, interval)[not (lasts or interval) :]:
                     stays[tensor.id, here % count] = most.get(here % count + 1, 0)
-        return Schedule(
+        return MigrationSchedule(
             interval_layers=layers,
             begins={op: number for number, op in enumerate(begins)},
             prefetched=tuple(
@@ -278,7 +278,7 @@ def planned(
     check_integer("the number of lengths to try", len(lengths))
 
     def attempt(
-        schedule: Schedule,
+        schedule: MigrationSchedule,
         trial: int | None = None,
         timeline: Timeline | None = None,
         steps: int = 3,
@@ -286,14 +286,14 @@ def planned(
         make = partial(Sentinel, schedule=schedule, trial=trial)
         return run(machine, profile.step, make, timeline=timeline, steps=steps)
 
-    def scheduled(layers: int) -> Schedule:
+    def scheduled(layers: int) -> MigrationSchedule:
         return planner.schedule(layers, frozenset(range(visits)))
 
     tried: dict[int, int] = {}
     for length in lengths:
         layers = check_integer("layers in an interval", length, 1, visits)
         tried[layers] = attempt(scheduled(layers), steps=2).step_ns if len(lengths) > 1 else 0
-    best: tuple[Schedule, Placed] | None = None
+    best: tuple[MigrationSchedule, Placed] | None = None
     for layers, second_ns in sorted(tried.items(), key=lambda trial: trial[1]):
         if best is not None and second_ns >= _longer_ns(best[1]):
             break

@@ -11,11 +11,11 @@ from ..clock import EngineEvent, ProcessSteps
 from ..engine import Engine
 from ..placing import FAST, SLOW, MoveQueue, Placing
 
-__all__ = ["Schedule", "Sentinel"]
+__all__ = ["MigrationSchedule", "Sentinel"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class MigrationSchedule:
     """Moves of a step that is cut into intervals; tensors and operations are by id."""
 
     interval_layers: int
@@ -58,7 +58,7 @@ class Sentinel(Placing):
         engine: Engine,
         trace: Trace,
         step: Trace,
-        schedule: Schedule,
+        schedule: MigrationSchedule,
         trial: int | None = None,
     ) -> None:
         self.schedule, self.trial = schedule, trial

@@ -141,9 +141,8 @@ def test_copies_take_longer_than_one_gpu_and_shares_take_less_memory(name: str) 
     assert shares.outcome
     parts = [all_parts_ns(row.outcome) for row in (one, copies, shares) if row.outcome]
     assert copies.outcome.step_ns > one.outcome.step_ns
-    assert (
-        parts[0]["computing"] < parts[1]["computing"] < 1.3 * parts[0]["computing"]
-    )  # beside NCCL
+    least = parts[0]["computing"]
+    assert least <= parts[1]["computing"] < 1.3 * least  # collectives take multiprocessors
     assert parts[2]["waiting"] > parts[0]["waiting"] == 0
     assert copies.outcome.peak_bytes == one.outcome.peak_bytes
     assert shares.outcome.peak_bytes["gpu"] < one.outcome.peak_bytes["gpu"] / 2

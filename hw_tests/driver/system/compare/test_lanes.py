@@ -135,3 +135,21 @@ def test_a_collective_takes_multiprocessors() -> None:
     )
     assert alone(step, machine(48)).busy_ns == {"gpu": 125, "peers": 50}
     assert alone(step, machine()).busy_ns == {"gpu": 100, "peers": 50}
+
+
+def test_a_collective_that_waits_for_a_move_takes_none_before_it_begins() -> None:
+    """It runs from 110 to 160; an operation of 200 ns has half of the GPU in that time."""
+    step = trace(
+        {"a": "host", "s": "gpu", "whole": "gpu", "x": "gpu", "y": "gpu"},
+        (MOVE, "a", "s"),
+        ("all_gather", "s", "whole"),
+        ("mm", "", "x y"),
+        gpus=2,
+    )
+    assert alone(step, machine(48)).busy_ns == {"gpu": 225, "to the GPU": 110, "peers": 50}
+
+
+def test_a_move_that_waits_for_another_has_no_latency_of_its_own() -> None:
+    places = {"g": "gpu", "h": "host", "i": "host", "j": "host"}
+    step = trace(places, *((MOVE, "g", name) for name in "hij"))
+    assert alone(step, machine()).step_ns == 10 + 3 * 100

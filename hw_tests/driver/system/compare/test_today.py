@@ -96,7 +96,7 @@ def test_smart_drives_scale_with_their_number_and_others_with_the_link() -> None
     assert before
     assert after
     assert after.busy("in the drive") == pytest.approx(before.busy("in the drive") / 4, rel=0.01)
-    assert after.busy("drive") == before.busy("drive")
+    assert after.busy("drive") == pytest.approx(before.busy("drive"), rel=0.01)  # but latencies
 
 
 def test_pages_cost_nothing_while_there_is_room() -> None:
