@@ -45,14 +45,15 @@ def parameters_of(trace: Trace) -> int:
 def trained_units(trace: Trace) -> tuple[int, str]:
     """Return the tokens that all GPUs of a step train on, or its samples, with the word for them.
 
-    Without a batch in the origin the result is one step.
+    A network's origin has the tokens of a sample as ``context``, a function's as ``seq``. Without a
+    batch in the origin the result is one step.
     """
     origin = trace.origin
     if type(batch := origin.get("batch")) is not int:
         return 1, "steps"
     micro, gpus, width = (int(origin.get(n, 1)) for n in ("accumulate", "gpus", "tensor_parallel"))
     samples = batch * micro * gpus // width
-    if type(tokens := origin.get("context")) is int:
+    if type(tokens := origin.get("context", origin.get("seq"))) is int:
         return samples * tokens, "tokens"
     return samples, "samples"
 

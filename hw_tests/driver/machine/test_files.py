@@ -13,6 +13,7 @@ from sw_driver.machine.gpus import CUDA_NAMES, GPUS
 from sw_driver.machine.parts import Figure, measured
 from sw_driver.machine.tiny import TINY
 from sw_driver.system.compare.bases import gpu_watts, machine_of, named
+from sw_driver.system.compare.page import report
 
 FIGURES = {
     "gpu.launch_ns": measured(4100, 'a "clock", of 2 µs'),
@@ -111,3 +112,20 @@ def test_a_wrong_base_is_refused(tmp_path: Path, base: str, phrase: str) -> None
 
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert_refused(capsys, ["compare", "gpt-tiny", "--machine", "no.toml"], ["'no.toml': No such"])
+
+
+def test_machines_of_two_files_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "m.toml").write_text('base = "a6000"\n')
+    machines = [f"--machine={tmp_path}/{name}/m.toml" for name in "ab"]
+    names = ["a6000 (m.toml)", "two machines", "give a file another name"]
+    assert_refused(capsys, ["compare", "gpt-tiny", *machines], names)
+
+
+def test_the_title_has_the_number_of_gpus_once(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('base = "v100x8"\n')
+    made = report(["gpt-tiny"], machine=str(tmp_path / "mine.toml"))
+    assert ", 8 x v100 (mine.toml) with 32.0 GiB: " in str(made.parts[0])

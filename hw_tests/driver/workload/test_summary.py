@@ -119,6 +119,7 @@ def test_units_of_all_gpus() -> None:
     """Units are tokens where samples have them; GPUs of a tensor-parallel group share a batch."""
     assert trained_units(TRACE) == (1, "steps")
     assert trained_units(replace(TRACE, origin={"batch": 4})) == (4, "samples")
+    assert trained_units(replace(TRACE, origin={"batch": 4, "seq": 9})) == (36, "tokens")
     parallel = {"accumulate": 3, "gpus": 8, "tensor_parallel": 2}
     origin = {"batch": 4, "context": 128, **parallel}
     assert trained_units(replace(TRACE, origin=origin)) == (4 * 128 * 3 * 4, "tokens")

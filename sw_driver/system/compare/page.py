@@ -138,8 +138,8 @@ def report(
 
     Raises
     ------
-    InvalidArgumentError: for an unknown machine, a change without effect, and a precision or a
-        number of GPUs that the machine lacks.
+    InvalidArgumentError: for an unknown machine, two machine files of one name, a change without
+        effect, and a precision or a number of GPUs that the machine lacks.
     MachineError, TraceError: for invalid changes and names, and a training that fits no step.
     """
     changes = dict(changes or {})
@@ -147,6 +147,11 @@ def report(
         name: _machine(name, choices, changes)
         for name, choices in {machine: training, **others}.items()
     }
+    titles = [base.name for base, _ in bases.values()]
+    if twice := [name for name in titles if titles.count(name) > 1]:
+        raise InvalidArgumentError(
+            f"--machine has two machines {twice[0]!r}: give a file another name"
+        )
     captured: dict[str, Trace] = {}
     for name in dict.fromkeys(names):
         watch.say(f"reading {name}")

@@ -65,7 +65,8 @@ class Compared:
     @property
     def title(self) -> str:
         """Network, training and machine in words."""
-        gpu = self.machine.name.removesuffix(f"x{self.gpus}")
+        base, *file = self.machine.name.split(" ", 1)  # of a machine file, its name follows
+        gpu = " ".join([base.removesuffix(f"x{self.gpus}"), *file])
         memory = size(capacity_bytes(self.machine, "gpu"))
         where = f"{self.gpus} x {gpu} with {memory}" + f", {self.changes}" * bool(self.changes)
         return f"{self.network}, {self.words}, {where}"
