@@ -144,6 +144,7 @@ class _Offloading:
         self._last: list[Op] = []  # and behind them
         self._norm: int | None = None
         self._gathers: list[Op] = []
+        self._inbound: list[Op] = []  # moves before all updates
         self._behind: list[Op] = []  # moves after the last update
         for op in trace.ops:
             if op.phase == "update":
@@ -311,8 +312,7 @@ class _Offloading:
         # What comes in for an update overtakes what goes out after the one before. A drive has room
         # for all gradients, and gets them at once.
         group = self._group(op)
-        ahead = self._group(self.trace.ops[self._first]) if place == "drive" else group
-        ahead += before
+        (self._inbound if place == "drive" else group).extend(before)
         group += [*self._behind, moved]
         self._behind = [self._move(op, [*out], [*out.values()])] if out else []
         (self._last if self.offload.is_delayed else self._behind).extend(back)
@@ -356,6 +356,8 @@ class _Offloading:
 
     def end(self) -> None:
         """Add what is before and behind all operations."""
+        begin = 0 if self._norm is None else 1  # behind the norm
+        self._group(self.trace.ops[self._first])[begin:begin] = self._inbound
         (self._early if self.offload.is_delayed else self.groups[-1]).extend(self._behind)
         self.groups[0][:0] = self._early
         self.groups[-1].extend(self._last)
