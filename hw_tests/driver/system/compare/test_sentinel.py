@@ -98,3 +98,13 @@ def test_updates_do_not_wait_for_the_end() -> None:
         sizes={"p0": 10, "p1": 10, "g0": 100, "g1": 100},
     )
     assert PCIE.needs(step, V100)["host"].nbytes == 120
+
+
+def test_an_expander_may_be_faster_than_the_memory_of_the_gpu() -> None:
+    trace = load_trace("gpt-tiny")
+    fast = {f"cxl.{way}_gb_per_s": "1000" for way in ("read", "write", "total")}
+    machine = V100.override({**fast, "gpu.gb_per_s": "0.01", "gpu.capacity_bytes": "400000"})
+    made = row(CXL, trace, machine).describe()
+    assert 0 < made["step_ns"] == sum(made["parts_ns"].values())
+    assert all(ns >= 0 for ns in made["parts_ns"].values())
+    assert made["parts_ns"]["waiting"] == 0
