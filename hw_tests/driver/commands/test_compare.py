@@ -214,6 +214,7 @@ def test_a_person_sees_who_runs_who_cannot_and_what_is_assumed(
         (["gpt-tinny"], ["'gpt-tinny'", "did you mean gpt-tiny"]),
         (["gpt-tiny", "gpt3"], ["'gpt3'", "did you mean gpt3-xl"]),
         (["gpt-tiny", "--machine", "v10"], ["--machine is 'v10'", "did you mean v100"]),
+        (["gpt-tiny", "--memory", "1KiB"], ["no system can run it; smallest need: ", "take a "]),
         (["gpt-tiny", "--memory", "0"], ["'0'", "an integer of at least 1, such as 16GiB"]),
         (["gpt-tiny", "--memory=-1GiB"], ["'-1GiB'", "an integer of at least 1"]),
         (["gpt-tiny", "--memory", "nan"], ["'nan'", "an integer of at least 1"]),

@@ -139,7 +139,8 @@ def report(
     Raises
     ------
     InvalidArgumentError: for an unknown machine, two machine files of one name, a change without
-        effect, and a precision or a number of GPUs that the machine lacks.
+        effect, a precision or a number of GPUs that the machine lacks, and models that no system
+        can train.
     MachineError, TraceError: for invalid changes and names, and a training that fits no step.
     """
     changes = dict(changes or {})
@@ -181,6 +182,11 @@ def report(
             steps.items(), compared(wanted, watch.say, is_long=everything), strict=True
         )
     ]
+    if not any(row.outcome for case in cases for row in case.rows):
+        raise InvalidArgumentError(
+            f"{verdict(cases[0]).removesuffix('.')}; take a machine with more memory, a smaller "
+            f"--batch, --checkpoint full, --trainable qlora:16{'' if everything else ', or --all'}"
+        )
     general = [
         *dict.fromkeys(text for one in cases for text in always(one.steps.usual, one.machine))
     ]
