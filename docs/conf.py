@@ -80,7 +80,7 @@ nitpick_ignore_regex = [
     # Decorators that a function returns.
     (r"py:obj", r".*<locals>.*"),
     # Signatures whose defaults are no expressions are split at their commas.
-    (r"py:class", r"((list\[)?tuple|dict|Mapping)\[(str|int|Any|(~sw_driver\.system\.outcome\.)?Span)"),
+    (r"py:class", r"((list\[)?tuple|dict|Mapping)\[(str|int|Any|([\w.~]*\.)?Span)"),
 ]
 
 
