@@ -178,17 +178,8 @@ RECORDS: list[tuple[Any, set[str]]] = [
 OF_MODELS = {
     *("CompressionStatistics", "HeteroPimStep", "Piece", "Prediction", "Step"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
-    *(
-        "Claim",
-        "Datum",
-        "Outcome",
-        "Parameter",
-        "Placed",
-        "Planned",
-        "Rival",
-        "Schedule",
-        "MigrationSchedule",
-    ),
+    *("Claim", "Datum", "Outcome", "Parameter", "Placed", "Planned", "Rival"),
+    *("BreakEven", "MigrationSchedule", "Schedule"),
     "ScheduledRun",
     *("Gpu", "Host"),  # tables of the package
 }
