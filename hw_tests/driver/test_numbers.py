@@ -179,7 +179,7 @@ OF_MODELS = {
     *("CompressionStatistics", "HeteroPimStep", "Piece", "Prediction", "Step"),
     *("Burst", "ChannelState", "RefreshState", "Tally", "WorkRun", "Form", "Nest"),
     *("Claim", "Datum", "Outcome", "Parameter", "Placed", "Planned", "Rival"),
-    *("BreakEven", "E       *("BreakEven", "E       *("BreakEven", "E       *("BreakEven", ">                       assert public in tried | OF_MODELS, f"{name}.{public} takes numbers"", "Compared", "MigrationSchedule", "Schedule"),", ">                       assert public in tried | OF_MODELS, f"{name}.{public} takes numbers"", "Compared", "MigrationSchedule", "Schedule"),", "E       *("BreakEven", ">                       assert public in tried | OF_MODELS, f"{name}.{public} takes numbers"", "Compared", "MigrationSchedule", "Schedule"),", ">                       assert public in tried | OF_MODELS, f"{name}.{public} takes numbers"", "Compared", "MigrationSchedule", "Schedule"),", "E       *("BreakEven", "E       *("BreakEven", ">                       assert public in tried | OF_MODELS, f"{name}.{public} takes numbers"", "Compared", "MigrationSchedule", "Schedule"),", ">                       assert public in tried | OF_MODELS, f"{name}.{public} takes numbers"", "Compared", "MigrationSchedule", "Schedule"),", "E       *("BreakEven", ">                       assert public in tried | OF_MODELS, f"{name}.{public} takes numbers"", "Compared", "MigrationSchedule", "Schedule"),", ">                       assert public in tried | OF_MODELS, f"{name}.{public} takes numbers"", "Compared", "MigrationSchedule", "Schedule"),
+    *("Span", "BreakEven", "Compared", "MigrationSchedule", "Schedule"),
     "ScheduledRun",
     *("Gpu", "Host"),  # tables of the package
 }
