@@ -95,8 +95,7 @@ def capture(
     :class:`~sw_driver.workload.trace.Stage` of that layer. Tensors left in cycles of Python objects
     live until the end of the step.
     The work of a product is counted by :mod:`~sw_driver.workload.products`, or by a formula of
-    PyTorch's flop counter, but of causal attention only what its mask leaves; other operations do
-    one operation per element. All that runs in a call
+    PyTorch's flop counter; other operations do one operation per element. All that runs in a call
     of ``backward`` or ``autograd.grad`` belongs to the backward pass. The update is one operation
     for each parameter with a gradient, after all others, in the order of ``model.parameters()``.
     Its reads and writes are in the rule's order.
@@ -506,12 +505,7 @@ class Recorder(TorchDispatchMode):
             return flops
         packet = getattr(torch.ops.aten, kind.replace("_for_cpu", ""), func.overloadpacket)
         if (count := flop_registry.get(packet if known else func.overloadpacket)) is not None:
-            flops = int(count(*args, **kwargs, out_val=result))
-            if known and given.get("is_causal") and "key" in given:
-                queries, keys = given["query"].shape[-2], given["key"].shape[-2]
-                seen = sum(min(query, keys) for query in range(1, queries + 1))
-                return flops * seen // (queries * keys)
-            return flops
+            return int(count(*args, **kwargs, out_val=result))
         if not known or has_products(kind):
             raise ValueError(
                 f"operation {func.name()} of layer {layer!r} has an unknown amount of work: "
