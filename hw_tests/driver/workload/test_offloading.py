@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sw_driver.workload import Trace, TraceError, load_trace, peak_bytes
+from sw_driver.workload import Trace, TraceError, load_trace, offloading, peak_bytes
 from sw_driver.workload.activation_offloading import AHEAD, activations_offloaded
 from sw_driver.workload.offloading import MOVE, Offload, offloaded, paged, place_of
 from sw_driver.workload.trace import LASTING
@@ -55,6 +55,18 @@ def test_zero_offload_has_two_bytes_there_and_twelve_on_the_host() -> None:
     assert moved(made) == {("gpu", "host"): 2 * count, ("host", "gpu"): 2 * count}
     buckets = 2 * 2 * count  # all gradients of so small a network are one
     assert held(made, "gpu") <= held(before, "gpu") - 12 * count + buckets
+
+
+def test_gradients_leave_the_gpu_as_they_are_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offloading, "BUCKET_BYTES", 1)
+    made = offloaded(step(), Offload())
+    assert held(made, "gpu", "gradient") < 2 * elements(made) / 4
+    gone = [
+        one for op in made.ops if op.kind == MOVE and op.phase == "backward" for one in op.writes
+    ]
+    assert len(gone) == sum(op.kind == made.origin["rule"] for op in made.ops)
+    slots = {op.reads[0] for op in made.ops if op.kind == MOVE and op.phase == "backward"}
+    assert len(slots) == 2  # one fills while the other leaves
 
 
 def test_the_cores_read_and_write_forty_eight_bytes_a_parameter() -> None:

@@ -100,6 +100,16 @@ def test_moves_and_cores_work_beside_the_gpu() -> None:
     ]
 
 
+def test_a_move_begins_where_the_program_has_it() -> None:
+    """Not as early as its bytes are there, or a prefetch would take any memory."""
+    step = trace(
+        {"x": "gpu", "a": "host", "b": "gpu"},
+        ("mm", "", "x"),  # 0 to 100
+        (MOVE, "a", "b"),  # 100 to 210
+    )
+    assert alone(step, machine()).step_ns == 210
+
+
 def test_the_gpu_waits_before_it_overwrites_what_leaves() -> None:
     step = trace(
         {"g": "gpu", "h": "host", "i": "host"},
