@@ -177,6 +177,13 @@ class Sentinel(Policy):
         check_training(model, optimizer)
         check_integer("least_bytes", least_bytes, 0)
         self._share, self._bytes = _budget(budget)
+        for name, parameter in model.named_parameters():
+            lazy = nn.parameter.is_lazy(parameter)
+            nbytes = 0 if lazy or parameter.layout is not torch.strided else parameter.nbytes
+            if self._share is None and nbytes > self._bytes and nbytes >= least_bytes:
+                raise InvalidArgumentError(
+                    f"budget is {budget}: expected {nbytes} bytes or more, as {name} alone has"
+                )
         self._model, self._optimizer = model, optimizer
         self._kind: _Kind | None = None
         """Kind of the present step so far, or of the last one."""
