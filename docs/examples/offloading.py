@@ -51,8 +51,8 @@ def train(model, optimizer, settings, steps, max_norm):
     return losses
 
 
-def plainly(settings, steps, max_norm, limit_bytes=None):
-    with DeviceMemory(limit_bytes) as memory:
+def plainly(settings, steps, max_norm, budget=None):
+    with DeviceMemory(budget) as memory:
         torch.manual_seed(settings.seed)
         model = Gpt(settings)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -65,11 +65,11 @@ def main(name="golden", steps=None, max_norm=None, placement="round_robin", time
     steps = int(steps or (3 if name.startswith("rtl") else 100))
     max_norm = None if max_norm in (None, "none") else float(max_norm)
     largest = 4 * max(4 * settings.width**2, 256 * settings.width)  # bytes of a weight
-    device_bytes, channel_bytes = 10 * largest, 5 * largest
+    budget, channel_bytes = 10 * largest, 5 * largest
 
     theirs, plain_bytes = plainly(settings, steps, max_norm)
     try:
-        plainly(settings, 1, max_norm, device_bytes)
+        plainly(settings, 1, max_norm, budget)
     except torch.OutOfMemoryError as error:
         print(f"plain training: {error}")
 
@@ -83,7 +83,7 @@ def main(name="golden", steps=None, max_norm=None, placement="round_robin", time
             TensorStore(
                 device, capacity_bytes=channel_bytes, placement=placement, storage=storage.name
             ) as store,
-            Offloading(store, AdamW, lr=1e-3, device_bytes=device_bytes) as platform,
+            Offloading(store, AdamW, lr=1e-3, budget=budget) as platform,
         ):
             torch.manual_seed(settings.seed)
             model = platform.build(Gpt, settings)
@@ -97,7 +97,7 @@ def main(name="golden", steps=None, max_norm=None, placement="round_robin", time
     print(f"{parameters} parameters, {16 * parameters} bytes with gradients and state, on {name}")
     print(f"loss, {steps} steps: {losses[0]:.3f} -> {losses[-1]:.3f}")
     print(f"torch.optim.AdamW:  {theirs[0]:.3f} -> {theirs[-1]:.3f}, at most {difference:.1e} away")
-    print(f"device: {platform.peak_device_bytes} bytes at most of {device_bytes}", end=", ")
+    print(f"device: {platform.peak_bytes} bytes at most of {budget}", end=", ")
     print(f"plainly {plain_bytes}")
     print(f"channels: {after.peak_module_bytes} bytes at most of {channel_bytes} each", end=", ")
     print(f"NVMe: {after.peak_nvme_bytes}")

@@ -57,10 +57,10 @@ def plain(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
 
 
 def sentinel(
-    stack: ExitStack, model: nn.Module, folder: Path, fast: int | str = "25%"
+    stack: ExitStack, model: nn.Module, folder: Path, budget: int | str = "25%"
 ) -> Optimizer:
     optimizer = plain(stack, model, folder)
-    stack.enter_context(Sentinel(model, optimizer, fast=fast, slow=f"file:{folder}"))
+    stack.enter_context(Sentinel(model, optimizer, budget=budget, slow=folder))
     return optimizer
 
 

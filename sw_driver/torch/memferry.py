@@ -24,7 +24,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError, shown
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.numbers import check_name, check_size
 
 from .copies import PlainCopies
 from .parameters import HOOK_RESULT, check_own_memory, check_training
@@ -186,8 +186,8 @@ class MemFerry:
     device
         Device that computes the model, the CPU or a CUDA GPU; by default that of its parameters.
         Buffers are moved there.
-    budget_bytes
-        Limit of the GPU's memory for copies of parameters; by default the plan's need.
+    budget
+        Most bytes of the GPU's memory for copies of parameters; by default the plan's need.
 
     Raises
     ------
@@ -214,7 +214,7 @@ class MemFerry:
         *,
         plan: Mapping[str, Any] | str | Path,
         device: torch.device | str | None = None,
-        budget_bytes: int | None = None,
+        budget: int | str | None = None,
     ) -> None:
         check_training(model, optimizer)
         check_own_memory(model)
@@ -231,11 +231,10 @@ class MemFerry:
             layer.nbytes += _padded(parameter)
         self.gpu_bytes = sum(layer.nbytes for layer in self._layers if layer.mode != "DHA")
         """Bytes of the GPU's memory for copies of parameters."""
-        self.budget_bytes = self.gpu_bytes if budget_bytes is None else budget_bytes
-        check_integer("budget_bytes", self.budget_bytes, 0)
+        self.budget_bytes = self.gpu_bytes if budget is None else check_size("budget", budget, 0)
         if self.gpu_bytes > self.budget_bytes:
             raise InvalidArgumentError(
-                f"budget_bytes is {budget_bytes}, but the plan's copies take {self.gpu_bytes}: "
+                f"budget is {budget}, but the plan's copies take {self.gpu_bytes}: "
                 "give as much, or plan for less with --gpu-memory"
             )
         self.counts = {layer.name: Counter[str]() for layer in self._layers}

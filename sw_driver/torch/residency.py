@@ -269,25 +269,22 @@ class Residency:
     Parameters
     ----------
     store: place of storages that are away; without one only storages that can be recomputed leave.
-    limit: budget in bytes, None for no limit, or a function that returns it.
+    budget: bytes, None for no limit, or a function that returns them.
     kind: device type of the tensors that count, ``"cpu"`` or ``"cuda"``.
-    setting: name of the argument with the limit, for messages.
     """
 
     def __init__(
         self,
         store: Store | None = None,
         policy: Policy | None = None,
-        limit: Callable[[], float] | float | None = None,
+        budget: Callable[[], float] | float | None = None,
         *,
         least_bytes: int = 1 << 16,
         kind: str = "cpu",
-        setting: str = "a limit",
     ) -> None:
-        self._setting = setting
         self.store = store
         self.policy = policy or Policy()
-        self._limit = limit
+        self._budget = budget
         self.least_bytes = max(1, least_bytes)
         self.kind = kind
         self.takes = False
@@ -312,7 +309,7 @@ class Residency:
         self._using: list[Held] = []
         """Storages used by operations in progress."""
         self._operation = 0
-        if limit is not None and store is not None:
+        if budget is not None and store is not None:
             ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, min(max(1 << 20, least_bytes), _MOST_INT))
         _RESIDENCIES.add(self)
         _read_through()
@@ -333,20 +330,20 @@ class Residency:
         return self.statistics.peak_bytes
 
     @property
-    def limit_bytes(self) -> float:
+    def budget_bytes(self) -> float:
         """Budget in bytes, infinite without one. It may be set as in the constructor."""
-        limit = self._limit() if callable(self._limit) else self._limit
-        return math.inf if limit is None else limit
+        budget = self._budget() if callable(self._budget) else self._budget
+        return math.inf if budget is None else budget
 
-    @limit_bytes.setter
-    def limit_bytes(self, limit: Callable[[], float] | float | None) -> None:
+    @budget_bytes.setter
+    def budget_bytes(self, budget: Callable[[], float] | float | None) -> None:
         """Set the budget: a number of bytes, a function that returns it, or None."""
-        self._limit = limit
+        self._budget = budget
 
     @property
     def free_bytes(self) -> float:
         """Rest of the budget, in bytes."""
-        return self.limit_bytes - self.used_bytes
+        return self.budget_bytes - self.used_bytes
 
     def report(self) -> dict[str, Any]:
         """Return the totals so far, ready for JSON.
@@ -355,7 +352,7 @@ class Residency:
         """
         moved = self.statistics
         return {
-            "budget_bytes": None if math.isinf(self.limit_bytes) else self.limit_bytes,
+            "budget_bytes": None if math.isinf(self.budget_bytes) else self.budget_bytes,
             "peak_bytes": moved.peak_bytes,
             "peak_without_bytes": self.most_live_bytes,
             "out_bytes": moved.bytes_out,
@@ -501,7 +498,7 @@ class Residency:
     def fetch(self, held: Held) -> bool:
         """Start to fetch a storage if there is room; return whether there was."""
         if not held.here:
-            if self.used_bytes + held.nbytes > self.limit_bytes:
+            if self.used_bytes + held.nbytes > self.budget_bytes:
                 return False
             self._fetch(held)
             self._note_peak()
@@ -583,13 +580,13 @@ class Residency:
         try:
             self._using += used
             needed = self.policy.before(func, used)
-            if self._limit is None:
+            if self._budget is None:
                 needed = needed or 0
             elif needed is None:
                 needed = self._expected(func, args, kwargs, used) if kind.makes else 0
             elif kind.writes and kind.makes:  # it cannot be refused after it has written
                 needed = max(needed, self._known(func, args, kwargs, used))
-            lacks = self._used_bytes + needed > self.limit_bytes
+            lacks = self._used_bytes + needed > self.budget_bytes
             made_bytes = needed
             for held in used:
                 held.used = operation
@@ -712,7 +709,7 @@ class Residency:
                 self._settle(held)
 
     def _make_room(self, nbytes: int, cause: Any) -> None:
-        while self._used_bytes + nbytes > self.limit_bytes:
+        while self._used_bytes + nbytes > self.budget_bytes:
             stay = {*self._using}
             needed = sum(held.nbytes for held in stay if held.here) + nbytes
             most_needed_bytes = self.most_needed_bytes
@@ -726,9 +723,9 @@ class Residency:
                 stuck = sum(held.nbytes for held in self if held.here and self._is_pinned(held))
                 raise torch.OutOfMemoryError(
                     f"no room for {nbytes} bytes on the device, for {cause}: {max(free_bytes, 0)} "
-                    f"of {self.limit_bytes} bytes are free"
+                    f"of {self.budget_bytes} bytes are free"
                     + (f" ({stuck} were handed out, to NumPy for one, and stay)" if stuck else "")
-                    + f"; {self._setting} of at least {self._used_bytes + nbytes} would do"
+                    + f"; a budget of at least {self._used_bytes + nbytes} would do"
                 )
             self.drop(victim)
 
@@ -1251,7 +1248,7 @@ def _forked() -> None:
     """Detach all residencies in a forked process: it has neither their threads nor their file."""
     for residency in _RESIDENCIES:
         residency._watch, residency.takes, residency.store = None, False, None
-        residency.limit_bytes = None  # no storage can leave
+        residency.budget_bytes = None  # no storage can leave
 
 
 os.register_at_fork(after_in_child=_forked)

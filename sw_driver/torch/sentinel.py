@@ -26,8 +26,8 @@ from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImpo
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 
-from sw_driver.device.errors import InvalidArgumentError, shown
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_integer, check_name, check_size
 from sw_driver.system.sentinel.steps import Ask, MigrationPlan, StepRecord
 
 from .copies import PlainCopies
@@ -61,7 +61,7 @@ class _Kind:
     """A kind of step: its operations, and the plans for steps like it."""
 
     step: StepRecord
-    limit_bytes: int = 0
+    budget_bytes: int = 0
     """Budget that the plans are for."""
     to_try: list[MigrationPlan] = field(default_factory=list)
     begun: bool = False
@@ -73,10 +73,10 @@ class _Kind:
     def plan(self) -> MigrationPlan | None:
         return self.to_try[0] if self.to_try else self.best
 
-    def plan_for(self, limit_bytes: int, step_ns: int, bytes_per_s: float) -> None:
+    def plan_for(self, budget_bytes: int, step_ns: int, bytes_per_s: float) -> None:
         """Make plans to try."""
-        self.limit_bytes, self.begun, self.best, self.best_ns = limit_bytes, False, None, inf
-        self.to_try = self.step.plans(limit_bytes, step_ns, bytes_per_s)
+        self.budget_bytes, self.begun, self.best, self.best_ns = budget_bytes, False, None, inf
+        self.to_try = self.step.plans(budget_bytes, step_ns, bytes_per_s)
 
     def tried(self, ns: int) -> None:
         """Record the time of a step by the plan on trial.
@@ -142,10 +142,10 @@ class Sentinel(Policy):
     ----------
     optimizer
         Optimizer with the ``step()`` that ends a step.
-    fast
-        Budget in bytes, or as a share of a step's peak: ``"25%"``.
+    budget
+        Bytes, a size such as ``"12GiB"``, or a share of a step's peak: ``"25%"``.
     slow
-        Place of all other tensors: ``"host"``, or ``"file:"`` and a path.
+        Place of all other tensors: ``"host"``, a folder, or the path of a new file.
 
     Raises
     ------
@@ -158,7 +158,7 @@ class Sentinel(Policy):
     >>> import torch
     >>> model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    >>> with Sentinel(model, optimizer, fast="50%") as sentinel:
+    >>> with Sentinel(model, optimizer, budget="50%") as sentinel:
     ...     model(torch.ones(64, 256)).square().mean().backward()
     ...     optimizer.step()
     >>> sentinel.report()["budget_bytes"]
@@ -170,13 +170,13 @@ class Sentinel(Policy):
         model: nn.Module,
         optimizer: Optimizer,
         *,
-        fast: int | str,
-        slow: str = "host",
+        budget: int | str,
+        slow: str | Path = "host",
         least_bytes: int = 1 << 16,
     ) -> None:
         check_training(model, optimizer)
         check_integer("least_bytes", least_bytes, 0)
-        self._share, self._bytes = _budget(fast)
+        self._share, self._bytes = _budget(budget)
         self._model, self._optimizer = model, optimizer
         self._kind: _Kind | None = None
         """Kind of the present step so far, or of the last one."""
@@ -208,7 +208,6 @@ class Sentinel(Policy):
             self._limit,
             least_bytes=least_bytes,
             kind=device.type,
-            setting="fast",
         )
         try:
             self._residency.adopt(self._lasting())
@@ -233,7 +232,7 @@ class Sentinel(Policy):
         return self._residency.statistics
 
     @property
-    def limit_bytes(self) -> int:
+    def budget_bytes(self) -> int:
         """Budget in bytes; for a share, of the peak known so far."""
         return self._limit()
 
@@ -241,7 +240,8 @@ class Sentinel(Policy):
         """Return the totals so far, ready for JSON."""
         return {
             **self._residency.report(),
-            "budget_bytes": self.limit_bytes,
+            "budget_bytes": self.budget_bytes,
+            "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
             **{name: self._uses[name] for name in ("in_time", "late", "on_demand")},
             "bookkeeping_ms": self._own_ns // 10**6,
@@ -271,7 +271,7 @@ class Sentinel(Policy):
         figure = Figure(figsize=(8, 5), layout="constrained")
         memory, copies = figure.subplots(2, sharex=True)
         memory.plot([nbytes / 2**20 for nbytes in used], drawstyle="steps", label="in fast memory")
-        memory.axhline(self.limit_bytes / 2**20, color="k", linestyle="--", label="budget")
+        memory.axhline(self.budget_bytes / 2**20, color="k", linestyle="--", label="budget")
         for moved, label in ((out, "out"), (back, "back")):
             begun = [(after - before) / 2**20 for before, after in pairwise(moved)]
             copies.bar(range(1, len(moved)), begun, 1, label=label)
@@ -366,7 +366,7 @@ class Sentinel(Policy):
 
     def _begin(self) -> None:
         self._residency.adopt(self._lasting())
-        self._run = _Run(time.perf_counter_ns(), self.statistics.waited_ns)
+        self._run = _Run(time.perf_counter_ns(), self._waited_ns())
         self._run.most_live_bytes = self._residency.most_live_bytes
         self._number = 0
         if self._kinds:
@@ -374,6 +374,11 @@ class Sentinel(Policy):
             self._asks = deque(ask._replace(use=ask.use - count) for ask in self._asks)
             self._leaving = [(use + count, slot) for use, slot in self._leaving]
             self._kind = self._kinds[0]
+
+    def _waited_ns(self) -> int:
+        """Return how long host and GPU have waited for copies, in ns."""
+        stalled = getattr(self._residency.store, "stalled_ns", int)
+        return self.statistics.waited_ns + stalled()
 
     def _update(self, *_: object) -> None:
         self._residency.check_thread()
@@ -392,7 +397,7 @@ class Sentinel(Policy):
         if self._residency.kind == "cuda":
             torch.cuda.synchronize()
         began = time.perf_counter_ns()
-        ns, waited_ns = began - run.began_ns, self.statistics.waited_ns - run.waited_ns
+        ns, waited_ns = began - run.began_ns, self._waited_ns() - run.waited_ns
         self._run, self._last = None, run
         if run.failed:
             self._steps["failed"] += 1
@@ -402,7 +407,7 @@ class Sentinel(Policy):
             self._kinds.remove(kind)
             self._kinds.appendleft(kind)
             moved_bytes = sum(run.moved[-1][1:]) - sum(run.moved[0][1:])
-            if kind.limit_bytes != self._limit() and moved_bytes:
+            if kind.budget_bytes != self._limit() and moved_bytes:
                 bytes_per_s = moved_bytes * 10**9 / max(waited_ns, 1)
                 kind.plan_for(self._limit(), ns - waited_ns, bytes_per_s)
         else:
@@ -584,19 +589,16 @@ class Sentinel(Policy):
         return limit if hard or self._kinds else max(limit, self._residency.most_needed_bytes)
 
 
-def _budget(fast: int | str) -> tuple[float | None, int]:
-    if isinstance(fast, str) and fast.endswith("%"):
+def _budget(budget: int | str) -> tuple[float | None, int]:
+    if isinstance(budget, str) and budget.endswith("%"):
         try:
-            share = float(fast[:-1]) / 100
+            share = float(budget[:-1]) / 100
         except ValueError:
             share = 0.0
         if 0 < share <= 1:
             return share, 0
-    elif isinstance(fast, int) and not isinstance(fast, bool) and fast > 0:
-        return None, fast
-    raise InvalidArgumentError(
-        f"fast memory of {shown(fast)}: expected a number of bytes, or a share such as '25%'"
-    )
+    form = "a number of bytes, a size such as '12GiB', or a share such as '25%'"
+    return None, check_size("budget", budget, form=form)
 
 
 def _is_checkpointed() -> bool:

@@ -45,7 +45,7 @@ def sgd(of: nn.Module) -> Any:
 
 def sentinel(**options: Any) -> Any:
     given = model()
-    return Sentinel(**{"model": given, "optimizer": sgd(given), "fast": "50%", **options})
+    return Sentinel(**{"model": given, "optimizer": sgd(given), "budget": "50%", **options})
 
 
 def memferry(**options: Any) -> Any:
@@ -100,21 +100,21 @@ VALUES = np.ones(4, np.float32)
 CASES: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "Sentinel model": (lambda x: sentinel(model=x), OTHERS),
     "Sentinel optimizer": (lambda x: sentinel(optimizer=x), OTHERS),
-    "Sentinel fast": (lambda x: sentinel(fast=x), (*NUMBERS, "0%", "101%", "nan%")),
+    "Sentinel budget": (lambda x: sentinel(budget=x), (*NUMBERS, "0%", "101%", "nan%")),
     "Sentinel slow": (lambda x: sentinel(slow=x), OTHERS),
     "Sentinel least_bytes": (lambda x: sentinel(least_bytes=x), NUMBERS),
     "MemFerry model": (lambda x: memferry(model=x), OTHERS),
     "MemFerry optimizer": (lambda x: memferry(optimizer=x), OTHERS),
     "MemFerry plan": (lambda x: memferry(plan=x), (None, 0, 1.5, [], {}, {"modes": 1})),
     "MemFerry device": (lambda x: memferry(device=x), (1.5, NAN, "x", object)),
-    "MemFerry budget_bytes": (lambda x: memferry(budget_bytes=x), SIZES),
+    "MemFerry budget": (lambda x: memferry(budget=x), SIZES),
     "MemoryOverlay model": (lambda x: overlay(model=x), OTHERS),
     "MemoryOverlay device": (lambda x: overlay(device=x), OTHERS),
     "MemoryOverlay prefetched": (lambda x: overlay(prefetched=x), NUMBERS),
     "MemoryOverlay least_bytes": (lambda x: overlay(least_bytes=x), NUMBERS),
     "MemoryOverlay compressed": (lambda x: overlay(compressed=x), (None, 1, "x")),
     "MemoryOverlay recomputed": (lambda x: overlay(recomputed=x), (None, 1, "x", (nn.Linear,))),
-    "DeviceMemory limit_bytes": (DeviceMemory, (0, *SIZES)),
+    "DeviceMemory budget": (DeviceMemory, (0, *SIZES)),
     "DeviceMemory kind": (lambda x: DeviceMemory(kind=x), OTHERS),
     "TensorStore device": (lambda x: store(device=x), OTHERS),
     "TensorStore capacity_bytes": (lambda x: store(capacity_bytes=x), (0, *SIZES)),
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "TensorStore storage_bytes": (lambda x: store(storage_bytes=x), (0, 4096, *SIZES)),
     "Offloading store": (lambda x: offloading(store=x), OTHERS),
     "Offloading kind": (lambda x: offloading(kind=x), (*OTHERS, torch.optim.AdamW)),
-    "Offloading device_bytes": (lambda x: offloading(device_bytes=x), (0, *SIZES)),
+    "Offloading budget": (lambda x: offloading(budget=x), (0, *SIZES)),
     "Offloading prefetch": (lambda x: offloading(prefetch=x), NUMBERS),
     "Offloading early_updates": (lambda x: offloading(early_updates=x), (None, 1, "x")),
     "Offloading device": (lambda x: offloading(device=x), OTHERS),

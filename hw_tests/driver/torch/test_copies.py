@@ -155,7 +155,7 @@ def test_a_copy_lies_beside_the_budget(tmp_path: Path) -> None:
         optimizer = POLICIES["offloading"][0](stack, model, tmp_path)
         step(model, optimizer, *batches(1))
         memory = optimizer._platform.memory
-        memory.limit_bytes = nbytes
+        memory.budget_bytes = nbytes
         optimizer._platform.residency.release()
         made = copy.deepcopy(model)
         assert memory.used_bytes <= nbytes

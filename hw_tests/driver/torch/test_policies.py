@@ -186,11 +186,11 @@ def refusing(stack: ExitStack, model: nn.Module, name: str) -> Any:
         store = stack.enter_context(
             TensorStore(stack.enter_context(Axdimm("golden:tiny", options=RULES)))
         )
-        policy = stack.enter_context(Offloading(store, AdamW, device_bytes=60_000))
+        policy = stack.enter_context(Offloading(store, AdamW, budget=60_000))
         return policy.take(model) and policy.optimizer()
     optimizer = torch.optim.AdamW(model.parameters())
-    fast = {"sentinel": 40_000, "sentinel of a share": "70%"}[name]
-    stack.enter_context(Sentinel(model, optimizer, fast=fast, least_bytes=64))
+    budget = {"sentinel": 40_000, "sentinel of a share": "70%"}[name]
+    stack.enter_context(Sentinel(model, optimizer, budget=budget, least_bytes=64))
     return optimizer
 
 

@@ -45,7 +45,7 @@ class Offloading:
     store: an opened :class:`~sw_driver.torch.offloading.store.TensorStore`, which stays open.
     kind: an optimizer class of :mod:`sw_driver.torch`.
     options: arguments of that class, for all parameters.
-    device_bytes: limit of the device's memory, see
+    budget: most bytes of the device's memory, see
         :class:`~sw_driver.torch.offloading.policy.DeviceMemory`. A CUDA GPU has its own.
     prefetch: number of parameters fetched ahead of their use.
     early_updates: run an update when the gradient has arrived, not only in ``step()``.
@@ -72,7 +72,7 @@ class Offloading:
         store: Any,
         kind: type[ModuleOptimizer],
         *,
-        device_bytes: int | None = None,
+        budget: int | str | None = None,
         prefetch: int = 4,
         early_updates: bool = True,
         device: str = "cpu",
@@ -95,7 +95,7 @@ class Offloading:
         self.tensors = rule(self.rule).tensors
         """Names of the update rule's tensors."""
         self._initial = {name: probe.initial(group) for name in self.tensors if name not in "pg"}
-        self.memory = DeviceMemory(device_bytes, kind=device, setting="device_bytes")
+        self.memory = DeviceMemory(budget, kind=device)
         self.residency = ParameterPolicy(store, self.memory, self._add, prefetch)
         self.model: nn.Module | None = None
         """Model returned by :meth:`build` or :meth:`take`."""
@@ -107,7 +107,7 @@ class Offloading:
         self._number = 0
 
     @property
-    def peak_device_bytes(self) -> int:
+    def peak_bytes(self) -> int:
         """Peak of the device's memory in bytes."""
         return self.memory.peak_bytes
 

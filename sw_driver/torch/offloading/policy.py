@@ -12,12 +12,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sw_driver.device.errors import AxdimmError, InvalidArgumentError, shown
-from sw_driver.numbers import check_name
+from sw_driver.device.errors import AxdimmError
+from sw_driver.numbers import check_name, check_size
 from sw_driver.torch.residency import Held, Policy, Residency
 from sw_driver.torch.stores import Job, Store
 
 __all__ = ["DeviceMemory", "ParameterPolicy", "Stored"]
+
+_FORM = "a positive number of bytes, a size such as '12GiB', or None"
 
 
 class DeviceMemory(Residency):
@@ -30,14 +32,13 @@ class DeviceMemory(Residency):
 
     Parameters
     ----------
-    limit_bytes: most bytes in memory at a time, None for no limit. Beyond it
-        ``torch.OutOfMemoryError`` names the requested bytes, the free bytes and the limit.
+    budget: most bytes in memory at a time, also as ``"12GiB"``; None for no limit. Beyond it
+        ``torch.OutOfMemoryError`` names the requested bytes, the free bytes and the budget.
     kind: device type of the tensors that count, ``"cpu"`` or ``"cuda"``.
-    setting: name of the argument with the limit, for messages.
 
     Raises
     ------
-    InvalidArgumentError: if the limit is not a positive integer, or the kind is unknown.
+    InvalidArgumentError: for a budget that is no positive size, or if the kind is unknown.
 
     Examples
     --------
@@ -49,17 +50,10 @@ class DeviceMemory(Residency):
     torch.OutOfMemoryError: no room for 8000 bytes on the device, for aten.ones.default: ...
     """
 
-    def __init__(
-        self, limit_bytes: int | None = None, *, kind: str = "cpu", setting: str = "limit_bytes"
-    ) -> None:
+    def __init__(self, budget: int | str | None = None, *, kind: str = "cpu") -> None:
         check_name("the device's type", kind, ("cpu", "cuda"))
-        counted = isinstance(limit_bytes, int) and not isinstance(limit_bytes, bool)
-        if limit_bytes is not None and not (counted and limit_bytes > 0):
-            raise InvalidArgumentError(
-                f"{setting} is {shown(limit_bytes)}: expected a positive number of bytes, or None",
-                limit_bytes=limit_bytes,
-            )
-        super().__init__(limit=limit_bytes, least_bytes=1, kind=kind, setting=setting)
+        budget_bytes = None if budget is None else check_size("budget", budget, form=_FORM)
+        super().__init__(budget=budget_bytes, least_bytes=1, kind=kind)
 
 
 @dataclass(eq=False)

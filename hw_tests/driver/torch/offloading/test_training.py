@@ -307,7 +307,7 @@ def test_a_parameter_leaves_as_it_is_made(tmp_path: Path) -> None:
     with offloading(tmp_path) as platform:
         model = platform.build(many)
         of_one = 4 * (24 * 24 + 24)
-        assert platform.peak_device_bytes < 2 * of_one + 64
+        assert platform.peak_bytes < 2 * of_one + 64
         assert platform.memory.used_bytes == 0
         assert not any(platform.find(each).held.here for each in model.parameters())
 
@@ -333,18 +333,18 @@ def test_a_limit_that_ends_plain_training_is_enough(tmp_path: Path) -> None:
     assert memory.peak_bytes > 3 * limit
     with DeviceMemory(limit), pytest.raises(torch.OutOfMemoryError) as raised:
         train_plainly()
-    said = rf"for (\d+) bytes .*: (\d+) of {limit} bytes are free; limit_bytes of at least (\d+)"
+    said = rf"for (\d+) bytes .*: (\d+) of {limit} bytes are free; a budget of at least (\d+)"
     found = re.search(said, str(raised.value))
     assert found is not None
     nbytes, free_bytes, least = map(int, found.groups())
     assert least == limit - free_bytes + nbytes
-    with offloading(tmp_path, device_bytes=limit, prefetch=50) as platform:
+    with offloading(tmp_path, budget=limit, prefetch=50) as platform:
         model = platform.build(many)
         train(model, platform.optimizer())
-        assert 0.5 * limit < platform.peak_device_bytes <= limit
+        assert 0.5 * limit < platform.peak_bytes <= limit
         report = platform.report()
         assert report["budget_bytes"] == limit
-        assert report["peak_bytes"] == platform.peak_device_bytes
+        assert report["peak_bytes"] == platform.peak_bytes
         assert report["peak_without_bytes"] > limit
         assert f"fetches: {platform.residency.fetches}\n" in str(platform)
 
@@ -408,12 +408,12 @@ def test_parameters_are_read_without_an_operation(prefetch: int, tmp_path: Path)
     with offloading(tmp_path, prefetch=prefetch) as platform:
         model = seeded(lambda: platform.build(Tied))
         platform.optimizer()
-        fetches, peak = platform.residency.fetches, platform.peak_device_bytes
+        fetches, peak = platform.residency.fetches, platform.peak_bytes
         for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
             assert repr(mine) == f"{mine}" == repr(theirs)
             assert mine.tolist() == theirs.tolist()
             assert torch.equal(pickle.loads(pickle.dumps(mine)), theirs)
-        assert (platform.residency.fetches, platform.peak_device_bytes) == (fetches, peak)
+        assert (platform.residency.fetches, platform.peak_bytes) == (fetches, peak)
         copied = copy.deepcopy(model.places)
         assert repr(copied) == repr(other.places)
         assert torch.equal(pickle.loads(pickle.dumps(copied)), other.places)
@@ -521,8 +521,8 @@ def test_options_that_are_none(tmp_path: Path) -> None:
         Offloading(None, sw_driver.torch.AdamW, prefetch=-1)
     with pytest.raises(ValueError, match="no update rule has it together"):
         Offloading(None, sw_driver.torch.AdamW, amsgrad=True)
-    with pytest.raises(ValueError, match="device_bytes is 0: expected a positive number of bytes"):
-        Offloading(None, sw_driver.torch.AdamW, device_bytes=0)
+    with pytest.raises(ValueError, match="budget is 0: expected a positive number of bytes"):
+        Offloading(None, sw_driver.torch.AdamW, budget=0)
     with offloading(tmp_path) as platform:
         with pytest.raises(RuntimeError, match="there is no model"):
             platform.optimizer()
@@ -551,16 +551,16 @@ def test_memories_that_are_too_small(tmp_path: Path) -> None:
     ):
         platform.build(Tied)
     with (
-        offloading(tmp_path, device_bytes=4000) as platform,
-        pytest.raises(torch.OutOfMemoryError, match=r"of 4000 .*; device_bytes of at least \d{4}"),
+        offloading(tmp_path, budget=4000) as platform,
+        pytest.raises(torch.OutOfMemoryError, match=r"of 4000 .*; a budget of at least \d{4}"),
     ):
         platform.build(Tied)
     with offloading(tmp_path) as platform:
         model = platform.build(Tied)
-        platform.memory.limit_bytes = 4500
+        platform.memory.budget_bytes = 4500
         with pytest.raises(torch.OutOfMemoryError, match=r"on the device, for table\.weight"):
             model.table(torch.zeros(1, dtype=torch.int64))
-        platform.memory.limit_bytes = None
+        platform.memory.budget_bytes = None
         found = model.table(torch.zeros(1, dtype=torch.int64))
         assert torch.equal(found[0], model.state_dict()["table.weight"][0])
 
