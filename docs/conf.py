@@ -270,6 +270,22 @@ def collapse_navigation(
     context["toctree"] = lambda **how: toctree(**{**how, "collapse": True})
 
 
+MOVED = {
+    "decisions": "architecture.html#decisions",
+    "results": "methods.html",
+    "what-precision-buys": "formats.html#what-precision-buys",
+}
+"""Pages that are part of others now, by the addresses that they had."""
+
+
+def redirect_moved(app: Sphinx, error: Exception | None) -> None:
+    """Write a page at each old address that leads to the new one."""
+    if error is None and app.builder.format == "html":
+        for old, new in MOVED.items():
+            text = f'<!doctype html><meta http-equiv="refresh" content="0; url={new}">\n'
+            _write(Path(app.outdir) / f"{old}.html", text)
+
+
 def setup(app: Sphinx) -> None:
     """Connects the functions above."""
     app.add_domain(IndexedPythonDomain, override=True)
@@ -279,3 +295,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", read_docstring)
     app.connect("missing-reference", resolve_name)
     app.connect("html-page-context", collapse_navigation, priority=400)  # before the theme's
+    app.connect("build-finished", redirect_moved)

@@ -30,9 +30,9 @@ from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_integer, check_name, check_size
 from sw_driver.system.sentinel.steps import Ask, MigrationPlan, StepRecord
 
-from .copies import PlainCopies
+from .copies import PlainCopies, as_copies
 from .parameters import check_training
-from .residency import Held, Policy, Residency, Statistics, described, held_of
+from .residency import Held, Policy, Residency, Statistics, described
 from .stores import store_at
 
 __all__ = ["Sentinel"]
@@ -229,7 +229,7 @@ class Sentinel(Policy):
             register_module_forward_hook(self._leave, always_call=True),
             optimizer.register_step_pre_hook(self._update),
             optimizer.register_step_post_hook(self._end),
-            model.register_state_dict_post_hook(_as_copies),
+            model.register_state_dict_post_hook(as_copies),
         ]
         self._copies = PlainCopies(model, self._hooks)
 
@@ -620,13 +620,3 @@ def _is_traced() -> bool:
 
 def _tensors(state: dict[str, Any]) -> list[Tensor]:
     return [value for value in state.values() if isinstance(value, Tensor)]
-
-
-def _as_copies(module: nn.Module, state: dict[str, Any], *_: object) -> None:
-    """Replace the tensors of a state dict by copies.
-
-    Savers take tensors at one address for a shared storage, and addresses change as tensors move.
-    """
-    for name, value in state.items():
-        if isinstance(value, Tensor) and (held := held_of(value)) is not None:
-            state[name] = held.residency.copied(value)
