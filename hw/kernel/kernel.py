@@ -324,6 +324,10 @@ class Kernel(wiring.Component):
             csr.status_busy.eq(self.busy),
             csr.status_done.eq(done),
             csr.status_cause.eq(cause),
+            *(
+                getattr(csr, f"status_{name}").eq(0 if part is None else ~part.idle)
+                for name, part in (("loading", loader), ("computing", lanes), ("storing", writer))
+            ),
             csr.status_error.eq(cause != cause_of("none")),
             *(getattr(csr, f"{counter.name}_count").eq(counter) for counter in counters),
         ]
