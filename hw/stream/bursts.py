@@ -88,7 +88,7 @@ class BurstGenerator(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.walker = walker = RoundWalker(**self._walk)
+        m.submodules.walker = walker = RoundWalker(**self._walk, late=True)
         lines = Array(
             Signal.like(line, name=f"line_{index}", reset_less=True)
             for index, line in enumerate(self.lines)
@@ -100,13 +100,11 @@ class BurstGenerator(wiring.Component):
         end = Signal(range(AXI_BURST_LINES + self._layout.block_beats))
         next_page = end[AXI_BURST_BITS:].any()
         start_of_next = Cat(Const(0, AXI_BURST_BITS), page + 1)
-        following = Mux(next_page, start_of_next, Cat(end[:AXI_BURST_BITS], page))[: len(line)]
         burst = Signal(self._burst, reset_less=True)
         valid = Signal()
         # Parities of what is stored.
         odd = Array(Signal(name=f"odd_{index}", reset_less=True) for index in range(len(lines)))
         burst_odd = Signal(reset_less=True)
-        length = Mux(next_page, ~place, (walker.left - 1)[:AXI_BURST_BITS])
         expose(m, self, walker, ("load", "start", "rounds", *self._shares))
         m.d.comb += [
             line.eq(lines[walker.tensor]),
@@ -133,10 +131,25 @@ class BurstGenerator(wiring.Component):
         with m.If(self.offered):
             m.d.sync += [
                 burst.line.eq(line),
-                burst.len.eq(length),
-                burst_odd.eq(line.xor() ^ length.xor()),
-                lines[walker.tensor].eq(following),
-                odd[walker.tensor].eq(following.xor()),
+                burst.len.eq(Mux(next_page, ~place, walker.left - 1)),
+                burst_odd.eq(
+                    Mux(
+                        next_page,
+                        line.xor() ^ (~place).xor(),
+                        line.xor() ^ (walker.left - 1)[:AXI_BURST_BITS].xor(),
+                    )
+                ),
+                lines[walker.tensor].eq(
+                    Mux(next_page, start_of_next, Cat(end[:AXI_BURST_BITS], page))
+                ),
+                # The parities do not wait for the choice, which comes late.
+                odd[walker.tensor].eq(
+                    Mux(
+                        next_page,
+                        start_of_next[: len(line)].xor(),
+                        end[:AXI_BURST_BITS].xor() ^ page.xor(),
+                    )
+                ),
                 valid.eq(1),
             ]
         with m.Elif(self.o.ready):

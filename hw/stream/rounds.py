@@ -57,6 +57,9 @@ class RoundWalker(wiring.Component):
         Maximum number of tensors in a round.
     uneven
         Give each tensor its own number of beats.
+    late
+        ``step_beats`` comes late in the cycle. The parity of what is left is then taken a cycle
+        after each step, not with it.
 
     Members
     -------
@@ -94,9 +97,12 @@ class RoundWalker(wiring.Component):
         A bit of the walk's state was lost: its parity is not what it was when it was stored.
     """
 
-    def __init__(self, *, layout: RoundsLayout, tensors: int, uneven: bool = False) -> None:
+    def __init__(
+        self, *, layout: RoundsLayout, tensors: int, uneven: bool = False, late: bool = False
+    ) -> None:
         self._layout = layout
         self._tensors = tensors
+        self._late = late
         self._uneven = uneven
         beats = range(layout.block_beats + 1)
         super().__init__(
@@ -146,17 +152,25 @@ class RoundWalker(wiring.Component):
             "rounds_after": rounds_after,
             "left": self.left,
         }
+        covered = [name for name in state if not (self._late and name == "left")]
         odd = Signal()
-        m.d.comb += self.upset.eq(Cat(state.values()).xor() ^ odd)
+        upset = Cat(state[name] for name in covered).xor() ^ odd
+        if self._late:
+            stepped, left_odd = Signal(), Signal()
+            m.d.sync += stepped.eq(self.load | self.step)
+            with m.If(stepped):
+                m.d.sync += left_odd.eq(self.left.xor())
+            upset |= ~stepped & (self.left.xor() ^ left_odd)
+        m.d.comb += self.upset.eq(upset)
 
         def become(**changed: Any) -> None:
             """Change a part of the state, and its parity before the choice that comes late."""
-            following = [
-                (register, Value.cast(changed.get(name, register))[: len(register)])
+            following = {
+                name: Value.cast(changed.get(name, register))[: len(register)]
                 for name, register in state.items()
-            ]
-            m.d.sync += [register.eq(value) for register, value in following]
-            m.d.sync += odd.eq(Cat(value for _, value in following).xor())
+            }
+            m.d.sync += [state[name].eq(value) for name, value in following.items()]
+            m.d.sync += odd.eq(Cat(following[name] for name in covered).xor())
 
         with m.If(self.load):
             become(

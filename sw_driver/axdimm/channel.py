@@ -479,8 +479,8 @@ class Channel:
                 self._check_upset(run, status)
                 raise DeviceTimeoutError(
                     f"the run of {run.nparams} parameters on channel {run.channel} did not end "
-                    f"in {timeout_fabric_cycles} fabric cycles: {self._waits_for(run, status)}; the "
-                    f"kernel's status reads {status:#x}; {self.describe()}",
+                    f"in {timeout_fabric_cycles} fabric cycles: {self._waits_for(run, status)}; "
+                    f"the kernel's status reads {status:#x}; {self.describe()}",
                     channel=run.channel,
                     nparams=run.nparams,
                     timeout_fabric_cycles=timeout_fabric_cycles,
