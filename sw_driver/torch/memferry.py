@@ -190,8 +190,8 @@ class MemFerry:
         Device that computes the model, the CPU or a CUDA GPU; by default that of its parameters.
         Buffers are moved there.
     budget
-        Most bytes of the GPU's memory for copies of parameters, also as ``"12GiB"``; by default what
-        the plan needs.
+        Most bytes of the GPU's memory for copies of parameters, also as ``"12GiB"``; by default
+        what the plan needs.
 
     Raises
     ------
