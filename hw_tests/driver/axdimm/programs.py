@@ -21,7 +21,7 @@ from sw_driver.axdimm import Axdimm, AxdimmPointer
 from sw_driver.axdimm.backends import open_backend
 from sw_driver.axdimm.hyperparameters import rule_constants
 from sw_driver.axdimm.registers import kernel_registers
-from sw_driver.axdimm.runs import RunResult
+from sw_driver.axdimm.runs import KernelRun, RunResult
 from sw_driver.axdimm.transport import Transport, kernel_window
 from sw_driver.device.errors import AxdimmError
 from sw_driver.device.streams import Handle, Stream
@@ -207,10 +207,11 @@ class _Player:
 
     def reset(self, waits: int) -> None:
         """Close the driver and open another, maybe while the kernels still run."""
+        self._settle_streams()
         if waits:
             self.settle()
-        self._settle_streams()
-        self.operations = [item for item in self.operations if item[0].over]
+        else:  # whether they were over is a matter of time
+            self.operations = [item for item in self.operations if type(item[0]) is not KernelRun]
         self.device.close()
         self.device = Axdimm(self.transport, modes=self.modes)
         self.old = len(self.pointers)
