@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed# when what tests, documentation and hand-off nee
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test soak formal mutate verilog bench measure sweep reproduce registers figures docs lint constraints clean
+.PHONY: help sim test soak formal mutate coverage verilog bench measure sweep reproduce registers figures docs lint constraints clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -55,6 +55,9 @@ formal: $(INSTALLED) ## Proves properties of the Verilog, and sees that each can
 
 mutate: $(INSTALLED) ## Puts 20 small faults into copies of the tree and sees whether tests notice (SEED=...)
 	@$(BIN)/python -m hw_tests.mutants $(addprefix --seed ,$(SEED)) $(ARGS)
+
+coverage: $(INSTALLED) ## Counts what benches reach of the hardware: build/coverage/index.html (ARGS="FILE ...")
+	@$(BIN)/python -m hw_tests.coverage $(ARGS)
 
 verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
 	@$(NEARMEM) verilog $(ARGS)
