@@ -96,5 +96,5 @@ constraints: ## Writes constraints.txt: the newest versions that pyproject.toml 
 	@sed -E '/^(cuda|nvidia|triton)/d; s/\+.*//' build/frozen.txt >> constraints.txt
 
 clean: ## Removes builds and the environment
-	rm -rf build docs/api/modules docs/api/registers.md docs/api/settings.md $(VENV) *.egg-info
+	rm -rf build docs/api/modules docs/api/commands.md docs/api/registers.md docs/api/settings.md $(VENV) *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -79,7 +79,7 @@ def test_text_of_diagrams_ends_inside_its_box(tmp_path: Path) -> None:
 
 def test_what_precision_buys_is_what_was_measured() -> None:
     measured = json.loads((ROOT / "docs" / "figures" / "measured.json").read_text())
-    guide = (ROOT / "docs" / "what-precision-buys.md").read_text()
+    guide = (ROOT / "docs" / "formats.md").read_text()
     for row in measured["formats"].values():
         speed, ceiling = row["mparams_per_s"], row["ceiling_mparams_per_s"]
         cells = f"| {row['bytes_per_parameter']:.4g} | {speed:,.0f} | {speed / ceiling:.1%} |"

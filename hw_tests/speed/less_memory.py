@@ -60,7 +60,7 @@ def sentinel(
     stack: ExitStack, model: nn.Module, folder: Path, budget: int | str = "25%"
 ) -> Optimizer:
     optimizer = plain(stack, model, folder)
-    stack.enter_context(Sentinel(model, optimizer, budget=budget, slow=f"file:{folder}"))
+    stack.enter_context(Sentinel(model, optimizer, budget=budget, slow=folder))
     return optimizer
 
 

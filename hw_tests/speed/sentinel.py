@@ -172,7 +172,7 @@ def _moved(policy: Sentinel | None, saved: _Saved | None) -> tuple[int, ...]:
 
 def main(folder: str = "", *models: str) -> None:
     """Measures and prints."""
-    where = f"file:{folder or tempfile.gettempdir()}"
+    where = folder or tempfile.gettempdir()
     for name in models or MODELS:
         for way in STEPS:
             code = "import json; from hw_tests.speed.sentinel import trained; "

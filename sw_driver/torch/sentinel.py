@@ -145,7 +145,7 @@ class Sentinel(Policy):
     budget
         Bytes, a size such as ``"12GiB"``, or a share of a step's peak: ``"25%"``.
     slow
-        Place of all other tensors: ``"host"``, or ``"file:"`` and a path.
+        Place of all other tensors: ``"host"``, a folder, or the path of a new file.
 
     Raises
     ------
@@ -171,12 +171,19 @@ class Sentinel(Policy):
         optimizer: Optimizer,
         *,
         budget: int | str,
-        slow: str = "host",
+        slow: str | Path = "host",
         least_bytes: int = 1 << 16,
     ) -> None:
         check_training(model, optimizer)
         check_integer("least_bytes", least_bytes, 0)
         self._share, self._bytes = _budget(budget)
+        for name, parameter in model.named_parameters():
+            lazy = nn.parameter.is_lazy(parameter)
+            nbytes = 0 if lazy or parameter.layout is not torch.strided else parameter.nbytes
+            if self._share is None and nbytes > self._bytes and nbytes >= least_bytes:
+                raise InvalidArgumentError(
+                    f"budget is {budget}: expected {nbytes} bytes or more, as {name} alone has"
+                )
         self._model, self._optimizer = model, optimizer
         self._kind: _Kind | None = None
         """Kind of the present step so far, or of the last one."""
@@ -241,6 +248,7 @@ class Sentinel(Policy):
         return {
             **self._residency.report(),
             "budget_bytes": self.budget_bytes,
+            "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
             **{name: self._uses[name] for name in ("in_time", "late", "on_demand")},
             "bookkeeping_ms": self._own_ns // 10**6,
@@ -365,7 +373,7 @@ class Sentinel(Policy):
 
     def _begin(self) -> None:
         self._residency.adopt(self._lasting())
-        self._run = _Run(time.perf_counter_ns(), self.statistics.waited_ns)
+        self._run = _Run(time.perf_counter_ns(), self._waited_ns())
         self._run.most_live_bytes = self._residency.most_live_bytes
         self._number = 0
         if self._kinds:
@@ -373,6 +381,11 @@ class Sentinel(Policy):
             self._asks = deque(ask._replace(use=ask.use - count) for ask in self._asks)
             self._leaving = [(use + count, slot) for use, slot in self._leaving]
             self._kind = self._kinds[0]
+
+    def _waited_ns(self) -> int:
+        """Return how long host and GPU have waited for copies, in ns."""
+        stalled = getattr(self._residency.store, "stalled_ns", int)
+        return self.statistics.waited_ns + stalled()
 
     def _update(self, *_: object) -> None:
         self._residency.check_thread()
@@ -391,7 +404,7 @@ class Sentinel(Policy):
         if self._residency.kind == "cuda":
             torch.cuda.synchronize()
         began = time.perf_counter_ns()
-        ns, waited_ns = began - run.began_ns, self.statistics.waited_ns - run.waited_ns
+        ns, waited_ns = began - run.began_ns, self._waited_ns() - run.waited_ns
         self._run, self._last = None, run
         if run.failed:
             self._steps["failed"] += 1

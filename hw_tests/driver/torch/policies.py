@@ -36,9 +36,8 @@ def _plain(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
 
 def _sentinel(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
     optimizer = _plain(stack, model, folder)
-    slow = f"file:{folder}"
     stack.enter_context(
-        Sentinel(model, optimizer, budget="80%", slow=slow, least_bytes=LEAST_BYTES)
+        Sentinel(model, optimizer, budget="80%", slow=folder, least_bytes=LEAST_BYTES)
     )
     return optimizer
 

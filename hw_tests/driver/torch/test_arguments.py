@@ -25,6 +25,7 @@ from sw_driver.torch.memferry import MemFerry
 from sw_driver.torch.offloading import DeviceMemory, Offloading
 from sw_driver.torch.overlay import MemoryOverlay
 from sw_driver.torch.sentinel import Sentinel
+from sw_driver.torch.training import train_in
 
 PLAN = {"modes": {"0": "GFGB", "1": "DHA"}, "gradients_on_gpu": []}
 NAN = float("nan")
@@ -50,6 +51,11 @@ def sentinel(**options: Any) -> Any:
 def memferry(**options: Any) -> Any:
     given = model()
     return MemFerry(**{"model": given, "optimizer": sgd(given), "plan": PLAN, **options})
+
+
+def trained(**options: Any) -> Any:
+    given = model()
+    return train_in(**{"model": given, "optimizer": sgd(given), "budget": "50%", **options})
 
 
 def overlay(**options: Any) -> Any:
@@ -94,13 +100,19 @@ CASES: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "Sentinel model": (lambda x: sentinel(model=x), OTHERS),
     "Sentinel optimizer": (lambda x: sentinel(optimizer=x), OTHERS),
     "Sentinel budget": (lambda x: sentinel(budget=x), (*NUMBERS, "0%", "101%", "nan%")),
-    "Sentinel slow": (lambda x: sentinel(slow=x), OTHERS),
+    "Sentinel slow": (lambda x: sentinel(slow=x), (None, 0, True, object, "", "no/such")),
     "Sentinel least_bytes": (lambda x: sentinel(least_bytes=x), NUMBERS),
     "MemFerry model": (lambda x: memferry(model=x), OTHERS),
     "MemFerry optimizer": (lambda x: memferry(optimizer=x), OTHERS),
-    "MemFerry plan": (lambda x: memferry(plan=x), (None, 0, 1.5, [], {}, {"modes": 1})),
+    "MemFerry plan": (lambda x: memferry(plan=x), (0, 1.5, [], {}, {"modes": 1})),
     "MemFerry device": (lambda x: memferry(device=x), (1.5, NAN, "x", object)),
     "MemFerry budget": (lambda x: memferry(budget=x), SIZES),
+    "train_in model": (lambda x: trained(model=x), OTHERS),
+    "train_in optimizer": (lambda x: trained(optimizer=x), OTHERS),
+    "train_in budget": (lambda x: trained(budget=x), (*NUMBERS, "0%", "12 potatoes")),
+    "train_in policy": (lambda x: trained(policy=x), (*OTHERS, "sentinels")),
+    "train_in slow": (lambda x: trained(slow=x), (None, 0, True, object, "", "no/such")),
+    "train_in memferry": (lambda x: trained(policy="memferry", budget=x), (*SIZES, "25%")),
     "MemoryOverlay model": (lambda x: overlay(model=x), OTHERS),
     "MemoryOverlay device": (lambda x: overlay(device=x), OTHERS),
     "MemoryOverlay prefetched": (lambda x: overlay(prefetched=x), NUMBERS),

@@ -543,7 +543,7 @@ def test_bad_input(tmp_path: Path) -> None:
     refused("'weight' is of the whole model", model=nn.Linear(2, 2))
     model = small()
     model[1].to("meta")
-    refused("'1.bias' on meta", model=model)
+    refused("1.weight is on meta, without memory", model=model)
     model = nn.Sequential(nn.Embedding(4, 4, sparse=True))
     plan = {"modes": {"0": "GFGB"}, "gradients_on_gpu": []}
     MemFerry(model, torch.optim.SparseAdam(model.parameters()), plan=plan)

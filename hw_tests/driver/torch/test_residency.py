@@ -160,7 +160,7 @@ def assert_same(these: list[Any], those: list[Any]) -> None:
 def test_bits_are_those_of_training_without(
     make: Any, where: str, budget_bytes: int, options: Any, tmp_path: Path
 ) -> None:
-    where = f"file:{tmp_path}" if where == "file" else where
+    where = str(tmp_path) if where == "file" else where
     found, residency = trained(make, where, budget_bytes, **options)
     assert residency is not None
     assert residency.statistics.bytes_back > residency.live_bytes
@@ -459,7 +459,7 @@ def test_the_process_grows_by_the_budget_and_little_more(tmp_path: Path) -> None
         return json.loads(made.stdout)
 
     assert growth() > 140 << 20
-    assert growth(f"file:{tmp_path}") < 72 << 20
+    assert growth(str(tmp_path)) < 72 << 20
 
 
 def statistics_after(call: Callable[[Any, Any, Any], object], where: Residency | None) -> list[Any]:

@@ -124,7 +124,7 @@ def test_bits_are_those_of_training_without_on_a_gpu(slow: str, tmp_path: Path) 
         if budget is None:
             train()
         else:
-            where = f"file:{tmp_path}" if slow == "file" else slow
+            where = tmp_path if slow == "file" else slow
             with sentinel(model, optimizer, budget, slow=where) as policy:
                 train()
             report = policy.report()
@@ -306,7 +306,7 @@ def test_a_state_dict_has_what_tensors_share_once() -> None:
 def test_it_reports_prints_and_draws(tmp_path: Path) -> None:
     model = layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    with sentinel(model, optimizer, 100_000, slow=f"file:{tmp_path}") as policy:
+    with sentinel(model, optimizer, 100_000, slow=tmp_path) as policy:
         with pytest.raises(ValueError, match="train for one, then plot"):
             policy.plot(tmp_path / "step")
         for _ in range(4):
