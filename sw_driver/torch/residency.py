@@ -1148,7 +1148,7 @@ def _kind(func: Any) -> _Kind:
         func,
         func in _LOOKS,
         written_arguments(func),
-        name.startswith("aten::_foreach_")
+        name.startswith(("aten::_foreach_", "aten::_amp_foreach_"))
         or (name.startswith("aten::_fused_") and name[-1] == "_"),
         any(output.alias_info is None for output in func._schema.returns),
         outlasts_call(func),
