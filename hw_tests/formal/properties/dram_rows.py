@@ -6,6 +6,7 @@ from hw.dram import rows as row_scheduler
 from hw.dram.fabric_timing import FabricTiming
 from hw.dram.geometry import DramGeometry
 from hw.dram.presets import part
+from hw.dram.request import request_layout
 from hw_tests.formal import Proof, twin
 
 ROWS = "hw/dram/rows.py"
@@ -43,6 +44,23 @@ MONITOR = """
   reg [3:0] held = 0;
   always @(posedge clk) held <= !hold ? 0 : held + (held != 8);
   a_flush: assume property (!flush || (hold && held == 8));
+  // The queue numbers its requests, and those that are done have been prepared.
+  wire finished;
+  reg [11:0] planned = 0, ready = 0, done = 0;
+  reg plan_waits = 0;
+  reg [PLAN:0] plan_before;
+  always @(posedge clk) begin
+    planned <= flush ? done : planned + plan_next;
+    ready <= flush ? done : ready + prepared;
+    done <= done + finished;
+    plan_waits <= plan_valid && !plan_next && !flush;
+    plan_before <= plan;
+  end
+  a_planned: assume property (plan_sequence == planned);
+  a_done: assume property (column_sequence == done);
+  a_finished: assume property (!finished || (done != ready && !hold));
+  a_plan: assume property (!plan_waits || (plan_valid && plan == plan_before));
+  a_depth: assume property (!plan_valid || planned - done < 16);
   a_columns: assume property (!column_issue || (column_ready && !hold));
 """
 
@@ -57,7 +75,7 @@ def rows(name: str, claims: str, twins: dict, **options) -> Proof:
         r"STAMP\((.*?)\)",
         lambda match: "".join(f"bank == {n} ? {match[1]}[{n}] : " for n in range(3))
         + f"{match[1]}[3]",
-        MONITOR + claims,
+        MONITOR.replace("PLAN", str(request_layout(GEOMETRY).size - 1)) + claims,
     )
     for field in FabricTiming.__dataclass_fields__:
         text = re.sub(rf"\b{field.upper()}\b", str(getattr(TIMING, field)), text)
@@ -127,9 +145,16 @@ PROOFS = [
         "four",
         """
   t_faw: assert property (!activate || fourth >= FOUR_ACTIVATES);
-  t_rp: assert property (!here || precharged >= PRECHARGE_TO_ACTIVATE);
+  // The four stamps are those of the monitor, the oldest first.
+  wire [1:0] o = dut.oldest;
+  wire [19:0] stamps = {dut.recent_activates[3], dut.recent_activates[2],
+      dut.recent_activates[1], dut.recent_activates[0]};
+  wire [4:0] s1 = stamps >> 5 * o, s2 = stamps >> 5 * ((o + 1) % 4);
+  wire [4:0] s3 = stamps >> 5 * ((o + 2) % 4), s4 = stamps >> 5 * ((o + 3) % 4);
+  wire [4:0] a1 = now - s1, a2 = now - s2, a3 = now - s3, a4 = now - s4;
+  lemma: assert property ((fourth == 31 || a1 == fourth) && (third == 31 || a2 == third)
+      && (second == 31 || a3 == second) && (any == 31 || a4 == any));
   five: cover property (activate && fourth < 12);
-  again: cover property (here && precharged < 12);
 """,
         {
             "t_faw": twin(
@@ -137,8 +162,15 @@ PROOFS = [
                 "& (self._since(get_recent.data) >= timing.four_activates)",
                 "& (self._since(get_recent.data) >= timing.four_activates - 1)",
             ),
-            "t_rp": twin(ROWS, "~precharging(items.get.addr)", "1"),
         },
-        bound=30,
+    ),
+    rows(
+        "precharged",
+        """
+  t_rp: assert property (!here || precharged >= PRECHARGE_TO_ACTIVATE);
+  again: cover property (here && precharged < 12);
+""",
+        {"t_rp": twin(ROWS, "~precharging(items.get.addr)", "1")},
+        bound=12,
     ),
 ]
