@@ -26,7 +26,7 @@ from sw_driver.pim.lowering import lower
 from sw_driver.pim.planning import planned
 from sw_driver.predict.pim.form import Form, form_of
 
-__all__ = ["STACK_BYTES", "pass_cycles"]
+__all__ = ["STACK_BYTES", "pass_cycles", "work_cycles"]
 
 _BEAT, _STRETCH = 8, 128
 """Elements of a beat, and of a stretch in one vault."""
@@ -68,11 +68,12 @@ def pass_cycles(layer: Layer, pass_name: str, config: PimConfig, banks: int) -> 
     cycles = 0.0
     for work in works:
         own = max(1, round(banks * work.units / config.units))
-        cycles += _cycles(work, config, own, banks / config.banks) * own / banks
+        cycles += work_cycles(work, config, own, banks / config.banks) * own / banks
     return ceil(cycles + _OFFER_CYCLES * (len(works) - 1))
 
 
-def _cycles(work: Work, config: PimConfig, banks: int, share: float) -> float:
+def work_cycles(work: Work, config: PimConfig, banks: int, share: float) -> float:
+    """Return the cycles of a work on ``banks``; works load on a ``share`` of all banks."""
     if banks < config.banks:
         work = replace(work, banks=(1 << banks) - 1, units=sum(config.placement.units[:banks]))
     form = form_of(planned(work, config))
