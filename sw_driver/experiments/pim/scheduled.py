@@ -20,12 +20,12 @@ from sw_driver.device.timeline import Timeline
 from sw_driver.pim.descriptor import Opcode, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.opencl import CommandQueue, Context, Event, Kernel, Platform, host_ns
+from sw_driver.pim.pass_cycles import work_cycles
 from sw_driver.pim.placing import PlacedTensor, work_on
 from sw_driver.pim.runtime import Scheduler
 from sw_driver.predict.pim.core import KERNELS, kernel_cycles
 from sw_driver.report import Report, Table, Watch, count
 from sw_driver.system.hetero_pim.costs import CORE_CYCLES, OFFER_CYCLES
-from sw_driver.system.hetero_pim.pools import work_cycles
 from sw_driver.system.hetero_pim.ranking import Profiled, chosen, ranking
 
 from . import training as cnn

@@ -19,12 +19,12 @@ from sw_driver.machine.hetero_pim import ARM_MHZ, ARM_RATE, HETERO_PIM
 from sw_driver.numbers import check_fields, check_number
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.lowering import lower
+from sw_driver.pim.pass_cycles import STACK_BYTES, pass_cycles
 from sw_driver.workload.cache import past_cache
 from sw_driver.workload.trace import Op, Trace
 
 from .configurations import HEADLINE, Readings
 from .operations import core_kernels, cycles_of, on_pools, operation_name, plain_kind
-from .pools import STACK_BYTES, pass_cycles
 
 __all__ = ["CORE_CYCLES", "OFFER_CYCLES", "Cost", "Costs", "Phase", "past"]
 
