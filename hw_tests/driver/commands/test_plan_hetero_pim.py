@@ -9,7 +9,7 @@ import pytest
 
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
-from sw_driver.system.hetero_pim import costs
+from sw_driver.system.hetero_pim import costs, report
 from sw_driver.system.hetero_pim.configurations import STRICT
 from sw_driver.system.hetero_pim.profiling import modelled
 from sw_driver.system.hetero_pim.ranking import by_type, chosen, ranking, read_profile
@@ -124,6 +124,7 @@ def test_a_configuration_without_a_kernel_says_so(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["gpt3-13b"], ["gpt3-13b takes", "the main memory has", "expected a smaller batch"]),
         (["dcgna"], ["'dcgna': did you mean dcgan"]),
         (["dcgan", "--share", "101%"], ["--share is '101%': expected 0% to 100%"]),
         (["dcgan", "--share", "0.9"], ["--share is '0.9'"]),
@@ -142,6 +143,13 @@ def test_refusals_take_one_line(
 ) -> None:
     words = [profile if each == "PROFILE" else each for each in arguments]
     assert_refused(capsys, [*PLAN, *words], said)
+
+
+def test_a_network_without_products_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "on_pools", lambda _: "no")
+    assert_refused(capsys, [*PLAN, "gpt-tiny"], ["run no operation of gpt-tiny: expected products"])
 
 
 def test_a_profile_that_lacks_something_is_refused(

@@ -19,14 +19,14 @@ from sw_driver.machine.hetero_pim import ARM_MHZ, ARM_RATE, HETERO_PIM
 from sw_driver.numbers import check_fields, check_number
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.lowering import lower
+from sw_driver.pim.pass_cycles import STACK_BYTES, pass_cycles
 from sw_driver.workload.cache import past_cache
 from sw_driver.workload.trace import Op, Trace
 
 from .configurations import HEADLINE, Readings
 from .operations import core_kernels, cycles_of, on_pools, operation_name, plain_kind
-from .pools import STACK_BYTES, pass_cycles
 
-__all__ = ["Cost", "Costs", "Phase", "past"]
+__all__ = ["CORE_CYCLES", "OFFER_CYCLES", "Cost", "Costs", "Phase", "past"]
 
 _ELEMENT_BYTES = 4
 _PASSES = {
@@ -36,12 +36,12 @@ _PASSES = {
 }
 _FLAT = 1 << 16
 """Elements in a row of an element-wise work."""
-_OFFER_CYCLES = 147
+OFFER_CYCLES = 147
 """Cycles from the offer of the smallest work to its completion, without the work itself.
 
 See ``docs/pim.md``, "The cost of a launch": 299, of which 152 are the work.
 """
-_CORE_CYCLES = 954
+CORE_CYCLES = 954
 """Further cycles of a core to offer a work and to see its end.
 
 Measured on RTL of the preset ``tiny`` with a check of 72 cycles: a kernel ``works`` waits 1,245
@@ -220,12 +220,12 @@ class Costs:
 
         The way over the link and back is included.
         """
-        return self._ns(_OFFER_CYCLES) + 2 * int(self.machine.link("hmc").latency_ns.value)
+        return self._ns(OFFER_CYCLES) + 2 * int(self.machine.link("hmc").latency_ns.value)
 
     @property
     def launch_core_ns(self) -> int:
         """Overhead in ns of a work that a core launches."""
-        return self._ns(_OFFER_CYCLES) + ceil(_CORE_CYCLES * 1000 / self.core_mhz)
+        return self._ns(OFFER_CYCLES) + ceil(CORE_CYCLES * 1000 / self.core_mhz)
 
     def _before(self, op: Op, pools: Phase) -> Phase:
         """Return the core's phase before the pools compute a convolution's gradient.

@@ -299,12 +299,13 @@ def breakdown(runs: HeteroPimRuns) -> Experiment:
             }
             | {"operations on the CPU": cpu_operations(step.made, 2) if variant == PIM else ""}
         )
+    drawn = [dict([*row.items()][:-1]) for row in rows]  # without the operations
     return Experiment(
         title="Where a step's time goes, in %",
         rows=rows,
         marked=False,
         notes=["The pools compute, or wait while a core or the CPU does; else nothing computes."],
-        draw=partial(draw_bars, rows, {"%": PARTS}, stacked=True),
+        draw=partial(draw_bars, drawn, {"%": PARTS}, stacked=True),
     )
 
 
@@ -395,53 +396,36 @@ def _claims17(steps: _Steps) -> _Statements:
 
 _ENERGY: Mapping[str, Any] = {"unit": "J", "figure": "energy_j", "digits": 2}
 
+# fmt: off
 figure8 = partial(
-    _compared,
-    title="Figure 8: a step in each configuration",
-    statements=_claims8,
+    _compared, title="Figure 8: a step in each configuration", statements=_claims8,
     variants=(CPU, GPU, PROGR, FIXED, PIM),
 )
 figure9 = partial(
-    _compared,
-    title="Figure 9: dynamic energy of a step",
-    statements=_claims9,
-    variants=(CPU, GPU, PROGR, FIXED, PIM),
-    **_ENERGY,
+    _compared, title="Figure 9: dynamic energy of a step", statements=_claims9,
+    variants=(CPU, GPU, PROGR, FIXED, PIM), **_ENERGY,
 )
 figure11 = partial(
-    _compared,
-    title="Figure 11: the stack at higher frequencies",
-    statements=_claims11,
+    _compared, title="Figure 11: the stack at higher frequencies", statements=_claims11,
     variants=(GPU, *FREQUENCIES),
 )
 figure12 = partial(
-    _compared,
-    title="Figure 12: programmable PIMs in place of units",
-    statements=_claims12,
-    variants=PIMS,
-    notes=["A core takes the area of 3.3 units, counted in lookup tables."],
+    _compared, title="Figure 12: programmable PIMs in place of units", statements=_claims12,
+    variants=PIMS, notes=["A core takes the area of 3.3 units, counted in lookup tables."],
 )
 figure13 = partial(
-    _compared,
-    title="Figure 13: with and without RC and OP",
-    statements=_claims13,
+    _compared, title="Figure 13: with and without RC and OP", statements=_claims13,
     variants=RUNTIMES,
 )
 figure14 = partial(
-    _compared,
-    title="Figure 14: dynamic energy with and without RC and OP",
-    statements=_claims14,
-    variants=(NEITHER, BOTH),
-    **_ENERGY,
+    _compared, title="Figure 14: dynamic energy with and without RC and OP", statements=_claims14,
+    variants=(NEITHER, BOTH), **_ENERGY,
 )
 figure15 = partial(
-    _compared,
-    title="Figure 15: use of the pools",
-    statements=_claims15,
-    variants=RUNTIMES,
-    unit="%",
-    figure="pools_percent",
+    _compared, title="Figure 15: use of the pools", statements=_claims15, variants=RUNTIMES,
+    unit="%", figure="pools_percent",
 )
+# fmt: on
 
 
 def side_by_side(

@@ -11,18 +11,18 @@ from typing import Any
 from hw.pim.config import configure
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.device.timeline import Timeline
-from sw_driver.machine.hetero_pim import GPU_USE
+from sw_driver.machine.hetero_pim import GPU_USE, HETERO_PIM
 from sw_driver.numbers import parse_number
 from sw_driver.report import Report, Table, Watch, count, milliseconds
 from sw_driver.report import share as shown_share
-from sw_driver.workload import Trace
+from sw_driver.workload import Trace, peak_bytes
 from sw_driver.workload.loading import load_workload
 from sw_driver.workload.summary import described
 
 from ..errors import EngineError
 from .configurations import CONFIGURATIONS, HEADLINE, HETERO, PROGR, STRICT
 from .costs import Costs
-from .operations import operation_name
+from .operations import on_pools, operation_name
 from .profiling import instance_name, measured, modelled, offered
 from .ranking import SHARE, Profiled, by_type, chosen, ranking, read_profile, write_profile
 from .scheduling import Schedule, schedule
@@ -101,6 +101,7 @@ def report(
         rows = read_profile(Path(workload))
     else:
         trace = load_workload(workload, rule, batch=batch, seq=seq)
+        _check(trace)
         workload_figures = described(trace)
         rows = measured(workload, trace, batch, seq) if profile == "measured" else modelled(trace)
         results["profile"] = _PROFILES[profile or "model"]
@@ -145,6 +146,21 @@ def report(
         workload=workload_figures,
         files=files,
     )
+
+
+def _check(trace: Trace) -> None:
+    """Raise if the units can run nothing of a step, or the main memory is too small for it."""
+    if all(on_pools(op) == "no" for op in trace.ops):
+        raise InvalidArgumentError(
+            f"the stack's units can run no operation of {trace.name}: expected products, sums or "
+            "updates by gradient descent, in FP32"
+        )
+    need, room = peak_bytes(trace), int(HETERO_PIM.memory("host").capacity_bytes.value)
+    if need > room:
+        raise InvalidArgumentError(
+            f"a step of {trace.name} takes {need:,} bytes, and the main memory has {room:,}: "
+            "expected a smaller batch or network"
+        )
 
 
 def cpu_operations(made: Schedule, most: int) -> str:

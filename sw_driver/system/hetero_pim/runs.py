@@ -103,8 +103,8 @@ class HeteroPimCase(runs.Case[HeteroPimStep]):
     >>> for frequency in (1, 4):
     ...     case = HeteroPimCase(network="alexnet-32", frequency=frequency)
     ...     print(case.result(lambda _: None).step_ns // 10**6, "ms")
-    461 ms
-    253 ms
+    408 ms
+    220 ms
     """
 
     configuration: Configuration = HETERO
