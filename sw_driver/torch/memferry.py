@@ -367,9 +367,7 @@ class MemFerry:
             for held in layer.held:
                 self._of[held.parameter] = layer, held
                 if held.parameter.requires_grad:
-                    gradients.append(
-                        held.parameter.register_post_accumulate_grad_hook(accumulated)
-                    )
+                    gradients.append(held.parameter.register_post_accumulate_grad_hook(accumulated))
         self._copies = PlainCopies(model, hooks)
         self._stepping = self._stepping_as(optimizer.step)
         optimizer.step = MethodType(self._stepping, optimizer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -442,6 +442,12 @@ class Offloading(Policy):
                 self._fetch(held)
         self._look_ahead(ahead)
         return 0
+
+    def victim(self, residency: Residency, stay: Collection[Held]) -> Held | None:
+        """Return what was fetched for the latest use, even if it is still on its way."""
+        there = (one for one in reversed(self._here) if one.here and one not in stay)
+        latest = next(filter(residency.can_leave, there), None)
+        return latest or super().victim(residency, stay)
 
     def freed(self, held: Held) -> None:
         """Forget a tensor that was freed."""

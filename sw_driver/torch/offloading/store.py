@@ -420,7 +420,8 @@ class ModuleStore(Store):
     def write(self, place: Place, address: int, nbytes: int) -> Job:
         """Start to copy memory to a place. It may be reused on return."""
         self._use(place)
-        values = np.array(self._memory(address, nbytes).cpu().numpy())
+        with _disable_current_modes():
+            values = np.array(self._memory(address, nbytes).cpu().numpy())
         self._sent.append(place.room.put(place, values))
         while len(self._sent) > _IN_FLIGHT:
             self._sent.popleft().wait()
@@ -430,7 +431,8 @@ class ModuleStore(Store):
         """Start to copy a place to memory, straight from storage if it is there."""
         self._use(place)
         memory, room = self._memory(address, nbytes), place.room
-        landing = memory if memory.is_cpu else torch.empty_like(memory, device="cpu")
+        with _disable_current_modes():
+            landing = memory if memory.is_cpu else torch.empty_like(memory, device="cpu")
         if place.here:
             handle = room.copy("module->host", place, landing.numpy(), room.pointer(place))
         else:
@@ -442,7 +444,9 @@ class ModuleStore(Store):
 
         def end() -> None:
             handle.wait()
-            memory.copy_(landing)  # does nothing if they are the same
+            if landing is not memory:
+                with _disable_current_modes():
+                    memory.copy_(landing)
 
         return _Copy(end)
 

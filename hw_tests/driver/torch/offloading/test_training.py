@@ -433,12 +433,15 @@ def test_a_drive_that_fails_ends_the_training(
         optimizer.step()
         optimizer.zero_grad()
         platform.save(tmp_path / "checkpoint.pt")
-        loss = loss_of(model, batches(1)[0])
+
+        def step() -> None:
+            loss_of(model, batches(1)[0]).backward()
+            optimizer.step()
+
         with monkeypatch.context() as patched:
             patched.setattr(os, "pwritev", broken)
             with pytest.raises(AxdimmError, match="the drive is broken"):
-                loss.backward()
-                optimizer.step()
+                step()
             for call in (optimizer.step, lambda: model(batches(1)[0])):
                 with pytest.raises((RuntimeError, AxdimmError), match="the drive is broken"):
                     call()
@@ -779,3 +782,15 @@ def test_memory_counts_what_lives() -> None:
         del parts
     assert memory.used_bytes == 0
     assert memory.peak_bytes >= 4000
+
+
+def test_close_brings_back_more_than_the_budget(tmp_path: Path) -> None:
+    make = lambda: nn.Sequential(*(nn.Linear(64, 64) for _ in range(8)))  # noqa: E731
+    with offloading(tmp_path, budget=60_000, capacity_bytes=80_000) as platform:
+        model = platform.build(make)
+        model(torch.ones(2, 64)).sum().backward()
+        optimizer = platform.optimizer()
+        optimizer.step()
+    assert platform.peak_bytes <= 60_000
+    assert all(held_of(each) is None and each.grad.any() for each in model.parameters())
+    assert all(each["exp_avg"].any() for each in optimizer.state.values())
