@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, wraps
+from math import inf
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -24,7 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError, shown
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.numbers import check_name, check_size
 
 from .copies import PlainCopies
 from .parameters import HOOK_RESULT, check_own_memory, check_training
@@ -182,12 +183,15 @@ class MemFerry:
     optimizer
         PyTorch optimizer of the model's parameters; its state moves to the host's memory.
     plan
-        Output of ``nearmem plan memferry --json``, its results, or a file of either.
+        Output of ``nearmem plan memferry --json``, its results, or a file of either. Without one,
+        lookups and layers of vectors are read where they are, and others are copied, the largest
+        first, as far as their copies fit in the budget.
     device
         Device that computes the model, the CPU or a CUDA GPU; by default that of its parameters.
         Buffers are moved there.
-    budget_bytes
-        Limit of the GPU's memory for copies of parameters; by default the plan's need.
+    budget
+        Most bytes of the GPU's memory for copies of parameters, also as ``"12GiB"``; by default
+        what the plan needs.
 
     Raises
     ------
@@ -212,14 +216,15 @@ class MemFerry:
         model: nn.Module,
         optimizer: Optimizer,
         *,
-        plan: Mapping[str, Any] | str | Path,
+        plan: Mapping[str, Any] | str | Path | None = None,
         device: torch.device | str | None = None,
-        budget_bytes: int | None = None,
+        budget: int | str | None = None,
     ) -> None:
         check_training(model, optimizer)
         check_own_memory(model)
         modules = layers_of(model)
-        self._layers = _planned(plan, modules)
+        given = None if budget is None else check_size("budget", budget, 0)
+        self._layers = _planned(_by_rule(modules, given) if plan is None else plan, modules)
         names = {parameter: name for name, parameter in model.named_parameters()}
         devices = {parameter.device: name for parameter, name in names.items()}
         if len(devices) > 1:
@@ -231,11 +236,10 @@ class MemFerry:
             layer.nbytes += _padded(parameter)
         self.gpu_bytes = sum(layer.nbytes for layer in self._layers if layer.mode != "DHA")
         """Bytes of the GPU's memory for copies of parameters."""
-        self.budget_bytes = self.gpu_bytes if budget_bytes is None else budget_bytes
-        check_integer("budget_bytes", self.budget_bytes, 0)
+        self.budget_bytes = self.gpu_bytes if given is None else given
         if self.gpu_bytes > self.budget_bytes:
             raise InvalidArgumentError(
-                f"budget_bytes is {budget_bytes}, but the plan's copies take {self.gpu_bytes}: "
+                f"budget is {budget}, but the plan's copies take {self.gpu_bytes}: "
                 "give as much, or plan for less with --gpu-memory"
             )
         self.counts = {layer.name: Counter[str]() for layer in self._layers}
@@ -248,13 +252,51 @@ class MemFerry:
         self._inside = False
         """True while the model is called."""
         self._of: dict[Tensor, tuple[_Layer, _Held]] = {}
-        self._device = _device(next(iter(devices)) if device is None else device)
+        self._origin = next(iter(devices))
+        self._device = _device(self._origin if device is None else device)
         self._place(owners, names)
         for buffer in model.buffers():
             buffer.data = buffer.to(self._device.device)
+        self._model, self._optimizer = model, optimizer
         self._hook(model, modules, optimizer)
         if optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())
+
+    def close(self) -> None:
+        """Give parameters memory of their own where they were, and take all hooks off."""
+        if not self._hooks:
+            return
+        self._give_all(host=True)
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._copies.close()
+        if getattr(vars(self._optimizer).get("step"), "__func__", None) is self._stepping:
+            del self._optimizer.step
+        with torch.no_grad():
+            for layer in self._layers:
+                for held in layer.held:
+                    parameter, gradient = held.parameter, held.parameter.grad
+                    parameter.grad = None
+                    parameter.data = parameter.data.to(self._origin, copy=True)
+                    if gradient is not None:
+                        parameter.grad = gradient.to(self._origin, copy=True)
+        for buffer in self._model.buffers():
+            buffer.data = buffer.to(self._origin)
+        for layer in self._layers:
+            layer.held.clear()
+            layer.source = layer.room = torch.empty(0)
+        self._of.clear()
+        if self._optimizer.state:
+            self._optimizer.load_state_dict(self._optimizer.state_dict())
+
+    def __enter__(self) -> MemFerry:
+        if not self._hooks:
+            raise InvalidArgumentError("this policy is closed: make another")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def report(self) -> dict[str, Any]:
         """Return bytes of memory and bytes moved so far, in total and by layer; ready for JSON."""
@@ -311,10 +353,11 @@ class MemFerry:
             if (call := accumulate()) is not None:
                 call(parameter)
 
-        hooks = [
+        hooks: list[Any] = [
             model.register_forward_pre_hook(self._begin),
             model.register_forward_hook(self._turn, always_call=True),
         ]
+        gradients: list[Any] = []
         for layer in self._layers:
             if layer.mode != "DHA":
                 module = modules[layer.name]
@@ -324,11 +367,15 @@ class MemFerry:
             for held in layer.held:
                 self._of[held.parameter] = layer, held
                 if held.parameter.requires_grad:
-                    held.parameter.register_post_accumulate_grad_hook(accumulated)
-        PlainCopies(model, hooks)
-        optimizer.step = MethodType(self._stepping(optimizer.step), optimizer)
-        optimizer.register_load_state_dict_pre_hook(lambda *_: self._give_all(host=True))
-        optimizer.register_load_state_dict_post_hook(lambda *_: self._give_all(host=False))
+                    gradients.append(held.parameter.register_post_accumulate_grad_hook(accumulated))
+        self._copies = PlainCopies(model, hooks)
+        self._stepping = self._stepping_as(optimizer.step)
+        optimizer.step = MethodType(self._stepping, optimizer)
+        loading = [
+            optimizer.register_load_state_dict_pre_hook(lambda *_: self._give_all(host=True)),
+            optimizer.register_load_state_dict_post_hook(lambda *_: self._give_all(host=False)),
+        ]
+        self._hooks = [*hooks, *gradients, *loading]
 
     def _give_all(self, *, host: bool) -> None:
         if host:
@@ -432,7 +479,7 @@ class MemFerry:
         self.counts[layer.name][way] += gradient.nbytes
         parameter.grad = held.mapped[1]
 
-    def _stepping(self, step: Callable[..., Any]) -> Callable[..., Any]:
+    def _stepping_as(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Return an optimizer's step that runs on the host."""
 
         @wraps(step)
@@ -451,6 +498,26 @@ class MemFerry:
                 self._give_all(host=False)
 
         return stepping
+
+
+def _by_rule(modules: Mapping[str, nn.Module], budget_bytes: int | None) -> dict[str, Any]:
+    """Return a plan by the layers' kinds.
+
+    Lookups and layers of vectors, which read little, are read where they are. Others are copied,
+    the largest first, as far as their copies fit.
+    """
+    owners = {p: name for name, module in modules.items() for p in module.parameters()}
+    sizes = Counter[str]()
+    for parameter, name in owners.items():
+        sizes[name] += _padded(parameter)
+    modes, left = dict.fromkeys(modules, "DHA"), inf if budget_bytes is None else budget_bytes
+    for name, nbytes in sizes.most_common():
+        lookup = isinstance(modules[name], nn.Embedding | nn.EmbeddingBag)
+        matrix = any(parameter.dim() > 1 for parameter in modules[name].parameters())
+        if matrix and not lookup and nbytes <= left:
+            modes[name], left = "GFGB", left - nbytes
+    copied = [name for name, mode in modes.items() if mode == "GFGB"]
+    return {"modes": modes, "gradients_on_gpu": copied}
 
 
 def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -> list[_Layer]:

@@ -7,11 +7,12 @@ steps each, and the fastest is kept (Ren et al., *Sentinel*, HPCA 2021).
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -25,14 +26,16 @@ from torch import Tensor, nn
 from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import _disable_current_modes
 
-from sw_driver.device.errors import InvalidArgumentError, shown
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_integer, check_name, check_size
 from sw_driver.system.sentinel.steps import Ask, MigrationPlan, StepRecord
 
-from .copies import PlainCopies
+from .copies import PlainCopies, as_copies
+from .guard import FAILED, NEVER, RESULTS
 from .parameters import check_training
-from .residency import Held, Policy, Residency, Statistics, described, held_of
+from .residency import Held, Policy, Residency, Statistics, described
 from .stores import store_at
 
 __all__ = ["Sentinel"]
@@ -49,6 +52,9 @@ _UNSEEN = 3
 _MOST_CALLS = 256
 """Most calls of the model in a step; beyond it the step is given up, as it would fill memory."""
 
+_RETRIES = 8
+"""Operations after which storages that had no room are asked for again."""
+
 _LOOKED_AT = 8
 """Leaving storages tried for one that can leave at once, at most."""
 
@@ -61,7 +67,10 @@ class _Kind:
     """A kind of step: its operations, and the plans for steps like it."""
 
     step: StepRecord
-    limit_bytes: int = 0
+    number: int = 0
+    """Number of the guard's script."""
+    has_script: bool = False
+    budget_bytes: int = 0
     """Budget that the plans are for."""
     to_try: list[MigrationPlan] = field(default_factory=list)
     begun: bool = False
@@ -73,10 +82,10 @@ class _Kind:
     def plan(self) -> MigrationPlan | None:
         return self.to_try[0] if self.to_try else self.best
 
-    def plan_for(self, limit_bytes: int, step_ns: int, bytes_per_s: float) -> None:
+    def plan_for(self, budget_bytes: int, step_ns: int, bytes_per_s: float) -> None:
         """Make plans to try."""
-        self.limit_bytes, self.begun, self.best, self.best_ns = limit_bytes, False, None, inf
-        self.to_try = self.step.plans(limit_bytes, step_ns, bytes_per_s)
+        self.budget_bytes, self.begun, self.best, self.best_ns = budget_bytes, False, None, inf
+        self.to_try = self.step.plans(budget_bytes, step_ns, bytes_per_s)
 
     def tried(self, ns: int) -> None:
         """Record the time of a step by the plan on trial.
@@ -115,6 +124,17 @@ class _Run:
     """True if an operation or a forward pass has raised."""
     most_live_bytes: int = 0
     """Most bytes that were live in the steps before this one."""
+    buffers: set[Held | None] | None = None
+    small: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Tensors without a record that the step may change, and their values before it."""
+    places: dict[Held, Any] = field(default_factory=dict)
+    """Places in the store with the values of others before the step."""
+    states: dict[Any, dict[str, Any]] | None = None
+    """The optimizer's states before the update."""
+    whole: bool = False
+    """True if the guard has followed the step to its end, so that it shares its kind's record."""
+    moved_bytes: int = 0
+    """Total bytes moved before the step."""
     moved: list[tuple[int, int, int]] = field(default_factory=list)
     """Bytes in fast memory, and total bytes moved out and back, after each operation."""
 
@@ -142,10 +162,10 @@ class Sentinel(Policy):
     ----------
     optimizer
         Optimizer with the ``step()`` that ends a step.
-    fast
-        Budget in bytes, or as a share of a step's peak: ``"25%"``.
+    budget
+        Bytes, a size such as ``"12GiB"``, or a share of a step's peak: ``"25%"``.
     slow
-        Place of all other tensors: ``"host"``, or ``"file:"`` and a path.
+        Place of all other tensors: ``"host"``, a folder, or the path of a new file.
 
     Raises
     ------
@@ -158,25 +178,34 @@ class Sentinel(Policy):
     >>> import torch
     >>> model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    >>> with Sentinel(model, optimizer, fast="50%") as sentinel:
+    >>> with Sentinel(model, optimizer, budget="50%") as sentinel:
     ...     model(torch.ones(64, 256)).square().mean().backward()
     ...     optimizer.step()
     >>> sentinel.report()["budget_bytes"]
     1081344
     """
 
+    scripts = True
+
     def __init__(
         self,
         model: nn.Module,
         optimizer: Optimizer,
         *,
-        fast: int | str,
-        slow: str = "host",
+        budget: int | str,
+        slow: str | Path = "host",
         least_bytes: int = 1 << 16,
     ) -> None:
         check_training(model, optimizer)
         check_integer("least_bytes", least_bytes, 0)
-        self._share, self._bytes = _budget(fast)
+        self._share, self._bytes = _budget(budget)
+        for name, parameter in model.named_parameters():
+            lazy = nn.parameter.is_lazy(parameter)
+            nbytes = 0 if lazy or parameter.layout is not torch.strided else parameter.nbytes
+            if self._share is None and nbytes > self._bytes and nbytes >= least_bytes:
+                raise InvalidArgumentError(
+                    f"budget is {budget}: expected {nbytes} bytes or more, as {name} alone has"
+                )
         self._model, self._optimizer = model, optimizer
         self._kind: _Kind | None = None
         """Kind of the present step so far, or of the last one."""
@@ -199,6 +228,10 @@ class Sentinel(Policy):
         """Steps in a row that the policy has not seen."""
         self._inside = False
         """True while the model is called."""
+        self._resumes: _Kind | None = None
+        """Kind whose script the guard follows after the operation in progress."""
+        self._scripts = 0
+        """Number of the guard's last script."""
         self._layers = {layer for layer in model.modules() if [*layer.parameters(recurse=False)]}
         device = next((one.device for one in model.parameters()), torch.device("cpu"))
         check_name("the device's type", device.type, ("cpu", "cuda"))
@@ -208,7 +241,6 @@ class Sentinel(Policy):
             self._limit,
             least_bytes=least_bytes,
             kind=device.type,
-            setting="fast",
         )
         try:
             self._residency.adopt(self._lasting())
@@ -223,7 +255,7 @@ class Sentinel(Policy):
             register_module_forward_hook(self._leave, always_call=True),
             optimizer.register_step_pre_hook(self._update),
             optimizer.register_step_post_hook(self._end),
-            model.register_state_dict_post_hook(_as_copies),
+            model.register_state_dict_post_hook(as_copies),
         ]
         self._copies = PlainCopies(model, self._hooks)
 
@@ -233,7 +265,7 @@ class Sentinel(Policy):
         return self._residency.statistics
 
     @property
-    def limit_bytes(self) -> int:
+    def budget_bytes(self) -> int:
         """Budget in bytes; for a share, of the peak known so far."""
         return self._limit()
 
@@ -241,7 +273,8 @@ class Sentinel(Policy):
         """Return the totals so far, ready for JSON."""
         return {
             **self._residency.report(),
-            "budget_bytes": self.limit_bytes,
+            "budget_bytes": self.budget_bytes,
+            "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
             **{name: self._uses[name] for name in ("in_time", "late", "on_demand")},
             "bookkeeping_ms": self._own_ns // 10**6,
@@ -271,7 +304,7 @@ class Sentinel(Policy):
         figure = Figure(figsize=(8, 5), layout="constrained")
         memory, copies = figure.subplots(2, sharex=True)
         memory.plot([nbytes / 2**20 for nbytes in used], drawstyle="steps", label="in fast memory")
-        memory.axhline(self.limit_bytes / 2**20, color="k", linestyle="--", label="budget")
+        memory.axhline(self.budget_bytes / 2**20, color="k", linestyle="--", label="budget")
         for moved, label in ((out, "out"), (back, "back")):
             begun = [(after - before) / 2**20 for before, after in pairwise(moved)]
             copies.bar(range(1, len(moved)), begun, 1, label=label)
@@ -315,6 +348,10 @@ class Sentinel(Policy):
         if module is self._model:
             self._residency.check_thread()
             self._inside = self._residency.takes = True
+            if (state := self._residency.state) is not None:
+                state.inside = 1
+                if state.diverged:
+                    self._residency.stop_script()
             if torch.is_grad_enabled():
                 if self._run is not None and not _is_checkpointed():
                     self._look_for_steps(self._run)
@@ -323,12 +360,15 @@ class Sentinel(Policy):
                     self._note_versions()
         if (run := self._run) is not None and module in self._layers:
             run.sequence.append(_get_sequence_nr())
-            run.step.visits.append(len(run.step.functions))
             run.visit = len(run.sequence)
+            if (state := self._residency.state) is None or not state.scripted:
+                run.step.visits.append(len(run.step.functions))
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self._model and not _is_traced():
             self._inside = self._residency.takes = False
+            if (state := self._residency.state) is not None:
+                state.inside = 0
             if output is None and not _is_checkpointed():  # a checkpoint stops when it has enough
                 self.failed()
             self._note_versions()
@@ -366,19 +406,46 @@ class Sentinel(Policy):
 
     def _begin(self) -> None:
         self._residency.adopt(self._lasting())
-        self._run = _Run(time.perf_counter_ns(), self.statistics.waited_ns)
+        self._run = _Run(time.perf_counter_ns(), self._waited_ns())
         self._run.most_live_bytes = self._residency.most_live_bytes
+        self._run.moved_bytes = self.statistics.bytes_out + self.statistics.bytes_back
         self._number = 0
+        self._keep_small(self._run, self._model.buffers())
+        if self._residency.enter_guard():
+            for kind in self._kinds:
+                kind.has_script = False
+        if (guard := self._residency.guard) is not None:
+            guard.call.begin()
+            guard.state.inside = 1
         if self._kinds:
             count = len(self._kinds[0].step.functions)
             self._asks = deque(ask._replace(use=ask.use - count) for ask in self._asks)
             self._leaving = [(use + count, slot) for use, slot in self._leaving]
             self._kind = self._kinds[0]
+            self._follow(self._kind, 0)
+
+    def _follow(self, kind: _Kind, number: int) -> None:
+        """Let the guard follow a kind of step from an operation on."""
+        guard = self._residency.guard
+        if guard is None or not kind.has_script:
+            return
+        plan = kind.plan
+        wakes = sorted({*plan.leaving, *plan.asks}) if plan is not None else []
+        guard.follow(kind.number, number, wakes)
+
+    def _waited_ns(self) -> int:
+        """Return how long host and GPU have waited for copies, in ns."""
+        stalled = getattr(self._residency.store, "stalled_ns", int)
+        return self.statistics.waited_ns + stalled()
 
     def _update(self, *_: object) -> None:
         self._residency.check_thread()
         if (run := self._run) is not None:
             run.updates = len(run.step.functions)
+            if self._is_new_kind():
+                states = self._optimizer.state
+                run.states = {one: dict(state) for one, state in states.items()}
+                self._keep_small(run, self._lasting())
 
     def _end(self, *_: object) -> None:
         run, kind = self._run, self._kind
@@ -387,13 +454,22 @@ class Sentinel(Policy):
                 f"the optimizer made {_UNSEEN} steps without a call of the model", _UNSEEN
             )
             return
+        if (guard := self._residency.guard) is not None:
+            state = guard.state
+            run.whole = (
+                bool(state.scripted)
+                and kind is not None
+                and state.number == len(kind.step.functions)
+            )
+            self._residency.stop_script()
         if not run.failed:
             self._unseen = 0
         if self._residency.kind == "cuda":
             torch.cuda.synchronize()
         began = time.perf_counter_ns()
-        ns, waited_ns = began - run.began_ns, self.statistics.waited_ns - run.waited_ns
+        ns, waited_ns = began - run.began_ns, self._waited_ns() - run.waited_ns
         self._run, self._last = None, run
+        self._give_places(run)
         if run.failed:
             self._steps["failed"] += 1
         elif kind is not None and len(kind.step.functions) == len(run.step.functions):
@@ -401,14 +477,20 @@ class Sentinel(Policy):
             kind.tried(ns)
             self._kinds.remove(kind)
             self._kinds.appendleft(kind)
-            moved_bytes = sum(run.moved[-1][1:]) - sum(run.moved[0][1:])
-            if kind.limit_bytes != self._limit() and moved_bytes:
+            self._keep_script(kind)
+            moved_bytes = self.statistics.bytes_out + self.statistics.bytes_back - run.moved_bytes
+            if kind.budget_bytes != self._limit() and moved_bytes:
                 bytes_per_s = moved_bytes * 10**9 / max(waited_ns, 1)
                 kind.plan_for(self._limit(), ns - waited_ns, bytes_per_s)
         else:
             self._steps["profiled"] += 1
             self._note_updates(run)
-            self._kinds.appendleft(_Kind(run.step))
+            if guard is not None and len(self._kinds) == _KINDS:
+                guard.call.drop(self._kinds[-1].number)
+            self._scripts += 1
+            self._kinds.appendleft(_Kind(run.step, self._scripts))
+            self._keep_script(self._kinds[0])
+        self._pad_moved(run, len(run.step.functions))
         self._by_slot = {held.slot: held for held in run.seen}
         for held in self._residency:
             held.slot = held.slot if held in run.seen else -1
@@ -420,6 +502,73 @@ class Sentinel(Policy):
                 f"{limit}: give that many, or train with a smaller batch; this step is complete "
                 "and correct"
             )
+
+    # What an operation without room inside must not leave half changed.
+
+    def _is_new_kind(self) -> bool:
+        """Return whether an operation of the step may be refused for want of room."""
+        state = self._residency.state
+        scripted = state is not None and state.scripted
+        return bool(self._kinds) and self._kind is None and not scripted
+
+    def _keep_small(self, run: _Run, tensors: Iterable[Tensor]) -> None:
+        """Copy tensors that have no record; a step that is refused restores them."""
+        if self._kinds:
+            with _disable_current_modes(), torch.no_grad():
+                run.small = [
+                    (one, one.detach().clone())
+                    for one in tensors
+                    if one.nbytes < self._residency.least_bytes
+                ]
+
+    def written(self, held: Held) -> None:
+        run = self._run
+        if run is None or held in run.places or not self._is_new_kind():
+            return
+        if run.buffers is None:
+            run.buffers = {self._residency.of(one) for one in self._model.buffers()}
+        if held.slot not in run.step.born and (run.updates >= 0 or held in run.buffers):
+            run.places[held] = self._residency.stored_copy(held)
+
+    def _restore(self, run: _Run) -> None:
+        """Give buffers, and in an update parameters and states, their values before the step."""
+        with _disable_current_modes(), torch.no_grad():
+            for tensor, before in run.small:
+                tensor.detach().copy_(before)
+        for held, place in run.places.items():
+            self._residency.restore(held, place)
+        self._give_places(run)
+        states = self._optimizer.state
+        if run.states is not None:
+            for one in [*states]:
+                if one in run.states:
+                    states[one] = run.states[one]
+                else:
+                    del states[one]
+
+    def _give_places(self, run: _Run) -> None:
+        store = self._residency.store
+        while run.places and store is not None:
+            held, place = run.places.popitem()
+            store.give(place, held.nbytes)
+
+    def _keep_script(self, kind: _Kind) -> None:
+        """Keep the step that the guard has recorded, so that it follows steps like it."""
+        guard = self._residency.guard
+        if guard is not None and guard.state.recording and not kind.has_script:
+            step = kind.step
+            kind.has_script = guard.save(kind.number, len(step.functions), step.nbytes)
+
+    def _pad_moved(self, run: _Run, number: int) -> None:
+        """Fill in the operations without Python up to ``number``."""
+        if len(run.moved) < number:
+            moved = self.statistics
+            last = (
+                run.moved[-1]
+                if run.moved
+                else (self._residency.used_bytes, moved.bytes_out, moved.bytes_back)
+            )
+            run.moved.extend([last] * (number - len(run.moved)))
 
     def _note_updates(self, run: _Run) -> None:
         """Add a visit for each parameter's update."""
@@ -446,19 +595,25 @@ class Sentinel(Policy):
         if run is None:
             return None
         began = time.perf_counter_ns()
-        step, kind = run.step, self._kind
+        step, kind, state = run.step, self._kind, self._residency.state
+        if kind is not None and state is not None and state.scripted:
+            number = self._number = state.number
+            state.number = number + 1
+            self._note_uses(used)
+            made_bytes = self._act(kind, number, used)
+            state.wakes_at = number + _RETRIES if self._asks else NEVER
+            self._own_ns += time.perf_counter_ns() - began
+            return made_bytes
         number = self._number = len(step.functions)
+        if state is not None:
+            state.number = number + 1
         if run.sequence and (node := _C._current_autograd_node()) is not None:
             run.backward = True
             self._note_visit(run, node._sequence_nr())
         for held in used:
             if held not in run.seen:
                 self._see(run, held)
-            if not held.here:
-                self._uses["on_demand"] += 1
-            elif held in self._ahead:
-                self._uses["in_time" if held.job is None else "late"] += 1
-                self._ahead.discard(held)
+        self._note_uses(used)
         slots = tuple([held.slot for held in used])
         step.functions.append(func)
         step.slots.append(slots)
@@ -468,16 +623,26 @@ class Sentinel(Policy):
             self._kind = kind
             self._asks.clear()
             self._leaving.clear()
-        if kind is None:
-            made_bytes = None
-        else:
-            if (plan := kind.plan) is not None:
-                self._asks.extend(plan.asks.get(number, ()))
-                self._come(kind.step, number)
-            # Without tensor arguments the size of the result may differ from the last step's.
-            made_bytes = kind.step.made_bytes[number] if used else None
+            self._resumes = kind
+        made_bytes = None if kind is None else self._act(kind, number, used)
         self._own_ns += time.perf_counter_ns() - began
         return made_bytes
+
+    def _note_uses(self, used: list[Held]) -> None:
+        for held in used:
+            if not held.here:
+                self._uses["on_demand"] += 1
+            elif held in self._ahead:
+                self._uses["in_time" if held.job is None else "late"] += 1
+                self._ahead.discard(held)
+
+    def _act(self, kind: _Kind, number: int, used: list[Held]) -> int | None:
+        """Do what a kind's plan says before an operation; return the bytes that this makes."""
+        if (plan := kind.plan) is not None:
+            self._asks.extend(plan.asks.get(number, ()))
+            self._come(kind.step, number)
+        # Without tensor arguments the size of the result may differ from the last step's.
+        return kind.step.made_bytes[number] if used else None
 
     def after(self, func: Any, used: list[Held], made: list[Held]) -> None:
         self._residency.takes = self._inside
@@ -486,28 +651,76 @@ class Sentinel(Policy):
             return
         began = time.perf_counter_ns()
         step, kind, number = run.step, self._kind, self._number
-        for held in made:
-            self._see(run, held)
-            step.born[held.slot] = number
-        step.made[number] = tuple([held.slot for held in made])
+        state = self._residency.state
+        if kind is not None and state is not None and state.scripted:
+            slots = kind.step.made[number]
+            if [held.nbytes for held in made] == [kind.step.nbytes[slot] for slot in slots]:
+                for held, slot in zip(made, slots, strict=True):
+                    self._place(held, slot)
+            else:
+                state.scripted = 0
+                self._residency.take_orphans()
+                self.diverged(RESULTS, made)
+        else:
+            for held in made:
+                self._see(run, held)
+                step.born[held.slot] = number
+            step.made[number] = tuple([held.slot for held in made])
         if kind is not None and kind.plan is not None:
             for slot in kind.plan.leaving.get(number, ()):
-                if (held := self._by_slot.get(slot)) is not None:
+                if (held := self._at(slot)) is not None:
                     self._residency.clean(held)
                     heappush(self._leaving, (-kind.step.next_use(slot, number + 1), slot))
+        if self._resumes is not None:
+            self._follow(self._resumes, number + 1)
+            self._resumes = None
+        self._pad_moved(run, number)
         moved = self.statistics
         run.moved.append((self._residency.used_bytes, moved.bytes_out, moved.bytes_back))
         self._own_ns += time.perf_counter_ns() - began
+
+    def diverged(self, reason: int, new: list[Held]) -> None:
+        run, kind, state = self._run, self._kind, self._residency.state
+        if run is None or kind is None or state is None:
+            return
+        number = state.number
+        results = reason == RESULTS
+        run.step = kind.step if run.whole else kind.step.begin(number, without_results=results)
+        run.seen = {*self._residency.seen()}
+        self._by_slot.update((held.slot, held) for held in run.seen)
+        if results:  # other ones than in the steps before
+            made = [held for held in new if held not in run.seen]
+            for held in made:
+                self._see(run, held)
+                run.step.born[held.slot] = number - 1
+            run.step.made[number - 1] = tuple([held.slot for held in made])
+        if reason == FAILED:
+            self.failed()
 
     def failed(self) -> None:
         if (run := self._run) is not None:
             run.failed = True
             # Shares are of the peak of steps that complete.
             self._residency.most_live_bytes = run.most_live_bytes
+            if isinstance(sys.exception(), torch.OutOfMemoryError):
+                self._restore(run)
 
     def _see(self, run: _Run, held: Held) -> None:
         run.see(held)
-        self._by_slot[held.slot] = held
+        self._place(held, held.slot)
+
+    def _place(self, held: Held, slot: int) -> None:
+        held.slot = slot
+        self._by_slot[slot] = held
+        if (guard := self._residency.guard) is not None:
+            guard.call.see(held.number, slot)
+
+    def _at(self, slot: int) -> Held | None:
+        """Return the storage of a slot."""
+        state = self._residency.state
+        if state is not None and state.scripted:
+            return self._residency.at(slot)
+        return self._by_slot.get(slot)
 
     def _note_visit(self, run: _Run, sequence: int) -> None:
         visit = bisect_right(run.sequence, sequence)
@@ -519,7 +732,7 @@ class Sentinel(Policy):
         residency, asks = self._residency, self._asks
         while asks:
             ask = asks[0]
-            held = self._by_slot.get(ask.slot)
+            held = self._at(ask.slot)
             if held is not None and not held.here and ask.use > number:
                 while residency.free_bytes < held.nbytes + ask.beside_bytes:
                     victim = self._leaver(step, (), ask.use)
@@ -533,6 +746,8 @@ class Sentinel(Policy):
     def victim(self, residency: Residency, stay: Collection[Held]) -> Held | None:
         if self._kind is None:
             return super().victim(residency, stay)
+        if (state := residency.state) is not None and state.scripted:
+            self._number = max(self._number, state.number - 1)
         step = self._kind.step
         if (held := self._leaver(step, stay)) is not None:
             return held
@@ -551,7 +766,7 @@ class Sentinel(Policy):
         leaver, kept = None, []
         while self._leaving and leaver is None:
             use, slot = entry = heappop(self._leaving)
-            held = self._by_slot.get(slot)
+            held = self._at(slot)
             if held is None or not held.here or step.next_use(slot, self._number) != -use:
                 continue  # it has left or been used since
             if -use <= after or (after >= 0 and len(kept) == _LOOKED_AT):
@@ -574,7 +789,7 @@ class Sentinel(Policy):
         if self._by_slot.get(held.slot) is held:
             del self._by_slot[held.slot]
         self._ahead.discard(held)
-        if (run := self._run) is not None and held in run.seen:
+        if (run := self._run) is not None and held in run.seen and not run.whole:
             run.step.freed[held.slot] = len(run.step.functions)
             run.seen.discard(held)
 
@@ -584,19 +799,16 @@ class Sentinel(Policy):
         return limit if hard or self._kinds else max(limit, self._residency.most_needed_bytes)
 
 
-def _budget(fast: int | str) -> tuple[float | None, int]:
-    if isinstance(fast, str) and fast.endswith("%"):
+def _budget(budget: int | str) -> tuple[float | None, int]:
+    if isinstance(budget, str) and budget.endswith("%"):
         try:
-            share = float(fast[:-1]) / 100
+            share = float(budget[:-1]) / 100
         except ValueError:
             share = 0.0
         if 0 < share <= 1:
             return share, 0
-    elif isinstance(fast, int) and not isinstance(fast, bool) and fast > 0:
-        return None, fast
-    raise InvalidArgumentError(
-        f"fast memory of {shown(fast)}: expected a number of bytes, or a share such as '25%'"
-    )
+    form = "a number of bytes, a size such as '12GiB', or a share such as '25%'"
+    return None, check_size("budget", budget, form=form)
 
 
 def _is_checkpointed() -> bool:
@@ -611,13 +823,3 @@ def _is_traced() -> bool:
 
 def _tensors(state: dict[str, Any]) -> list[Tensor]:
     return [value for value in state.values() if isinstance(value, Tensor)]
-
-
-def _as_copies(module: nn.Module, state: dict[str, Any], *_: object) -> None:
-    """Replace the tensors of a state dict by copies.
-
-    Savers take tensors at one address for a shared storage, and addresses change as tensors move.
-    """
-    for name, value in state.items():
-        if isinstance(value, Tensor) and (held := held_of(value)) is not None:
-            state[name] = held.residency.copied(value)

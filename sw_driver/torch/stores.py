@@ -26,6 +26,9 @@ _CPU = torch.device("cpu")
 
 _PAGE_BYTES = 4096
 
+_FULL = "so a tensor stays in memory; give slow= a place with more room, or a larger budget"
+"""What follows from a full disk, for messages."""
+
 _PIECE_BYTES = 4 << 20
 """Bytes that pass through the buffer for direct I/O at a time."""
 
@@ -148,16 +151,30 @@ class _Threaded(ABC):
 
 
 class HostStore(_Threaded):
-    """Store in the host's memory, outside the budget of fast memory."""
+    """Store of the CPU's tensors in the host's memory, outside the budget of fast memory.
+
+    Places are kept for tensors of their size: the system takes long to map new pages.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._free: dict[int, list[Tensor]] = defaultdict(list)
 
     def take(self, nbytes: int) -> Tensor:
-        """Return a place for a tensor."""
+        """Return a place for a tensor, one that is free if there is one."""
+        if free := self._free[nbytes]:
+            return free.pop()
         with _disable_current_modes():
-            pinned = bool(self._streams)
-            return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
+            return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
 
     def give(self, place: Tensor, nbytes: int) -> None:
-        """Free a place; its memory goes with the last reference to it."""
+        """Free a place for tensors of its size."""
+        self._free[nbytes].append(place)
+
+    def close(self) -> None:
+        """Wait for all copies and release all free places."""
+        super().close()
+        self._free.clear()
 
     def _write(self, place: Tensor, address: int, nbytes: int, ready: Any) -> None:
         self._copy(place, address, ready, back=False)
@@ -208,7 +225,13 @@ class FileStore(_Threaded):
             piece = self._piece(min(nbytes - done, _PIECE_BYTES), back=False)
             self._copy(piece, address + done, ready, back=False)
             with memoryview(self._pieces[0])[: _whole(piece.nbytes)] as part:
-                self._moved(os.pwrite(self._file, part, place + done), len(part))
+                try:
+                    moved_bytes = os.pwrite(self._file, part, place + done)
+                except OSError as error:
+                    raise type(error)(
+                        error.errno, f"{error.strerror}, {_FULL}", self.path
+                    ) from None
+                self._moved(moved_bytes, len(part))
 
     def _read(self, place: int, address: int, nbytes: int, ready: Any) -> None:
         for done in range(0, nbytes, _PIECE_BYTES):
@@ -222,7 +245,7 @@ class FileStore(_Threaded):
 
     def _moved(self, nbytes: int, expected: int) -> None:
         if nbytes != expected:
-            raise OSError(f"{self.path}: {nbytes} of {expected} bytes moved; is the disk full?")
+            raise OSError(f"{self.path}: {nbytes} of {expected} bytes moved, {_FULL}")
 
     def close(self) -> None:
         """Wait for all copies and close the file."""
@@ -232,21 +255,29 @@ class FileStore(_Threaded):
             self._file = -1
 
 
-def store_at(where: str, device: torch.device = _CPU) -> HostStore | FileStore:
-    """Return the store named ``"host"`` or ``"file:/a/path"``, for tensors in a device's memory.
+def store_at(slow: str | Path, device: torch.device = _CPU) -> Store:
+    """Return the store for tensors in a device's memory: ``"host"``, or the path of a new file.
 
-    If the path is a folder, the store is a new file in it.
+    In a folder it is a new file of its own. Raises ``InvalidArgumentError`` for anything else.
     """
-    kind, _, path = where.partition(":") if isinstance(where, str) else ("", "", "")
-    if where == "host":
-        return HostStore(device)
-    if kind == "file" and path:
-        folder = Path(path)
-        if folder.is_dir():
-            folder /= f"nearmem-{os.getpid()}-{os.urandom(4).hex()}.slow"
-        return FileStore(folder, device)
+    if slow == "host":
+        if device.type == "cpu":
+            return HostStore()
+        from .cuda_store import CudaStore, Gpu
+
+        return CudaStore(Gpu(device))
+    if isinstance(slow, str | Path) and str(slow):
+        path = Path(slow)
+        if path.is_dir():
+            path /= f"nearmem-{os.getpid()}-{os.urandom(4).hex()}.slow"
+        try:
+            return FileStore(path, device)
+        except OSError as error:
+            problem = f"{error.strerror or error}: "
+    else:
+        problem = ""
     raise InvalidArgumentError(
-        f"slow memory at {shown(where)}: expected 'host', or 'file:' and the path of a new file"
+        f"slow is {shown(slow)}: {problem}expected 'host', a folder, or the path of a new file"
     )
 
 

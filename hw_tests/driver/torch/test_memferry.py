@@ -537,13 +537,13 @@ def test_bad_input(tmp_path: Path) -> None:
     refused("mode of '1' is 'GPU': .*GFGB, DHA, DFGB", plan=SMALL | {"modes": modes | {"1": "GPU"}})
     refused("with modes and gradients_on_gpu", plan={"modes": {}})
     refused("with modes and gradients_on_gpu", plan={"results": [SMALL]})
-    refused("budget_bytes is 20991.* take 20992", budget_bytes=20991)
+    refused("budget is 20991.* take 20992", budget=20991)
     refused("2 of the optimizer's 2 parameters", optimizer=adam(nn.Linear(2, 2)))
     refused("device's type is 'meta': expected one of cpu, cuda", device="meta")
     refused("'weight' is of the whole model", model=nn.Linear(2, 2))
     model = small()
     model[1].to("meta")
-    refused("'1.bias' on meta", model=model)
+    refused("1.weight is on meta, without memory", model=model)
     model = nn.Sequential(nn.Embedding(4, 4, sparse=True))
     plan = {"modes": {"0": "GFGB"}, "gradients_on_gpu": []}
     MemFerry(model, torch.optim.SparseAdam(model.parameters()), plan=plan)
@@ -551,7 +551,7 @@ def test_bad_input(tmp_path: Path) -> None:
         model(TOKENS[:4]).sum().backward()
     (tmp_path / "plan.json").write_text(json.dumps({"results": SMALL, "files": []}))
     model = small()
-    MemFerry(model, optimizer := adam(model), plan=tmp_path / "plan.json", budget_bytes=20992)
+    MemFerry(model, optimizer := adam(model), plan=tmp_path / "plan.json", budget=20992)
     model[0].weight.data = torch.zeros(16, 64)
     for act in (lambda: model(TOKENS), optimizer.step):
         with pytest.raises(RuntimeError, match=r"'0.weight' was given other memory"):

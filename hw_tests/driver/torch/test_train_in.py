@@ -1,0 +1,191 @@
+"""Two lines train a model in less memory, and the model is whole whatever goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch: Any = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install -e '.[torch]'"
+)
+
+from torch import nn
+
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.torch.memferry import MemFerry
+from sw_driver.torch.training import train_in
+
+BUDGETS = {"sentinel": "600KiB", "memferry": "130KiB"}
+"""Less than a step of :func:`layers` takes."""
+on_each = pytest.mark.parametrize("policy", BUDGETS)
+
+
+def layers() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Linear(128, 128) for _ in range(4)), nn.LayerNorm(128))
+
+
+def step(model: nn.Module, optimizer: Any, call: Any = None) -> None:
+    optimizer.zero_grad()
+    (call or model)(torch.ones(16, 128)).square().mean().backward()
+    optimizer.step()
+
+
+def adam(model: nn.Module) -> Any:
+    return torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+
+def values(model: nn.Module) -> list[Any]:
+    return [each.detach().clone() for each in model.parameters()]
+
+
+def same(*models: nn.Module) -> bool:
+    return all(map(torch.equal, *map(values, models)))
+
+
+def plain(steps: int) -> nn.Module:
+    model = layers()
+    optimizer = adam(model)
+    for _ in range(steps):
+        step(model, optimizer)
+    return model
+
+
+@on_each
+def test_bits_are_those_of_training_without_also_after_it(policy: str) -> None:
+    model = layers()
+    optimizer = adam(model)
+    step(model, optimizer)  # its state moves, too
+    with train_in(model, optimizer, budget=BUDGETS[policy], policy=policy) as made:
+        for _ in range(6):
+            step(model, optimizer)
+    report = made.report()
+    assert report["peak_bytes"] <= report["budget_bytes"]
+    assert report["back_bytes"] > 0
+    for one in model.parameters():
+        assert one.untyped_storage().nbytes() == one.nbytes  # memory of its own
+    step(model, optimizer)
+    model(torch.ones(1, 128)).sum().backward()
+    assert same(model, plain(8))
+    assert "__getstate__" not in vars(model)
+    assert not model._forward_pre_hooks
+    with pytest.raises(InvalidArgumentError, match="is closed: make another"):
+        made.__enter__()
+    made.close()
+
+
+def test_a_plan_by_rule_copies_the_largest_layers_that_fit() -> None:
+    model = nn.Sequential(
+        nn.Embedding(64, 32), nn.Linear(32, 64), nn.Linear(64, 128), nn.Linear(128, 8),
+        nn.LayerNorm(8),
+    )  # fmt: skip
+    sizes = {1: 64 * 32 * 4 + 256, 2: 64 * 128 * 4 + 512, 3: 128 * 8 * 4 + 256}
+    for budget, copied in ((sizes[2] + sizes[3], {"2", "3"}), (sizes[2] - 1, {"1", "3"}), (0, ())):
+        with MemFerry(model, adam(model), budget=budget) as ferry:
+            found = ferry.report()["layers"]
+        assert {name for name, each in found.items() if each["mode"] == "GFGB"} == {*copied}
+
+
+@on_each
+@pytest.mark.parametrize("way", ["wrapped", "in place", "call"])
+def test_what_is_compiled_trains(policy: str, way: str) -> None:
+    torch.compiler.reset()
+    model = layers()
+    optimizer, given, call = adam(model), model, model
+    if way == "in place":
+        model.compile(backend="eager")
+    else:
+        call = torch.compile(model, backend="eager")
+        given = call if way == "wrapped" else model
+    with (
+        warnings.catch_warnings(action="ignore"),  # of PyTorch, that hooks are called twice
+        train_in(given, optimizer, budget=BUDGETS[policy], policy=policy) as made,
+    ):
+        for _ in range(4):
+            step(model, optimizer, call)
+    assert made.report()["back_bytes"] > 0
+    assert same(model, plain(4))
+
+
+def test_an_optimizer_in_a_wrapper() -> None:
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, optimizer: Any) -> None:
+            self.optimizer = optimizer
+
+        param_groups = property(lambda self: self.optimizer.param_groups)
+
+    model = layers()
+    optimizer = adam(model)
+    with train_in(model, Wrapper(Wrapper(optimizer)), budget="50%") as made:
+        for _ in range(4):
+            step(model, optimizer)
+    assert made.report()["steps"]["profiled"] == 2
+
+
+@on_each
+def test_what_is_refused_leaves_the_model_whole(policy: str, tmp_path: Path) -> None:
+    def refused(match: str, given: Any = None, **changes: Any) -> None:
+        model = given or layers()
+        before = [each.data_ptr() for each in model.parameters()]
+        arguments = {"policy": policy, "budget": BUDGETS[policy], **changes}
+        with pytest.raises(InvalidArgumentError, match=match) as raised:
+            train_in(model, adam(model), **arguments)
+        assert "\n" not in str(raised.value)
+        assert before == [each.data_ptr() for each in model.parameters()]
+        assert not model._forward_pre_hooks
+        if given is None:
+            optimizer = adam(model)
+            step(model, optimizer)
+            assert same(model, plain(1))
+
+    refused("policy is 'sentinal': did you mean sentinel.* expected one of", policy="sentinal")
+    refused("budget is '12 pints': expected a number of bytes, ", budget="12 pints")
+    refused("0.weight is on meta, without memory: give", given=layers().to("meta"))
+    if policy == "sentinel":
+        refused(r"budget is 64KiB: .*65536|budget is 63KiB: expected 65536", budget="63KiB")
+        refused(f"slow is '{tmp_path}/no/such': No such file", slow=f"{tmp_path}/no/such")
+        (tmp_path / "used").touch()
+        refused("File exists: expected 'host', a folder, or", slow=tmp_path / "used")
+    else:
+        refused("slow is '/tmp': expected 'host', as memferry's", slow="/tmp")
+        plan = {"modes": {str(each): "GFGB" for each in range(5)}, "gradients_on_gpu": []}
+        refused("budget is 1KiB, but the plan's copies take 26", budget="1KiB", plan=plan)
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third step is repeated: what an optimizer has changed it would change again."""
+    model = layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    optimizers_of = {"plain": torch.optim.SGD}
+    other = layers()
+    theirs = optimizers_of["plain"](other.parameters(), lr=1e-2)
+    full = False
+    write = os.pwrite
+
+    def pwrite(*args: Any) -> int:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(*args)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    with train_in(model, optimizer, budget="300KiB", slow=tmp_path):
+        step(model, optimizer)
+        full = True
+        with pytest.raises(OSError, match="No space left on device, so a tensor stays") as raised:
+            for _ in range(3):
+                step(model, optimizer)
+        assert "\n" not in str(raised.value)
+        assert all(each.isfinite().all() for each in values(model))
+        full = False
+        optimizer.zero_grad()
+        before = values(model)
+        other.load_state_dict(model.state_dict())
+        step(model, optimizer)
+    step(other, theirs)
+    assert not all(map(torch.equal, before, values(model)))
+    assert same(model, other)
