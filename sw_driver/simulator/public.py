@@ -8,25 +8,25 @@ __all__ = ["public_registers"]
 
 _MODULE = re.compile(r"^module (\w+)(.*?)^endmodule", re.MULTILINE | re.DOTALL)
 _INITIAL = re.compile(r"^  initial begin.*?^  end", re.MULTILINE | re.DOTALL)
-_REG = re.compile(r"\breg (?:signed )?(?:\[[^\]]*\] )?(\w+)")
+_REG = re.compile(r"\breg\s+(?:signed\s+)?(?:\[[^\]]*\]\s*)?(\w+)")
 _NOT_OURS = ("dram_device", "nearmem_clock_gate")
 """Modules that stand for what is outside of the design, or for a cell of the vendor's."""
 
 
 def public_registers(verilog: str) -> str:
-    """Return Verilator settings that make all registers and memories of a design public.
+    r"""Return Verilator settings that make all registers and memories of a design public.
 
     In generated Verilog a ``reg`` without a blocking assignment is a register or a memory. Any
     other is a wire, which has no state.
 
     Examples
     --------
-    >>> public_registers('''module m (input clk, output reg [3:0] o);
+    >>> public_registers('''module m (input clk, output reg  [3:0] o);
     ...   reg wire_only;
     ...   always @* wire_only = o[0];
     ...   always @(posedge clk) o <= o + 1;
     ... endmodule''')
-    'public_flat_rw -module "m" -var "o"\\n'
+    'public_flat_rw -module "m" -var "o"\n'
     """
     lines = []
     for module, text in _MODULE.findall(verilog):
