@@ -20,6 +20,7 @@ from sw_driver.torch.memferry import MemFerry
 from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
 from sw_driver.torch.overlay import MemoryOverlay
 from sw_driver.torch.sentinel import Sentinel
+from sw_driver.torch.training import train_in
 
 __all__ = [
     "SGD",
@@ -38,4 +39,5 @@ __all__ = [
     "StepHandle",
     "StepReport",
     "TensorStore",
+    "train_in",
 ]

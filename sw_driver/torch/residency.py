@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.queues import JoinableQueue, Queue
 from multiprocessing.reduction import ForkingPickler
@@ -40,7 +40,7 @@ from sw_driver.workload.writes import outlasts_call, written_arguments
 from .step import Interrupts
 from .stores import Job, Store
 
-__all__ = ["Held", "Policy", "Residency", "Statistics", "described", "held_of"]
+__all__ = ["Held", "Policy", "Residency", "Statistics", "held_of"]
 
 _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
 """Operations that need no bytes and can make their results from an empty storage."""
@@ -1221,15 +1221,6 @@ _THREAD_HOOKS: list[Any] = []
 
 def _only_counted(held: Held) -> bool:
     return held.here and not held.residency.can_leave(held)
-
-
-def described(title: str, report: Mapping[str, Any]) -> str:
-    """Return a policy's report as lines of text."""
-    lines = [
-        f"{name.replace('_', ' ')}: {'none' if value is None else format(value, ',')}"
-        for name, value in report.items()
-    ]
-    return "\n".join([title, *lines])
 
 
 def held_of(tensor: Tensor) -> Held | None:

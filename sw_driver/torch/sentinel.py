@@ -31,8 +31,9 @@ from sw_driver.numbers import check_integer, check_name, check_size
 from sw_driver.system.sentinel.steps import Ask, MigrationPlan, StepRecord
 
 from .copies import PlainCopies, as_copies
+from .moves import Moves, Watched, table
 from .parameters import check_training
-from .residency import Held, Policy, Residency, Statistics, described
+from .residency import Held, Policy, Residency, Statistics
 from .stores import store_at
 
 __all__ = ["Sentinel"]
@@ -105,6 +106,10 @@ class _Run:
     visit: int = -1
     updates: int = -1
     """Operation that the update begins with."""
+    left_ns: int = 0
+    """When the model last returned, in ns."""
+    updated_ns: int = 0
+    """When the update began, in ns; 0 before."""
     calls: int = 0
     """Calls of the model with gradients."""
     backward: bool = False
@@ -209,8 +214,9 @@ class Sentinel(Policy):
         self._layers = {layer for layer in model.modules() if [*layer.parameters(recurse=False)]}
         device = next((one.device for one in model.parameters()), torch.device("cpu"))
         check_name("the device's type", device.type, ("cpu", "cuda"))
+        self._moves = Moves()
         self._residency = Residency(
-            store_at(slow, device),
+            Watched(store_at(slow, device), self._moves),
             self,
             self._limit,
             least_bytes=least_bytes,
@@ -250,18 +256,26 @@ class Sentinel(Policy):
             "budget_bytes": self.budget_bytes,
             "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
-            **{name: self._uses[name] for name in ("in_time", "late", "on_demand")},
+            "hits": self._uses["in_time"],
+            "misses": self._uses["late"] + self._uses["on_demand"],
+            **{name: self._uses[name] for name in ("late", "on_demand")},
             "bookkeeping_ms": self._own_ns // 10**6,
             "steps": dict(self._steps),
         }
 
     def __str__(self) -> str:
-        report = self.report()
-        steps = {f"steps {name}": count for name, count in report.pop("steps").items()}
-        text = described(f"Sentinel: {self._steps.total()} steps", {**steps, **report})
+        text = table(f"Sentinel: {self._steps.total()} steps", self.report())
         if self._steps.total() > 2 and {*self._steps} == {"profiled"}:
             text += "\nno step was like one before, so none was planned for"
         return text
+
+    def timeline(self, path: Path | str) -> Path:
+        """Write the last step's copies and waits, and return the file.
+
+        The file is for https://ui.perfetto.dev, or a picture if its name ends in ``.svg`` or
+        ``.png``. Raises ``InvalidArgumentError`` for a path that cannot be written.
+        """
+        return self._moves.write(path, "Sentinel")
 
     def plot(self, path: Path | str) -> Path:
         """Draw the last step's memory and copies by operation as SVG; return the file's path.
@@ -336,6 +350,8 @@ class Sentinel(Policy):
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self._model and not _is_traced():
             self._inside = self._residency.takes = False
+            if self._run is not None and not _is_checkpointed():
+                self._run.left_ns = time.perf_counter_ns()
             if output is None and not _is_checkpointed():  # a checkpoint stops when it has enough
                 self.failed()
             self._note_versions()
@@ -375,6 +391,7 @@ class Sentinel(Policy):
         self._residency.adopt(self._lasting())
         self._run = _Run(time.perf_counter_ns(), self._waited_ns())
         self._run.most_live_bytes = self._residency.most_live_bytes
+        self._moves.restart(getattr(self._residency.store, "anchor", lambda: None)())
         self._number = 0
         if self._kinds:
             count = len(self._kinds[0].step.functions)
@@ -390,7 +407,7 @@ class Sentinel(Policy):
     def _update(self, *_: object) -> None:
         self._residency.check_thread()
         if (run := self._run) is not None:
-            run.updates = len(run.step.functions)
+            run.updates, run.updated_ns = len(run.step.functions), time.perf_counter_ns()
 
     def _end(self, *_: object) -> None:
         run, kind = self._run, self._kind
@@ -406,6 +423,7 @@ class Sentinel(Policy):
         began = time.perf_counter_ns()
         ns, waited_ns = began - run.began_ns, self._waited_ns() - run.waited_ns
         self._run, self._last = None, run
+        self._note_parts(run, began)
         if run.failed:
             self._steps["failed"] += 1
         elif kind is not None and len(kind.step.functions) == len(run.step.functions):
@@ -432,6 +450,18 @@ class Sentinel(Policy):
                 f"{limit}: give that many, or train with a smaller batch; this step is complete "
                 "and correct"
             )
+
+    def _note_parts(self, run: _Run, ended_ns: int) -> None:
+        """Note when the step's parts were, for the timeline."""
+        updated_ns = run.updated_ns or ended_ns
+        parts = {
+            "forward": (run.began_ns, run.left_ns),
+            "backward": (run.left_ns, updated_ns),
+            "update": (updated_ns, ended_ns),
+        }
+        for name, (begin_ns, end_ns) in parts.items():
+            self._moves.add("step", name, 0, begin_ns, end_ns)
+        self._moves.turn()
 
     def _note_updates(self, run: _Run) -> None:
         """Add a visit for each parameter's update."""

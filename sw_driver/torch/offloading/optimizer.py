@@ -132,6 +132,7 @@ class OffloadedOptimizer(ModuleOptimizer):
             most_gradients, most_uses = stored.usual
             stored.usual = max(most_gradients, stored.gradients), max(most_uses, stored.uses)
         self._store.begin_iteration()
+        self._platform.residency.moves.turn()
         self._restart()
         return loss
 

@@ -21,7 +21,8 @@ from sw_driver.device.errors import InvalidArgumentError, shown
 from sw_driver.files import replacing
 from sw_driver.torch import ModuleOptimizer
 from sw_driver.torch.copies import PlainCopies
-from sw_driver.torch.residency import described, held_of
+from sw_driver.torch.moves import table
+from sw_driver.torch.residency import held_of
 
 from .optimizer import OffloadedOptimizer, offloaded
 from .policy import DeviceMemory, ParameterPolicy, Stored
@@ -117,10 +118,25 @@ class Offloading:
         The store's ``statistics()`` has those of the module.
         """
         fetched, ahead = self.residency.fetches, self.residency.prefetches
-        return {**self.memory.report(), "fetches": fetched, "prefetches": ahead}
+        return {
+            **self.memory.report(),
+            "hits": ahead,
+            "misses": fetched - ahead,
+            "fetches": fetched,
+            "prefetches": ahead,
+        }
 
     def __str__(self) -> str:
-        return described("Offloading", self.report())
+        return table("Offloading", self.report())
+
+    def timeline(self, path: str | Path) -> Path:
+        """Write when parameters moved in the last step, and return the file.
+
+        The file is for https://ui.perfetto.dev, or a picture if its name ends in ``.svg`` or
+        ``.png``. Times are the host's; the module's own are in the device's ``timeline``. Raises
+        ``InvalidArgumentError`` for a path that cannot be written.
+        """
+        return self.residency.moves.write(path, "Offloading")
 
     def __enter__(self) -> Self:
         self.memory.__enter__()

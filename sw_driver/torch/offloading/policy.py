@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sw_driver.device.errors import AxdimmError
 from sw_driver.numbers import check_name, check_size
+from sw_driver.torch.moves import Moves, Watched
 from sw_driver.torch.residency import Held, Policy, Residency
 from sw_driver.torch.stores import Job, Store
 
@@ -129,7 +130,9 @@ class ParameterPolicy(Policy):
     ) -> None:
         memory.policy = self
         self._memory = memory
-        self._module = _ModuleStore(store, add, memory.kind)
+        self.moves = Moves()
+        """Parameters' moves, by step."""
+        self._module = Watched(_ModuleStore(store, add, memory.kind), self.moves)
         self._ahead = ahead
         self._stored: dict[Stored, None] = {}
         """All parameters; those on the device are in the order of their arrival."""
