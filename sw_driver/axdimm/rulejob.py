@@ -92,9 +92,7 @@ class RuleJob:
     def _bytes(self, name: str) -> int:
         return self.formats.tensor_bytes(self.rule, name, self.parameters)
 
-    def start(
-        self, channel: int, t: int, *, timeout_fabric_cycles: int | None = None
-    ) -> KernelRun:
+    def start(self, channel: int, t: int, *, timeout_fabric_cycles: int | None = None) -> KernelRun:
         """Queue step ``t`` of one channel in its stream."""
         return self.device.RunOnAxdimmAsync(
             self.rule.name,

@@ -47,7 +47,12 @@ class Outcome(StrEnum):
     WRONG = "silently wrong"
 
 
-ON_A_BOARD = {Outcome.ERROR: "yes", Outcome.LIMIT: "yes", Outcome.CHECKER: "no", Outcome.WRONG: "no"}
+ON_A_BOARD = {
+    Outcome.ERROR: "yes",
+    Outcome.LIMIT: "yes",
+    Outcome.CHECKER: "no",
+    Outcome.WRONG: "no",
+}
 """Whether the host of a board notices an outcome that is not masked."""
 
 

@@ -14,7 +14,7 @@ _NOT_OURS = ("dram_device", "nearmem_clock_gate")
 
 
 def public_registers(verilog: str) -> str:
-    """Return Verilator settings that make all registers and memories of a design public.
+    r"""Return Verilator settings that make all registers and memories of a design public.
 
     In generated Verilog a ``reg`` without a blocking assignment is a register or a memory. Any
     other is a wire, which has no state.
@@ -26,7 +26,7 @@ def public_registers(verilog: str) -> str:
     ...   always @* wire_only = o[0];
     ...   always @(posedge clk) o <= o + 1;
     ... endmodule''')
-    'public_flat_rw -module "m" -var "o"\\n'
+    'public_flat_rw -module "m" -var "o"\n'
     """
     lines = []
     for module, text in _MODULE.findall(verilog):

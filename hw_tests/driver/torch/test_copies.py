@@ -156,7 +156,7 @@ def test_a_copy_lies_beside_the_budget(tmp_path: Path) -> None:
         step(model, optimizer, *batches(1))
         memory = optimizer._platform.memory
         memory.budget_bytes = nbytes
-        optimizer._platform.residency.release()
+        optimizer._platform._release()
         made = copy.deepcopy(model)
         assert memory.used_bytes <= nbytes
         assert same([*made.state_dict().values()], [*model.state_dict().values()])

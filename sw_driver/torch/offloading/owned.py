@@ -6,8 +6,8 @@ import inspect
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MethodType
-from typing import Any, Self
+from types import MethodType, SimpleNamespace
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,17 +22,15 @@ from sw_driver.numbers import check_size
 from sw_driver.torch import ModuleOptimizer
 from sw_driver.torch.parameters import check_training
 
-from .channel import padded_bytes
 from .optimizer import offloaded
-from .platform import STATELESS, Offloading
-from .store import TensorStore
+from .policy import Offloading
 
 __all__ = ["OwnedOffloading"]
 
 _CHANNELS = 2
 """Channels of the module."""
 
-_CALLS = "step", "zero_grad", "state_dict", "load_state_dict", "add_param_group"
+_CALLS = "step", "state_dict", "load_state_dict", "add_param_group"
 """Calls of PyTorch's optimizer that the module's answers."""
 
 _HOOKS = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
@@ -53,8 +51,7 @@ class OwnedOffloading(Offloading):
     module
         Backend that simulates the module.
     options
-        Arguments of :class:`~sw_driver.torch.offloading.platform.Offloading`. Updates are in
-        ``step()`` unless ``early_updates`` is true.
+        Arguments of :class:`~sw_driver.torch.offloading.policy.Offloading`.
     """
 
     def __init__(
@@ -70,11 +67,11 @@ class OwnedOffloading(Offloading):
         check_training(model, optimizer)
         budget_bytes = None if budget is None else check_size("budget", budget)
         kind, given = _of_module(optimizer)
-        probe = offloaded(kind)([torch.zeros(1)], device=None, **given)
+        probe = offloaded(kind)([torch.zeros(1)], device=SimpleNamespace(device=None), **given)
         name = probe.rule_name(probe.param_groups[0])
-        # One more than the rule has: for a scaled gradient, or a further one.
+        # One more than the rule has, for a gradient that is not on the module.
         tensors = len(rule(name).tensors) + 1
-        sizes = [tensors * padded_bytes(4 * one.numel()) for one in model.parameters()]
+        sizes = [tensors * -(-4 * one.numel() // 64) * 64 for one in model.parameters()]
         largest_bytes, total_bytes = max(sizes, default=64), sum(sizes)
         room_bytes = largest_bytes + total_bytes // _CHANNELS
         with ExitStack() as stack:
@@ -83,75 +80,66 @@ class OwnedOffloading(Offloading):
                 room_bytes = min(max(largest_bytes, (budget_bytes or 0) // _CHANNELS), room_bytes)
                 storage = stack.enter_context(_Storage(slow, 2 * total_bytes + (1 << 20)))
             settings = {
-                "rules": tuple(
-                    dict.fromkeys((name, STATELESS, "sum_squares", "fill", "accumulate"))
-                ),
+                "rules": (name,),
                 "capacity_bytes": 1 << (room_bytes + 2 * WINDOW_BYTES - 1).bit_length(),
             }
-            device = stack.enter_context(Axdimm(module, options=BackendOptions(settings=settings)))
-            store = stack.enter_context(
-                TensorStore(
-                    device, capacity_bytes=room_bytes, placement="by_bytes", storage=storage
-                )
+            self.device = stack.enter_context(
+                Axdimm(module, options=BackendOptions(settings=settings))
             )
-            where = next((one.device.type for one in model.parameters()), "cpu")
-            options = {"early_updates": False, "device": where, **given, **options}
-            super().__init__(store, kind, budget=budget_bytes, **options)
-            self._given, self._own_groups = optimizer, optimizer.param_groups
-            self._owned = ExitStack()
-            stack.push(lambda *error: error[0] is not None and super(OwnedOffloading, self).close())
-            super().__enter__()
+            super().__init__(
+                self.device,
+                kind,
+                budget=budget_bytes,
+                capacity_bytes=room_bytes,
+                placement="by_bytes",
+                storage=storage,
+                model_device=next((one.device.type for one in model.parameters()), "cpu"),
+                **given,
+                **options,
+            )
+            stack.push(lambda *error: error[0] is not None and Offloading.close(self))
             self.take(model)
             self._train_by(optimizer)
             self._owned = stack.pop_all()
 
     def _train_by(self, optimizer: Optimizer) -> None:
         keys = {*inspect.signature(self._kind).parameters, "params"}
-        groups = [{key: group[key] for key in group if key in keys} for group in self._own_groups]
-        state = optimizer.state_dict()
+        own = optimizer.param_groups
+        groups = [{key: group[key] for key in group if key in keys} for group in own]
         made: Any = self.optimizer(groups)
-        if state["state"]:
-            made.load_state_dict({**state, "param_groups": made.state_dict()["param_groups"]})
+        made.state.update(optimizer.state)
+        self.send_states(made.state)
         for hooks in _HOOKS:
             setattr(made, hooks, getattr(optimizer, hooks))
-        optimizer.param_groups = made.param_groups
+
+        def share() -> None:
+            optimizer.param_groups, optimizer.state = made.param_groups, made.state
 
         def call(name: str) -> Any:
             def called(_: Optimizer, *args: Any, **keywords: Any) -> Any:
-                result = getattr(made, name)(*args, **keywords)
-                optimizer.param_groups = made.param_groups
-                return result
+                try:
+                    return getattr(made, name)(*args, **keywords)
+                finally:
+                    share()
 
             return MethodType(called, optimizer)
 
+        share()
+        self._given, self._own_groups, self._made = optimizer, own, made
         for name in _CALLS:
             setattr(optimizer, name, call(name))
 
-    def __enter__(self) -> Self:
-        if "step" not in vars(self._given):
-            raise InvalidArgumentError("this policy is closed: make another")
-        return self
-
     def close(self) -> None:
         """Give the model its parameters and the optimizer its state, and close the module."""
-        made: Any = self._optimizer
-        if made is None or "step" not in vars(self._given):
-            super().close()
+        if self._closed:
             return
-        if any(stored.gradients for stored in self.residency):
-            made.give_up()
-        try:
-            state = made.state_dict()["state"]
-        finally:
-            for name in _CALLS:
-                vars(self._given).pop(name, None)
-            for own, group in zip(self._own_groups, made.param_groups, strict=False):
-                own.update({key: group[key] for key in own.keys() & group.keys() - {"params"}})
-            self._given.param_groups = self._own_groups
-            super().close()
-            self._owned.close()
-        groups = self._given.state_dict()["param_groups"]
-        self._given.load_state_dict({"state": state, "param_groups": groups})
+        super().close()
+        for name in _CALLS:
+            vars(self._given).pop(name, None)
+        for own, group in zip(self._own_groups, self._made.param_groups, strict=False):
+            own.update({key: group[key] for key in own.keys() & group.keys() - {"params"}})
+        self._given.param_groups = self._own_groups
+        self._owned.close()
 
 
 def _of_module(optimizer: Optimizer) -> tuple[type[ModuleOptimizer], dict[str, Any]]:
