@@ -283,7 +283,7 @@ void put(StorageImpl* storage, Entry& entry, int32_t slot) {
   places[slot] = storage;
 }
 
-Entry& track(StorageImpl* storage, uint8_t flags) {
+Entry& track(StorageImpl* storage, int64_t nbytes, uint8_t flags) {
   auto found = table.find(storage);
   if (found == table.end()) {
     c10::intrusive_ptr<StorageImpl> strong =
@@ -291,7 +291,7 @@ Entry& track(StorageImpl* storage, uint8_t flags) {
     Entry entry{c10::weak_intrusive_ptr<StorageImpl>(strong), 0, -1, 0, 0};
     found = table.emplace(storage, std::move(entry)).first;
   }
-  found->second.nbytes = static_cast<int64_t>(storage->nbytes());
+  found->second.nbytes = nbytes;
   found->second.flags = flags;
   return found->second;
 }
@@ -412,7 +412,7 @@ void skip(const OperatorHandle& op, Stack* stack) {
   uint32_t at = now.made;
   for (StorageImpl* storage : results) {
     if (!counts(storage) || table.count(storage)) continue;
-    Entry& entry = track(storage, 0);
+    Entry& entry = track(storage, static_cast<int64_t>(storage->nbytes()), 0);
     ++state.orphans;
     same = same && at < now.end && entry.nbytes == script->nbytes[script->slots[at]];
     if (same) put(storage, entry, script->slots[at++]);
@@ -616,9 +616,9 @@ void guard_own(PyObject* mode, Account* account) {
   ++step_id;
 }
 
-void guard_track(StorageImpl* storage, int flags) {
+void guard_track(StorageImpl* storage, int64_t nbytes, int flags) {
   std::lock_guard<std::mutex> guard(lock);
-  track(storage, static_cast<uint8_t>(flags | HELD));
+  track(storage, nbytes, static_cast<uint8_t>(flags | HELD));
 }
 
 void guard_flag(StorageImpl* storage, int flags) {

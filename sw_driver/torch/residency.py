@@ -573,6 +573,22 @@ class Residency:
         self._start(held, storage, store, comes=False)
         self.statistics.bytes_out += held.nbytes
 
+    def stored_copy(self, held: Held) -> Any:
+        """Return a place in the store with a copy of a storage, which the caller gives back."""
+        storage, store = held.storage(), self._store_of(held)
+        assert storage is not None
+        place = store.take(held.nbytes)
+        store.write(place, _data_ptr(storage), held.nbytes).wait()
+        return place
+
+    def restore(self, held: Held, place: Any) -> None:
+        """Give a storage the bytes of a place."""
+        storage = held.storage()
+        if storage is not None:
+            self._have([held], 0, "restoring a tensor")
+            self._changed(held)
+            self._store_of(held).read(place, _data_ptr(storage), held.nbytes).wait()
+
     def drop(self, held: Held) -> None:
         """Let a storage leave; raise ``RuntimeError`` if its memory was handed out, as to NumPy."""
         self.clean(held)
@@ -725,7 +741,7 @@ class Residency:
         Residency.guarded = self
         guard.call.own(id(self._watch), self._address)
         for held in self:
-            guard.call.track(held.number, self._flags(held))
+            guard.call.track(held.number, held.nbytes, self._flags(held))
         return True
 
     def leave_guard(self) -> None:
@@ -863,7 +879,7 @@ class Residency:
         if self.kind == "cpu" and storage.is_shared():  # with another process
             return None
         try:
-            storage.data_ptr()
+            _data_ptr(storage)
         except RuntimeError:  # zeros without memory, as a derivative may be
             return None
         held = Held(self, storage._cdata, nbytes, lambda: None, used=self._operation)
@@ -872,7 +888,7 @@ class Residency:
             if held.foreign:
                 self._guard.call.add(self._address, nbytes)
             if Residency.guarded is self:
-                self._guard.call.track(held.number, 0)
+                self._guard.call.track(held.number, nbytes, 0)
         elif made_by is not None:
             self._make_room(nbytes, made_by)
         held.storage = weakref.ref(storage, functools.partial(_DEAD.setdefault, held))
