@@ -233,9 +233,8 @@ class FileStore(_Threaded):
                 try:
                     moved_bytes = os.pwrite(self._file, part, place + done)
                 except OSError as error:
-                    raise type(error)(
-                        error.errno, f"{error.strerror}, {_FULL}", self.path
-                    ) from None
+                    problem = f"{error.strerror}, {_FULL}"
+                    raise OSError(error.errno, problem, str(self.path)) from None
                 self._moved(moved_bytes, len(part))
 
     def _read(self, place: int, address: int, nbytes: int, ready: Any) -> None:
