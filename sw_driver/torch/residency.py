@@ -42,7 +42,7 @@ from .guard import AWAY, KEPT, Account, Guard, State
 from .step import Interrupts
 from .stores import Job, Store
 
-__all__ = ["Held", "Policy", "Residency", "Statistics", "described", "held_of"]
+__all__ = ["Held", "Policy", "Residency", "Statistics", "held_of"]
 
 _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
 """Operations that need no bytes and can make their results from an empty storage."""
@@ -1504,15 +1504,6 @@ _THREAD_HOOKS: list[Any] = []
 
 def _only_counted(held: Held) -> bool:
     return held.here and not held.residency.can_leave(held)
-
-
-def described(title: str, report: Mapping[str, Any]) -> str:
-    """Return a policy's report as lines of text."""
-    lines = [
-        f"{name.replace('_', ' ')}: {'none' if value is None else format(value, ',')}"
-        for name, value in report.items()
-    ]
-    return "\n".join([title, *lines])
 
 
 def held_of(tensor: Tensor) -> Held | None:
