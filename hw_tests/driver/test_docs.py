@@ -118,8 +118,9 @@ def test_examples_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if re.search(r"^(?:from|import) .*\btorch\b", program, re.MULTILINE):
-        pytest.importorskip("torch", reason="PyTorch is not installed")
+    for package in ("torch", "accelerate", "transformers"):
+        if re.search(rf"^(?:from|import) .*\b{package}\b", program, re.MULTILINE):
+            pytest.importorskip(package, reason=f"{package} is not installed")
     monkeypatch.chdir(tmp_path)
     exec(compile(program, name, "exec"), {"__name__": "__main__"})
     lines = capsys.readouterr().out.splitlines()

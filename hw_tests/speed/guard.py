@@ -69,8 +69,8 @@ class _Recurrent(nn.Module):
 
 
 def _transformer() -> tuple[_Blocks, Tensor]:
-    blocks = [nn.TransformerEncoderLayer(384, 6, 1536, batch_first=True) for _ in range(6)]
-    return _Blocks([*blocks]), torch.randn(8, 64, 384)
+    blocks = [nn.TransformerEncoderLayer(256, 4, 1024, batch_first=True) for _ in range(4)]
+    return _Blocks([*blocks]), torch.randn(8, 64, 256)
 
 
 def _resnet() -> tuple[_Blocks, Tensor]:

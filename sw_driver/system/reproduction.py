@@ -273,7 +273,7 @@ class Experiment:
     why_missed: str = ""
     """Reasons of missed claims; a note shows them while a claim is missed."""
     marked: bool = True
-    """Whether figures in rows show their marks."""
+    """True if figures in rows show their marks."""
     draw: Callable[[Path], Sequence[Path]] | None = None
     """Function that draws pictures to a path without a suffix, and returns their files."""
 
@@ -330,7 +330,7 @@ class Experiment:
         return Report(title=self.title, parts=parts, results=results)
 
     def _others(self, name: str) -> list[str]:
-        return [str(claims[name]) if name in claims else "" for claims in self.others.values()]
+        return [claims[name].texts[0] if name in claims else "" for claims in self.others.values()]
 
     def describe(self) -> dict[str, Any]:
         """Return all figures, for JSON."""

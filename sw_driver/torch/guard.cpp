@@ -66,10 +66,11 @@ void trim(int64_t keep) {
   }
 }
 
-void add(Account* account, int64_t nbytes) {
+// Bytes that a plan has just taken over are no peak: it makes room for them first.
+void add(Account* account, int64_t nbytes, bool is_new = true) {
   const int64_t used = account->used += nbytes;
-  if (used > account->peak) account->peak = used;
-  if (used > account->high) account->high = used;
+  if (is_new && used > account->peak) account->peak = used;
+  if (is_new && used > account->high) account->high = used;
   if (used + account->away > account->most_live) account->most_live = used + account->away;
 }
 
@@ -579,12 +580,12 @@ int guard_adopt(Account* account, StorageImpl* storage) {
   if (before != account) {
     const auto nbytes = static_cast<int64_t>(block->nbytes);
     if (before) before->used -= nbytes;
-    if (account) add(account, nbytes);
+    if (account) add(account, nbytes, false);
   }
   return 1;
 }
 
-void guard_add(Account* account, int64_t nbytes) { add(account, nbytes); }
+void guard_add(Account* account, int64_t nbytes) { add(account, nbytes, false); }
 
 // Give an empty storage counted memory, or take its memory away. The caller has made room.
 int guard_fill(Account* account, StorageImpl* storage, int64_t nbytes) {

@@ -42,7 +42,7 @@ from .guard import AWAY, KEPT, Account, Guard, State
 from .step import Interrupts
 from .stores import Job, Store
 
-__all__ = ["Held", "Policy", "Residency", "Statistics", "described", "held_of"]
+__all__ = ["Held", "Policy", "Residency", "Statistics", "held_of"]
 
 _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
 """Operations that need no bytes and can make their results from an empty storage."""
@@ -376,7 +376,8 @@ class Residency:
     @property
     def peak_bytes(self) -> int:
         """Peak of bytes in fast memory."""
-        self._note_peak()
+        if self._account is not None:
+            self.statistics.peak_bytes = self._account.peak
         return self.statistics.peak_bytes
 
     @property
@@ -469,12 +470,15 @@ class Residency:
         """
         self.check_thread()
         self.leave_guard()
+        peak_bytes = self.peak_bytes
         for held in self:
             if not held.here:
                 self._fetch(held)
             self._settle(held)
         for held in self:
             self.forget(held)
+        if self._account is not None:
+            self._account.peak = peak_bytes
         self.__exit__()
         if self._guard is not None:
             self._guard.call.keep(0)
@@ -940,8 +944,9 @@ class Residency:
             store.give(place, held.nbytes)
 
     def _note_peak(self) -> None:
-        if self._account is not None:
-            self.statistics.peak_bytes = self._account.peak
+        account = self._account
+        if account is not None:
+            account.peak = self.statistics.peak_bytes = max(account.peak, account.used)
         elif self._used_bytes > self.statistics.peak_bytes:
             self.statistics.peak_bytes = self._used_bytes
 
@@ -1031,7 +1036,7 @@ class Residency:
         return store
 
     def _start(self, held: Held, storage: UntypedStorage, store: Store, *, comes: bool) -> None:
-        with Interrupts():  # a copy's memory must stay while the copy is in flight
+        with Interrupts(recent=True):  # a copy's memory must stay while the copy is in flight
             if comes:
                 self._fill(storage, held.nbytes)
             try:
@@ -1504,15 +1509,6 @@ _THREAD_HOOKS: list[Any] = []
 
 def _only_counted(held: Held) -> bool:
     return held.here and not held.residency.can_leave(held)
-
-
-def described(title: str, report: Mapping[str, Any]) -> str:
-    """Return a policy's report as lines of text."""
-    lines = [
-        f"{name.replace('_', ' ')}: {'none' if value is None else format(value, ',')}"
-        for name, value in report.items()
-    ]
-    return "\n".join([title, *lines])
 
 
 def held_of(tensor: Tensor) -> Held | None:

@@ -34,8 +34,9 @@ from sw_driver.system.sentinel.steps import Ask, MigrationPlan, StepRecord
 
 from .copies import PlainCopies, as_copies
 from .guard import FAILED, NEVER, RESULTS
+from .moves import Moves, Watched, table
 from .parameters import check_training
-from .residency import Held, Policy, Residency, Statistics, described
+from .residency import Held, Policy, Residency, Statistics
 from .stores import store_at
 
 __all__ = ["Sentinel"]
@@ -114,6 +115,10 @@ class _Run:
     visit: int = -1
     updates: int = -1
     """Operation that the update begins with."""
+    left_ns: int = 0
+    """When the model last returned, in ns."""
+    updated_ns: int = 0
+    """When the update began, in ns; 0 before."""
     calls: int = 0
     """Calls of the model with gradients."""
     backward: bool = False
@@ -235,8 +240,9 @@ class Sentinel(Policy):
         self._layers = {layer for layer in model.modules() if [*layer.parameters(recurse=False)]}
         device = next((one.device for one in model.parameters()), torch.device("cpu"))
         check_name("the device's type", device.type, ("cpu", "cuda"))
+        self._moves = Moves()
         self._residency = Residency(
-            store_at(slow, device),
+            Watched(store_at(slow, device), self._moves),
             self,
             self._limit,
             least_bytes=least_bytes,
@@ -276,18 +282,26 @@ class Sentinel(Policy):
             "budget_bytes": self.budget_bytes,
             "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
-            **{name: self._uses[name] for name in ("in_time", "late", "on_demand")},
+            "hits": self._uses["in_time"],
+            "misses": self._uses["late"] + self._uses["on_demand"],
+            **{name: self._uses[name] for name in ("late", "on_demand")},
             "bookkeeping_ms": self._own_ns // 10**6,
             "steps": dict(self._steps),
         }
 
     def __str__(self) -> str:
-        report = self.report()
-        steps = {f"steps {name}": count for name, count in report.pop("steps").items()}
-        text = described(f"Sentinel: {self._steps.total()} steps", {**steps, **report})
+        text = table(f"Sentinel: {self._steps.total()} steps", self.report())
         if self._steps.total() > 2 and {*self._steps} == {"profiled"}:
             text += "\nno step was like one before, so none was planned for"
         return text
+
+    def timeline(self, path: Path | str) -> Path:
+        """Write the last step's copies and waits, and return the file.
+
+        The file is for https://ui.perfetto.dev, or a picture if its name ends in ``.svg`` or
+        ``.png``. Raises ``InvalidArgumentError`` for a path that cannot be written.
+        """
+        return self._moves.write(path, "Sentinel")
 
     def plot(self, path: Path | str) -> Path:
         """Draw the last step's memory and copies by operation as SVG; return the file's path.
@@ -367,6 +381,8 @@ class Sentinel(Policy):
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self._model and not _is_traced():
             self._inside = self._residency.takes = False
+            if self._run is not None and not _is_checkpointed():
+                self._run.left_ns = time.perf_counter_ns()
             if (state := self._residency.state) is not None:
                 state.inside = 0
             if output is None and not _is_checkpointed():  # a checkpoint stops when it has enough
@@ -408,6 +424,7 @@ class Sentinel(Policy):
         self._residency.adopt(self._lasting())
         self._run = _Run(time.perf_counter_ns(), self._waited_ns())
         self._run.most_live_bytes = self._residency.most_live_bytes
+        self._moves.restart(getattr(self._residency.store, "anchor", lambda: None)())
         self._run.moved_bytes = self.statistics.bytes_out + self.statistics.bytes_back
         self._number = 0
         self._keep_small(self._run, self._model.buffers())
@@ -441,7 +458,7 @@ class Sentinel(Policy):
     def _update(self, *_: object) -> None:
         self._residency.check_thread()
         if (run := self._run) is not None:
-            run.updates = len(run.step.functions)
+            run.updates, run.updated_ns = len(run.step.functions), time.perf_counter_ns()
             if self._is_new_kind():
                 states = self._optimizer.state
                 run.states = {one: dict(state) for one, state in states.items()}
@@ -469,6 +486,7 @@ class Sentinel(Policy):
         began = time.perf_counter_ns()
         ns, waited_ns = began - run.began_ns, self._waited_ns() - run.waited_ns
         self._run, self._last = None, run
+        self._note_parts(run, began)
         self._give_places(run)
         if run.failed:
             self._steps["failed"] += 1
@@ -569,6 +587,18 @@ class Sentinel(Policy):
                 else (self._residency.used_bytes, moved.bytes_out, moved.bytes_back)
             )
             run.moved.extend([last] * (number - len(run.moved)))
+
+    def _note_parts(self, run: _Run, ended_ns: int) -> None:
+        """Note when the step's parts were, for the timeline."""
+        updated_ns = run.updated_ns or ended_ns
+        parts = {
+            "forward": (run.began_ns, run.left_ns),
+            "backward": (run.left_ns, updated_ns),
+            "update": (updated_ns, ended_ns),
+        }
+        for name, (begin_ns, end_ns) in parts.items():
+            self._moves.add("step", name, 0, begin_ns, end_ns)
+        self._moves.turn()
 
     def _note_updates(self, run: _Run) -> None:
         """Add a visit for each parameter's update."""

