@@ -62,11 +62,7 @@ PROOFS = [
                 "& ~writing)",
                 "m.d.sync += whole_write.eq((aw_full | axi.awvalid) & ~writing)",
             ),
-            "asked_read": twin(
-                SUBORDINATE,
-                "with m.If(ar_full & ~r_valid):",
-                "with m.If((ar_full | axi.arvalid) & ~r_valid & ~axi.arready):",
-            ),
+            "asked_read": twin(SUBORDINATE, "ar_full.eq(0),", "ar_full.eq(1),"),
             "held": twin(SUBORDINATE, "with m.If(axi.bready):", "with m.If(axi.bready | aw_full):"),
             "held_read": twin(SUBORDINATE, "with m.If(ar_full & ~r_valid):", "with m.If(ar_full):"),
             "prompt": twin(
