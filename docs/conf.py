@@ -15,6 +15,7 @@ from collections import defaultdict
 from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
+from io import StringIO
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ from typing import Any
 
 from amaranth import Elaboratable
 from docutils import nodes
+from rich.console import Console
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.domains.python import PythonDomain
@@ -31,6 +33,7 @@ from sphinx.ext.napoleon import Config
 from sphinx.ext.napoleon.docstring import GoogleDocstring, NumpyDocstring
 from sphinx.util import inspect as sphinx_inspect
 
+from sw_driver import cli, commands
 from sw_driver.device import errors
 from sw_driver.experiments.settings import settings_page
 from sw_driver.fpga.register_pages import register_document
@@ -107,8 +110,10 @@ DOCSTRINGS: Any = Config(
 
 
 def write_module_pages(app: Sphinx) -> None:
-    """Keeps a page for each module in ``api/modules``, and the register maps and settings beside
-    it; version control ignores them."""
+    """Keep a page for each module in ``api/modules``, and other generated pages beside it.
+
+    These are the register maps, settings and commands. Version control ignores them all.
+    """
     pages = {".gitignore": "*\n"}
     for package in API_PACKAGES:
         for source in (ROOT / package).rglob("*.py"):
@@ -125,6 +130,7 @@ def write_module_pages(app: Sphinx) -> None:
             pages[f"{name}.rst"] = _module_page(name, sorted(inside))
     _write(Path(app.srcdir) / "api" / "registers.md", register_document())
     _write(Path(app.srcdir) / "api" / "settings.md", settings_page())
+    _write(Path(app.srcdir) / "api" / "commands.md", commands_page())
     folder = Path(app.srcdir) / "api" / "modules"
     folder.mkdir(parents=True, exist_ok=True)
     for page in folder.glob("*.rst"):
@@ -132,6 +138,18 @@ def write_module_pages(app: Sphinx) -> None:
             page.unlink(missing_ok=True)
     for name, text in pages.items():
         _write(folder / name, text)
+
+
+def commands_page() -> str:
+    """Return the page with each command's help, as a terminal of 80 columns shows it."""
+    application = cli.application()
+    parts = ["# Every command\n\nEach command's own help. [Commands](../commands.md) has more.\n"]
+    for name in commands.COMMANDS:
+        shown = StringIO()
+        application.help_print(name.split(), console=Console(file=shown, width=80))
+        text = "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
+        parts.append(f"## nearmem {name}\n\n```none\n{text.strip()}\n```\n")
+    return "\n".join(parts)
 
 
 def _write(page: Path, text: str) -> None:
@@ -270,6 +288,22 @@ def collapse_navigation(
     context["toctree"] = lambda **how: toctree(**{**how, "collapse": True})
 
 
+MOVED = {
+    "decisions": "architecture.html#decisions",
+    "results": "methods.html",
+    "what-precision-buys": "formats.html#what-precision-buys",
+}
+"""Pages that are part of others now, by the addresses that they had."""
+
+
+def redirect_moved(app: Sphinx, error: Exception | None) -> None:
+    """Write a page at each old address that leads to the new one."""
+    if error is None and app.builder.format == "html":
+        for old, new in MOVED.items():
+            text = f'<!doctype html><meta http-equiv="refresh" content="0; url={new}">\n'
+            _write(Path(app.outdir) / f"{old}.html", text)
+
+
 def setup(app: Sphinx) -> None:
     """Connects the functions above."""
     app.add_domain(IndexedPythonDomain, override=True)
@@ -279,3 +313,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", read_docstring)
     app.connect("missing-reference", resolve_name)
     app.connect("html-page-context", collapse_navigation, priority=400)  # before the theme's
+    app.connect("build-finished", redirect_moved)

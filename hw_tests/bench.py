@@ -20,6 +20,7 @@ from cocotb_tools.config import libs_dir
 from cocotb_tools.runner import get_runner
 
 from hw.verilog.writer import to_verilog
+from hw_tests.coverage.points import FOLDER, record
 from sw_driver.simulator.buildcache import cache_root, cached_build, content_key, verilator_env
 from sw_driver.simulator.runtime import precompiled_headers, shared_runtime
 
@@ -82,6 +83,11 @@ def run_bench(
         "--no-public-flat-rw", "-Wno-fatal", "-O3", "-fno-dfg", "--x-assign", "fast",
         "--output-split", "0", *build_args,
     ]  # fmt: skip
+    covered = FOLDER in os.environ
+    if covered:
+        # Not --coverage: counting expressions, it fails on selected bits.
+        arguments += ["--coverage-line", "--coverage-toggle"]
+        test_seconds = None
     runner = get_runner("verilator")
     environment = verilator_env()
 
@@ -117,6 +123,7 @@ def run_bench(
         work.mkdir(parents=True, exist_ok=True)
         results = work / "results.xml"
         results.unlink(missing_ok=True)
+        (work / "coverage.dat").unlink(missing_ok=True)
         # The runner gives up on a failed test or simulator; which one, and why, is told below.
         with contextlib.suppress(SystemExit, RuntimeError):
             runner.test(
@@ -137,6 +144,8 @@ def run_bench(
                 log_file=work / "test.log",
                 timescale=("1ns", "1ps"),
             )
+    if covered:
+        record(work.name, text, work / "coverage.dat")
     log = (work / "test.log").read_text()
     if not results.exists():
         why = f", or hung: a test may take {test_seconds} s" if test_seconds else ""

@@ -6,7 +6,7 @@ import re
 
 __all__ = ["with_useless_collisions"]
 
-_MEMORY = re.compile(r"\(\* no_rw_check = 1 \*\)\s+reg \[\d+:0\] (\w+) \[")
+_MEMORY = re.compile(r"\(\* no_rw_check = 1 \*\)\s+(?:\(\*.*\*\)\s+)?reg \[\d+:0\] (\w+) \[")
 
 
 def with_useless_collisions(verilog: str) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "check_integer",
     "check_name",
     "check_number",
+    "check_size",
     "listed",
     "parse_integer",
     "parse_number",
@@ -90,6 +91,24 @@ def check_integer(
     raise error(
         f"{name} is {shown(value)}: expected an integer{'' if least is None else f' {bounds}'}"
     )
+
+
+def check_size(
+    name: str,
+    value: Any,
+    least: int = 1,
+    form: str = "a number of bytes, or a size such as '12GiB'",
+) -> int:
+    """Return a size as bytes: a number of them, or text such as ``"12GiB"``.
+
+    Raises :class:`InvalidArgumentError`, which says that ``form`` is expected, for anything else
+    and for less than ``least`` bytes.
+    """
+    size: Any = parse_integer(value) if isinstance(value, str) else value
+    with suppress(TypeError):
+        if not isinstance(size, bool) and (nbytes := index(size)) >= least:
+            return nbytes
+    raise InvalidArgumentError(f"{name} is {shown(value)}: expected {form}")
 
 
 def listed(name: str, values: Any, expected: str = "a list") -> tuple[Any, ...]:

@@ -16,13 +16,12 @@ import numpy as np
 import torch
 
 from nearmem import Axdimm, BackendOptions
-from nearmem.torch import AdamW, DeviceMemory, Offloading, TensorStore
+from nearmem.torch import AdamW, DeviceMemory, Offloading
 from sw_driver.experiments.training.data import load_library_text
 from sw_driver.experiments.training.gpt import Gpt, GptSettings
 
 LARGE = GptSettings(layers=5, width=128, context=32, batch_windows=1)
 SMALL = GptSettings(layers=2, width=32, context=16, batch_windows=1)  # for the RTL
-RULES = ("adamw", "sum_squares", "fill", "accumulate")
 
 
 def batches(settings, steps):
@@ -35,9 +34,6 @@ def batches(settings, steps):
 
 
 def train(model, optimizer, settings, steps, max_norm):
-    clip = getattr(optimizer, "clip_grad_norm", None)
-    if clip is None:
-        clip = lambda norm: torch.nn.utils.clip_grad_norm_(model.parameters(), norm)  # noqa: E731
     losses = []
     for batch in batches(settings, steps):
         optimizer.zero_grad()
@@ -46,13 +42,13 @@ def train(model, optimizer, settings, steps, max_norm):
         loss.backward()
         del loss  # or what it was computed from lives until the next one is there
         if max_norm is not None:
-            clip(max_norm)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
         optimizer.step()
     return losses
 
 
-def plainly(settings, steps, max_norm, limit_bytes=None):
-    with DeviceMemory(limit_bytes) as memory:
+def plainly(settings, steps, max_norm, budget=None):
+    with DeviceMemory(budget) as memory:
         torch.manual_seed(settings.seed)
         model = Gpt(settings)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -65,42 +61,45 @@ def main(name="golden", steps=None, max_norm=None, placement="round_robin", time
     steps = int(steps or (3 if name.startswith("rtl") else 100))
     max_norm = None if max_norm in (None, "none") else float(max_norm)
     largest = 4 * max(4 * settings.width**2, 256 * settings.width)  # bytes of a weight
-    device_bytes, channel_bytes = 10 * largest, 5 * largest
+    budget, channel_bytes = 10 * largest, 5 * largest
 
     theirs, plain_bytes = plainly(settings, steps, max_norm)
     try:
-        plainly(settings, 1, max_norm, device_bytes)
+        plainly(settings, 1, max_norm, budget)
     except torch.OutOfMemoryError as error:
         print(f"plain training: {error}")
 
-    options = BackendOptions(settings={"rules": RULES})
+    options = BackendOptions(settings={"rules": ("adamw",)})
     with (
         tempfile.NamedTemporaryFile() as storage,
         Axdimm(name, options=options, timeline=timeline) as device,
     ):
         storage.truncate(64 << 20)
-        with (
-            TensorStore(
-                device, capacity_bytes=channel_bytes, placement=placement, storage=storage.name
-            ) as store,
-            Offloading(store, AdamW, lr=1e-3, device_bytes=device_bytes) as platform,
-        ):
+        with Offloading(
+            device,
+            AdamW,
+            lr=1e-3,
+            budget=budget,
+            capacity_bytes=channel_bytes,
+            placement=placement,
+            storage=storage.name,
+        ) as platform:
             torch.manual_seed(settings.seed)
             model = platform.build(Gpt, settings)
             optimizer = platform.optimizer()
-            before, built = store.statistics(), device.simulated_ns
+            before, built = platform.store.statistics(), device.simulated_ns
             losses = train(model, optimizer, settings, steps, max_norm)
-            after, took = store.statistics(), device.simulated_ns - built
+            after, took = platform.store.statistics(), device.simulated_ns - built
 
     parameters = sum(each.numel() for each in model.parameters())
     difference = float(np.abs(np.subtract(losses, theirs)).max())
     print(f"{parameters} parameters, {16 * parameters} bytes with gradients and state, on {name}")
     print(f"loss, {steps} steps: {losses[0]:.3f} -> {losses[-1]:.3f}")
     print(f"torch.optim.AdamW:  {theirs[0]:.3f} -> {theirs[-1]:.3f}, at most {difference:.1e} away")
-    print(f"device: {platform.peak_device_bytes} bytes at most of {device_bytes}", end=", ")
+    print(f"device: {platform.peak_bytes} bytes at most of {budget}", end=", ")
     print(f"plainly {plain_bytes}")
     print(f"channels: {after.peak_module_bytes} bytes at most of {channel_bytes} each", end=", ")
-    print(f"NVMe: {after.peak_nvme_bytes}")
+    print(f"NVMe: {after.nvme_bytes}")
     for route, copied in sorted((after.copied_bytes - before.copied_bytes).items()):
         print(
             f"{route:>14}: {copied // steps:9d} bytes a step, {copied / steps / parameters:5.1f}",

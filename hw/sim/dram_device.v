@@ -254,8 +254,10 @@ module dram_device #(
             if (bad_code != 0 && !bad) begin
                 bad = 1'b1;
                 bad_tck = t[47:0];
+`ifndef NEARMEM_FAULTS
                 $display("%m: tCK %0d: command %0d group %0d bank %0d address %0d breaks %0s",
                          t, command, group, bank, address, RULES[16*8*bad_code +: 16*8]);
+`endif
             end
         end
     endtask

@@ -20,7 +20,7 @@ from amaranth.hdl import _nir as nir  # not exported
 
 from hw.verilog.netlist import ONE, ZERO, NeededCells, nets_of, width_of
 
-__all__ = ["KEYWORDS", "module_text"]
+__all__ = ["KEYWORDS", "module_text", "source_place"]
 
 _WORDS = """
 accept_on alias always always_comb always_ff always_latch and assert assign assume automatic before
@@ -73,9 +73,10 @@ def module_text(
 ) -> str:
     """Return the module ``name``: all of ``netlist``, with the other modules as instances.
 
-    With ``src``, attributes of that name give locations in the source. ``title`` is a comment above
-    the module. ``meanings`` has the ports in their order, after those of the clocks, with a comment
-    for each; neighbours with the same comment share it.
+    With ``src``, attributes of that name give locations in the source: of declarations, assignments
+    and the branches of conditions. ``title`` is a comment above the module. ``meanings`` has the
+    ports in their order, after those of the clocks, with a comment for each; neighbours with the
+    same comment share it.
 
     Raises ``NotImplementedError`` for parts of a netlist that no design here has.
     """
@@ -165,8 +166,14 @@ class _Writer:
     def _attributes(self, attributes: Mapping[str, Any], location: Any) -> Iterator[str]:
         for key, value in attributes.items():
             yield f"(* {key} = {_parameter(value)} *)"
-        if self._src and location is not None:
-            yield f'(* src = "{_source(*location[:2])}" *)'
+        if at := self._at(location):
+            yield at.rstrip()
+
+    def _at(self, location: Any) -> str:
+        """Return the attribute before a statement, a space at its end; empty without ``src``."""
+        if not self._src or location is None:
+            return ""
+        return f'(* src = "{source_place(*location[:2])}" *) '
 
     def _drive(self, nets: Any, name: str) -> None:
         for bit, net in enumerate(nets):
@@ -292,8 +299,10 @@ class _Writer:
         text, operator = pieces[0]
         return f"({text})" if operand and operator else text
 
-    def _assign(self, name: str, text: str) -> None:
-        self._body.append(f"assign {name} = {text};")
+    def _assign(self, name: str, text: str, location: Any = None) -> None:
+        at = self._at(location)  # Icarus Verilog takes no attribute here, a comment it does
+        at = f"  // {at[3:-4]}" if at else ""
+        self._body.append(f"assign {name} = {text};{at}")
 
     def _write_operations(self) -> None:
         for index, cell in self._cells:
@@ -309,7 +318,7 @@ class _Writer:
                 continue
             if nets[0] not in self._wires:
                 self._wire(nets, "wire", _result_name(cell), cell.src_loc)
-            self._assign(self._wires[nets[0]][0], text)
+            self._assign(self._wires[nets[0]][0], text, cell.src_loc)
 
     def _need_wire(self, net: Any) -> None:
         """Declare a result that is used before it is written."""
@@ -475,10 +484,11 @@ class _Writer:
 
     def _write_port(self, port: nir.SyncWritePort) -> None:
         place = f"{self._memories[port.memory]}[{self._address(port)}]"
+        at = self._at(port.src_loc)
         self._clocked(
             port,
             [
-                f"{f'if ({enable}) ' if enable else ''}{place}{bits} <= {data};"
+                f"{at}{f'if ({enable}) ' if enable else ''}{place}{bits} <= {data};"
                 for enable, bits, data in self._written(port)
             ],
         )
@@ -489,7 +499,7 @@ class _Writer:
         enable = self._cells.resolved((port.en,))
         condition = "" if enable[0] == ONE else f"if ({self._expression(enable)}) "
         place = f"{self._memories[port.memory]}[{self._address(port)}]"
-        self._clocked(port, [f"{condition}{name} <= {place};"])
+        self._clocked(port, [f"{self._at(port.src_loc)}{condition}{name} <= {place};"])
 
     def _instance(self, index: int, cell: nir.Instance) -> None:
         name = self._names.new(self._prefixes[cell.module_idx] + (cell.name or cell.type))
@@ -556,7 +566,7 @@ class _Writer:
                         if target := nets[
                             assignment.start : assignment.start + len(assignment.value)
                         ]:
-                            text = f"{self._target(target)} {equals} "
+                            text = f"{self._at(assignment.src_loc)}{self._target(target)} {equals} "
                             text += self._expression(assignment.value[: len(target)])
                             lines.append(f"{_INDENT * depth}{text};")
                     position += 1
@@ -611,7 +621,8 @@ class _Writer:
                 bit = next(at for at, char in enumerate(pattern) if char != "-")
                 falls = pattern[bit] == "0"
                 text = self._expression(value[bit : bit + 1], operand=falls)
-                lines.append(f"{pad}{word} ({'!' if falls else ''}{text}) begin")
+                test_text = f"{'!' if falls else ''}{text}"
+                lines.append(f"{pad}{word} ({test_text}) {self._at(test.src_loc)}begin")
             lines += branch
             word = "end else if"
         return [*lines, f"{pad}end"] if lines else []
@@ -623,11 +634,12 @@ class _Writer:
         word = "casez" if any("-" in pattern for pattern in patterns) else "case"
         lines = [f"{pad}{word} ({self._expression(value)})"]
         for test, branch in branches:
-            label = "default"
+            label, at = "default", ""
             if test is not None:
                 label = ", ".join(map(_label, test.patterns))
-            if len(branch) > 1:
-                lines += [f"{pad}{_INDENT}{label}: begin", *branch, f"{pad}{_INDENT}end"]
+                at = self._at(test.src_loc)
+            if len(branch) > 1 or at:
+                lines += [f"{pad}{_INDENT}{label}: {at}begin", *branch, f"{pad}{_INDENT}end"]
             else:
                 lines.append(f"{pad}{_INDENT}{label}: {branch[0].strip() if branch else ';'}")
         if branches and branches[-1][0] is not None:
@@ -687,7 +699,7 @@ def _comment(text: str) -> list[str]:
     return [f"// {line}" for line in textwrap.wrap(text, _LINE - 5)]
 
 
-def _source(file: str, line: int) -> str:
+def source_place(file: str, line: int) -> str:
     """Return a location in the source as ``hw/folder/file.py:line``."""
     path = Path(file)
     for package in ("hw", "amaranth"):

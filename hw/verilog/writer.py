@@ -338,8 +338,9 @@ def to_verilog(
     The module has the ports ``clk`` and ``rst`` (synchronous, active high) of the domain ``sync``
     and one port for each member of the signature. Interfaces are flattened with ``_``: a member
     ``m_axi`` with a member ``awaddr`` becomes ``m_axi_awaddr``. Each component inside it is a
-    module, too; equal components share one. With ``src``, wires, registers and instances have
-    attributes ``src``: their location in the source, with paths that begin with the package.
+    module, too; equal components share one. With ``src``, wires, registers, instances, assignments
+    and branches have attributes ``src``: their location in the source, with paths that begin with
+    the package.
 
     ``clock_gate_cell`` is that of the :class:`VerilogPlatform`: for an FPGA choose the FPGA's.
     ``prefix`` begins the names of all modules but ``name``, for designs that share a project.

@@ -128,14 +128,15 @@ def offloaded_training(backend: str, folder: Path) -> Stamps:
 
     from hw_tests.driver.torch.offloading.models import Tied, batches, loss_of
     from sw_driver.torch import AdamW
-    from sw_driver.torch.offloading import Offloading, TensorStore
+    from sw_driver.torch.offloading import Offloading
 
     (folder / "nvme").write_bytes(bytes(1 << 20))
     stamps: Stamps = []
     with (
         opened(backend, folder) as device,
-        TensorStore(device, capacity_bytes=20 << 10, storage=folder / "nvme") as store,
-        Offloading(store, AdamW, lr=0.01) as platform,
+        Offloading(
+            device, AdamW, lr=0.01, capacity_bytes=20 << 10, storage=folder / "nvme"
+        ) as platform,
     ):
         torch.manual_seed(4)
         model = platform.build(Tied)
@@ -144,9 +145,9 @@ def offloaded_training(backend: str, folder: Path) -> Stamps:
             optimizer.zero_grad()
             loss = loss_of(model, batch)
             loss.backward()
-            stamps += [loss.item(), store.statistics()]
+            stamps += [loss.item(), platform.store.statistics()]
             optimizer.step()
-            stamps += [store.statistics(), device.simulated_ns]
+            stamps += [platform.store.statistics(), device.simulated_ns]
         state = optimizer.state_dict()["state"]
         stamps += [each["exp_avg_sq"].numpy() for each in state.values()]
         stamps += [each.numpy() for each in model.state_dict().values()]

@@ -25,7 +25,7 @@ from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.torch import Adam
 from sw_driver.torch.memferry import MemFerry
-from sw_driver.torch.offloading import Offloading, TensorStore
+from sw_driver.torch.offloading import Offloading
 from sw_driver.torch.overlay import MemoryOverlay
 from sw_driver.torch.profiler import layers_of
 from sw_driver.torch.sentinel import Sentinel
@@ -57,10 +57,10 @@ def plain(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
 
 
 def sentinel(
-    stack: ExitStack, model: nn.Module, folder: Path, fast: int | str = "25%"
+    stack: ExitStack, model: nn.Module, folder: Path, budget: int | str = "25%"
 ) -> Optimizer:
     optimizer = plain(stack, model, folder)
-    stack.enter_context(Sentinel(model, optimizer, fast=fast, slow=f"file:{folder}"))
+    stack.enter_context(Sentinel(model, optimizer, budget=budget, slow=folder))
     return optimizer
 
 
@@ -85,11 +85,9 @@ def offloading(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
     file = folder / "nvme.img"
     with file.open("wb") as made:
         made.truncate(2 << 30)
-    rules = ("adam", "sum_squares", "fill", "accumulate")
-    options = BackendOptions(settings={"rules": rules, "capacity_bytes": 512 * MIB})
+    options = BackendOptions(settings={"rules": ("adam",), "capacity_bytes": 512 * MIB})
     device = stack.enter_context(Axdimm("golden", options=options))
-    store = stack.enter_context(TensorStore(device, capacity_bytes=160 * MIB, storage=file))
-    platform = stack.enter_context(Offloading(store, Adam))
+    platform = stack.enter_context(Offloading(device, Adam, capacity_bytes=160 * MIB, storage=file))
     platform.take(model)
     return platform.optimizer()
 

@@ -126,7 +126,7 @@ def trained(name: str, way: str, where: str) -> dict[str, Any]:
         plans = StepRecord.plans
         StepRecord.plans = lambda *args: plans(*args)[:1]
     if way not in ("plain", "saved"):
-        policy = Sentinel(model, optimizer, fast="25%", slow=where)
+        policy = Sentinel(model, optimizer, budget="25%", slow=where)
     rows = []
     for _ in range(STEPS[way]):
         began = time.perf_counter_ns()
@@ -152,7 +152,7 @@ def trained(name: str, way: str, where: str) -> dict[str, Any]:
     return {
         "s": columns[0] / 1e9,
         "MiB growth": _status_mib("VmHWM") - before_mib,
-        "MiB budget": policy.limit_bytes / 2**20 if policy else 0,
+        "MiB budget": policy.budget_bytes / 2**20 if policy else 0,
         "MiB out": columns[1] / 2**20,
         "MiB back": columns[2] / 2**20,
         "s waited": columns[3] / 1e9,
@@ -172,7 +172,7 @@ def _moved(policy: Sentinel | None, saved: _Saved | None) -> tuple[int, ...]:
 
 def main(folder: str = "", *models: str) -> None:
     """Measures and prints."""
-    where = f"file:{folder or tempfile.gettempdir()}"
+    where = folder or tempfile.gettempdir()
     for name in models or MODELS:
         for way in STEPS:
             code = "import json; from hw_tests.speed.sentinel import trained; "

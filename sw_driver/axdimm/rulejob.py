@@ -92,7 +92,7 @@ class RuleJob:
     def _bytes(self, name: str) -> int:
         return self.formats.tensor_bytes(self.rule, name, self.parameters)
 
-    def start(self, channel: int, t: int) -> KernelRun:
+    def start(self, channel: int, t: int, *, timeout_fabric_cycles: int | None = None) -> KernelRun:
         """Queue step ``t`` of one channel in its stream."""
         return self.device.RunOnAxdimmAsync(
             self.rule.name,
@@ -100,13 +100,17 @@ class RuleJob:
             self.parameters,
             hyperparameters_of(self.rule, t),
             channel,
+            timeout_fabric_cycles=timeout_fabric_cycles,
             stream=self.device.stream(channel),
             formats=self.formats,
         )
 
     def step(self, t: int) -> list[RunResult]:
         """Run step ``t`` on all channels at once."""
-        runs = [self.start(channel, t) for channel in range(self.device.channels)]
+        return self.wait([self.start(channel, t) for channel in range(self.device.channels)])
+
+    def wait(self, runs: list[KernelRun]) -> list[RunResult]:
+        """Wait for the runs of a step on all channels."""
         self._results = [run.wait() for run in runs]
         return self._results
 

@@ -68,6 +68,7 @@ COMMANDS = (
     "reproduce",
     "validate rtl",
     "validate training",
+    "faults",
     "pim",
     "config",
     "cache",

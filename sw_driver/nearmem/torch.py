@@ -17,9 +17,10 @@ from sw_driver.torch import (
     StepReport,
 )
 from sw_driver.torch.memferry import MemFerry
-from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
+from sw_driver.torch.offloading import DeviceMemory, Offloading
 from sw_driver.torch.overlay import MemoryOverlay
 from sw_driver.torch.sentinel import Sentinel
+from sw_driver.torch.training import train_in
 
 __all__ = [
     "SGD",
@@ -37,5 +38,5 @@ __all__ = [
     "Sentinel",
     "StepHandle",
     "StepReport",
-    "TensorStore",
+    "train_in",
 ]

@@ -15,10 +15,11 @@ from typing import Any
 import hw
 from sw_driver.simulator.buildcache import cached_build, content_key, plain_path
 
-from . import runtime
+from . import public, runtime
 from .processes import kill_started
 from .profile import BuildProfile, chosen_profile
 from .progress import Stage, build_progress
+from .public import public_registers
 from .runtime import header_flags, run_tool, shared_runtime
 
 __all__ = [
@@ -36,6 +37,8 @@ LINK = "-shared -pthread"
 C_FLAGS = "-fPIC -fno-semantic-interposition -std=c++17"
 
 _STORED = Path(__file__).with_name("stored")
+
+_PUBLIC = Path(public.__file__)
 
 HARNESS_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 """Headers that a harness may include."""
@@ -106,6 +109,7 @@ def verilated_library(
     settings: str,
     unused: Sequence[str] = (),
     wave: bool = False,
+    faults: bool = False,
     announce: Callable[[str], None] | None = None,
 ) -> Path:
     """Return the shared library of a design, and build it unless it is already built.
@@ -122,6 +126,8 @@ def verilated_library(
     unused: packages in ``hw`` that the design does not need.
     wave: True to define ``NEARMEM_WAVE``, with which the harness writes waveforms; the model is
         slower.
+    faults: True to define ``NEARMEM_FAULTS``, with which the harness flips bits of registers and
+        memories; the model is slower.
     announce: function for messages about the begin and end of a build, see
         :func:`~sw_driver.simulator.progress.build_progress`; a build takes about a minute.
 
@@ -141,6 +147,8 @@ def verilated_library(
         make_arguments[1] += f" -include {stored}/waveform_checks.h"
         # Without the libraries that Verilator requires: see the headers in `stored`.
         make_arguments.append(f"LDLIBS={LINK}")
+    if faults:
+        arguments += ["-DNEARMEM_FAULTS", "-CFLAGS", "-DNEARMEM_FAULTS"]
 
     def build(folder: Path, stage: Stage) -> None:
         stage("generating Verilog", 0, 0)
@@ -148,8 +156,10 @@ def verilated_library(
         from hw.verilog.writer import to_verilog
 
         with kill_started():
-            (folder / f"{top}.v").write_text(to_verilog(design(), top))
-        (folder / "settings.vlt").write_text(settings)
+            text = to_verilog(design(), top)
+        (folder / f"{top}.v").write_text(text)
+        more = public_registers(text) if faults else ""
+        (folder / "settings.vlt").write_text(settings + more)
         inputs = ["settings.vlt", f"{top}.v", str(plain_path(harness.parent) / harness.name)]
         headers = ["-CFLAGS", f"-I{plain_path(Path(__file__).parent)}"]
         stage("Verilating", 0, 0)
@@ -167,7 +177,7 @@ def verilated_library(
         build,
         name=top,
         about=about,
-        sources=[harness, *HARNESS_HEADERS, *sorted(_STORED.iterdir())],
+        sources=[harness, *HARNESS_HEADERS, *sorted(_STORED.iterdir()), *[_PUBLIC] * faults],
         unused=unused,
         parameters=[*parameters, repr(profile), *arguments, *make_arguments, settings],
         announce=announce,

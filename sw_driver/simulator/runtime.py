@@ -44,7 +44,7 @@ DEFINES = [
 """Definitions of Verilator's makefile, for models without tracing and timing."""
 
 # Tracing and coroutines are left out: they need other settings.
-_OBJECTS = [f"verilated{part}.o" for part in ("", "_dpi", "_vpi", "_threads")]
+_OBJECTS = [f"verilated{part}.o" for part in ("", "_cov", "_dpi", "_vpi", "_threads")]
 
 _VERILATOR = [
     "verilator", "-cc", "--vpi", "--top-module", "empty", "--prefix", "Vempty", "-Mdir", ".",

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["PlainCopies"]
+from .residency import held_of
+
+__all__ = ["PlainCopies", "as_copies"]
 
 
 class PlainCopies:
@@ -58,3 +60,13 @@ class PlainCopies:
                 kept = {key: hook for key, hook in value.items() if key not in self._numbers}
                 plain[name] = type(value)(kept)
         return plain
+
+
+def as_copies(module: nn.Module, state: dict[str, Any], *_: object) -> None:
+    """Replace the tensors of a state dict by copies.
+
+    Savers take tensors at one address for a shared storage, and addresses change as tensors move.
+    """
+    for name, value in state.items():
+        if isinstance(value, Tensor) and (held := held_of(value)) is not None:
+            state[name] = held.residency.copied(value)

@@ -9,10 +9,13 @@ computed. Without a GPU all vectors are in the host's memory, and the same copie
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
+from math import inf
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -24,12 +27,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
 from sw_driver.device.errors import InvalidArgumentError, shown
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.numbers import check_name, check_size
 
 from .copies import PlainCopies
+from .moves import Moves, table
 from .parameters import HOOK_RESULT, check_own_memory, check_training
 from .profiler import Cuda, layers_of
-from .residency import described
 
 __all__ = ["MemFerry"]
 
@@ -45,6 +48,10 @@ class _Host:
     """Stand-in for a GPU; copies are made at once."""
 
     device = torch.device("cpu")
+
+    def mark(self, *, back: bool) -> Any:
+        """Return a mark of the time between copies."""
+        return time.perf_counter_ns()
 
     def pinned(self, nbytes: int) -> tuple[Tensor, Tensor]:
         block = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
@@ -75,6 +82,11 @@ class _Gpu(Cuda):
         if device.index is not None:
             self.device = device
         self._up, self._down = (torch.cuda.Stream(self.device) for _ in range(2))
+
+    def mark(self, *, back: bool = True) -> Any:
+        """Return a mark of the time between copies, those ``back`` to the GPU or the others."""
+        stream = self._up if back else self._down
+        return stream.record_event(torch.cuda.Event(enable_timing=True))
 
     def begin(self) -> None:
         """Let later loads overwrite memory that earlier work reads, once that work is done."""
@@ -182,12 +194,15 @@ class MemFerry:
     optimizer
         PyTorch optimizer of the model's parameters; its state moves to the host's memory.
     plan
-        Output of ``nearmem plan memferry --json``, its results, or a file of either.
+        Output of ``nearmem plan memferry --json``, its results, or a file of either. Without one,
+        lookups and layers of vectors are read where they are, and others are copied, the largest
+        first, as far as their copies fit in the budget.
     device
         Device that computes the model, the CPU or a CUDA GPU; by default that of its parameters.
         Buffers are moved there.
-    budget_bytes
-        Limit of the GPU's memory for copies of parameters; by default the plan's need.
+    budget
+        Most of the GPU's memory for copies of parameters: bytes, or a size such as ``"12GiB"``; by
+        default what the plan needs.
 
     Raises
     ------
@@ -203,7 +218,7 @@ class MemFerry:
     >>> plan = {"modes": {"0": "DHA", "1": "GFGB"}, "gradients_on_gpu": ["1"]}
     >>> ferry = MemFerry(model, torch.optim.SGD(model.parameters(), lr=0.1), plan=plan)
     >>> model(torch.arange(8)).sum().backward()
-    >>> ferry.report()["host_bytes"], ferry.report()["gpu_bytes"]
+    >>> ferry.report()["host_bytes"], ferry.report()["peak_bytes"]
     (517632, 2816)
     """
 
@@ -212,14 +227,15 @@ class MemFerry:
         model: nn.Module,
         optimizer: Optimizer,
         *,
-        plan: Mapping[str, Any] | str | Path,
+        plan: Mapping[str, Any] | str | Path | None = None,
         device: torch.device | str | None = None,
-        budget_bytes: int | None = None,
+        budget: int | str | None = None,
     ) -> None:
         check_training(model, optimizer)
         check_own_memory(model)
         modules = layers_of(model)
-        self._layers = _planned(plan, modules)
+        given = None if budget is None else check_size("budget", budget, 0)
+        self._layers = _planned(_by_rule(modules, given) if plan is None else plan, modules)
         names = {parameter: name for name, parameter in model.named_parameters()}
         devices = {parameter.device: name for parameter, name in names.items()}
         if len(devices) > 1:
@@ -229,13 +245,12 @@ class MemFerry:
         owners = {p: layer for layer in self._layers for p in modules[layer.name].parameters()}
         for parameter, layer in owners.items():
             layer.nbytes += _padded(parameter)
-        self.gpu_bytes = sum(layer.nbytes for layer in self._layers if layer.mode != "DHA")
+        self.peak_bytes = sum(layer.nbytes for layer in self._layers if layer.mode != "DHA")
         """Bytes of the GPU's memory for copies of parameters."""
-        self.budget_bytes = self.gpu_bytes if budget_bytes is None else budget_bytes
-        check_integer("budget_bytes", self.budget_bytes, 0)
-        if self.gpu_bytes > self.budget_bytes:
+        self.budget_bytes = self.peak_bytes if given is None else given
+        if self.peak_bytes > self.budget_bytes:
             raise InvalidArgumentError(
-                f"budget_bytes is {budget_bytes}, but the plan's copies take {self.gpu_bytes}: "
+                f"budget is {budget}, but the plan's copies take {self.peak_bytes}: "
                 "give as much, or plan for less with --gpu-memory"
             )
         self.counts = {layer.name: Counter[str]() for layer in self._layers}
@@ -244,24 +259,76 @@ class MemFerry:
         ``to_gpu``: parameters copied; ``to_host``: gradients copied; ``written``: gradients that
         kernels wrote to the host's memory.
         """
+        self._moves = Moves()
+        self._uses = Counter[str]()
+        self._waited_ns = 0
+        self._began_ns = self._left_ns = 0
+        """When the step and its last call of the model began and ended, in ns; 0 before."""
         self._task = -1
         self._inside = False
         """True while the model is called."""
         self._of: dict[Tensor, tuple[_Layer, _Held]] = {}
-        self._device = _device(next(iter(devices)) if device is None else device)
+        self._origin = next(iter(devices))
+        self._device = _device(self._origin if device is None else device)
         self._place(owners, names)
         for buffer in model.buffers():
             buffer.data = buffer.to(self._device.device)
+        self._model, self._optimizer = model, optimizer
         self._hook(model, modules, optimizer)
         if optimizer.state:
             optimizer.load_state_dict(optimizer.state_dict())
 
+    def close(self) -> None:
+        """Give parameters memory of their own where they were, and take all hooks off."""
+        if not self._hooks:
+            return
+        self._give_all(host=True)
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+        self._copies.close()
+        if getattr(vars(self._optimizer).get("step"), "__func__", None) is self._stepping:
+            del self._optimizer.step
+        with torch.no_grad():
+            for layer in self._layers:
+                for held in layer.held:
+                    parameter, gradient = held.parameter, held.parameter.grad
+                    parameter.grad = None
+                    parameter.data = parameter.data.to(self._origin, copy=True)
+                    if gradient is not None:
+                        parameter.grad = gradient.to(self._origin, copy=True)
+        for buffer in self._model.buffers():
+            buffer.data = buffer.to(self._origin)
+        for layer in self._layers:
+            layer.held.clear()
+            layer.source = layer.room = torch.empty(0)
+        self._of.clear()
+        if self._optimizer.state:
+            self._optimizer.load_state_dict(self._optimizer.state_dict())
+
+    def __enter__(self) -> MemFerry:
+        if not self._hooks:
+            raise InvalidArgumentError("this policy is closed: make another")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def report(self) -> dict[str, Any]:
-        """Return bytes of memory and bytes moved so far, in total and by layer; ready for JSON."""
+        """Return bytes of memory and bytes moved so far, in total and by layer; ready for JSON.
+
+        A hit is a use of a copy that was begun ahead. Waits are the host's, for copies in its
+        memory; a GPU's own are in the timeline of its profiler.
+        """
         moved = sum(self.counts.values(), Counter[str]())
         return {
             "budget_bytes": self.budget_bytes,
-            "gpu_bytes": self.gpu_bytes,
+            "peak_bytes": self.peak_bytes,
+            "out_bytes": moved["to_host"] + moved["written"],
+            "back_bytes": moved["to_gpu"],
+            "waited_ms": self._waited_ns // 10**6,
+            "hits": self._uses["hits"],
+            "misses": self._uses["misses"],
             "host_bytes": 2 * sum(layer.nbytes for layer in self._layers),
             **{f"{way}_bytes": moved[way] for way in _WAYS},
             "layers": {
@@ -278,7 +345,7 @@ class MemFerry:
         report = self.report()
         modes = Counter(layer["mode"] for layer in report.pop("layers").values())
         counted = ", ".join(f"{number} layers {mode}" for mode, number in modes.items())
-        return described(f"MemFerry: {counted}", report)
+        return table(f"MemFerry: {counted}", report)
 
     def __getstate__(self) -> Any:
         raise TypeError("MemFerry belongs to its model: copy the model, which gives a plain model")
@@ -287,7 +354,7 @@ class MemFerry:
         """Give parameters their memory on the host, and layers their room on the GPU."""
         total = sum(layer.nbytes for layer in self._layers)
         vectors = [self._device.pinned(total) for _ in range(2)]
-        rooms = torch.empty(self.gpu_bytes, dtype=torch.uint8, device=self._device.device)
+        rooms = torch.empty(self.peak_bytes, dtype=torch.uint8, device=self._device.device)
         at = 0
         for layer in self._layers:
             layer.source = vectors[0][0][at : at + layer.nbytes]
@@ -311,10 +378,11 @@ class MemFerry:
             if (call := accumulate()) is not None:
                 call(parameter)
 
-        hooks = [
+        hooks: list[Any] = [
             model.register_forward_pre_hook(self._begin),
             model.register_forward_hook(self._turn, always_call=True),
         ]
+        gradients: list[Any] = []
         for layer in self._layers:
             if layer.mode != "DHA":
                 module = modules[layer.name]
@@ -324,11 +392,15 @@ class MemFerry:
             for held in layer.held:
                 self._of[held.parameter] = layer, held
                 if held.parameter.requires_grad:
-                    held.parameter.register_post_accumulate_grad_hook(accumulated)
-        PlainCopies(model, hooks)
-        optimizer.step = MethodType(self._stepping(optimizer.step), optimizer)
-        optimizer.register_load_state_dict_pre_hook(lambda *_: self._give_all(host=True))
-        optimizer.register_load_state_dict_post_hook(lambda *_: self._give_all(host=False))
+                    gradients.append(held.parameter.register_post_accumulate_grad_hook(accumulated))
+        self._copies = PlainCopies(model, hooks)
+        self._stepping = self._stepping_as(optimizer.step)
+        optimizer.step = MethodType(self._stepping, optimizer)
+        loading = [
+            optimizer.register_load_state_dict_pre_hook(lambda *_: self._give_all(host=True)),
+            optimizer.register_load_state_dict_post_hook(lambda *_: self._give_all(host=False)),
+        ]
+        self._hooks = [*hooks, *gradients, *loading]
 
     def _give_all(self, *, host: bool) -> None:
         if host:
@@ -342,6 +414,9 @@ class MemFerry:
         if not _in_backward() and not _is_transformed():
             self._give_all(host=False)
             self._device.begin()
+            if not self._began_ns:
+                self._began_ns = time.perf_counter_ns()
+                self._moves.restart(self._device.mark(back=True))
             for layer in self._layers:
                 if layer.mode == "GFGB":
                     self._load(layer)
@@ -350,15 +425,26 @@ class MemFerry:
     def _turn(self, module: nn.Module, args: Any, output: Any) -> None:
         if _in_backward() or _is_transformed():
             return
-        self._inside = False
+        self._inside, self._left_ns = False, time.perf_counter_ns()
         if torch.is_grad_enabled() and output is not None:
             for layer in reversed(self._layers):
                 if layer.mode == "DFGB":
                     self._load(layer)
 
     def _load(self, layer: _Layer) -> None:
-        layer.loaded = self._device.load(layer.room, layer.source)
+        with self._noted("back", layer.name, layer.nbytes):
+            layer.loaded = self._device.load(layer.room, layer.source)
         self.counts[layer.name]["to_gpu"] += layer.nbytes
+
+    @contextmanager
+    def _noted(self, track: str, name: str, nbytes: int) -> Iterator[None]:
+        """Note when a copy is, for the timeline."""
+        began = self._device.mark(back=track == "back")
+        yield
+        ended = self._device.mark(back=track == "back")
+        self._moves.add(track, name, nbytes, began, ended)
+        if isinstance(began, int):
+            self._waited_ns += ended - began
 
     def _enter(self, layer: _Layer, module: nn.Module, args: Any) -> None:
         if _is_transformed():
@@ -367,10 +453,12 @@ class MemFerry:
         hooks.__enter__()
         layer.calls.append((hooks, [held.parameter._version for held in layer.held]))
         beside = not self._inside and not _in_backward()
-        if layer.mode == "GFGB" and (beside or layer.loaded is None):
+        late = layer.mode == "GFGB" and (beside or layer.loaded is None)
+        if late:
             self._device.begin()
             self._load(layer)  # the program may have changed the parameters since the last load
         if layer.loaded is not None and (layer.mode == "GFGB" or _in_backward()):
+            self._uses["misses" if late else "hits"] += 1
             self._device.wait(layer.loaded)
             for held in layer.held:
                 held.parameter.data = held.copy
@@ -426,13 +514,14 @@ class MemFerry:
             pass  # it was added in place
         elif layer.copies_gradients:
             way = "to_host"
-            self._device.save(held.host[1], gradient)
+            with self._noted("out", held.name, gradient.nbytes):
+                self._device.save(held.host[1], gradient)
         else:
             torch.mul(gradient, 1, out=held.mapped[1])
         self.counts[layer.name][way] += gradient.nbytes
         parameter.grad = held.mapped[1]
 
-    def _stepping(self, step: Callable[..., Any]) -> Callable[..., Any]:
+    def _stepping_as(self, step: Callable[..., Any]) -> Callable[..., Any]:
         """Return an optimizer's step that runs on the host."""
 
         @wraps(step)
@@ -445,12 +534,51 @@ class MemFerry:
                     self._give_all(host=True)
 
             self._give_all(host=True)
+            updated_ns = time.perf_counter_ns()
             try:
                 return step(*[on_gpu] * (closure is not None), **options)
             finally:
                 self._give_all(host=False)
+                self._turn_step(updated_ns)
 
         return stepping
+
+    def _turn_step(self, updated_ns: int) -> None:
+        if self._began_ns:
+            left_ns = self._left_ns or updated_ns
+            self._moves.add("step", "forward", 0, self._began_ns, left_ns)
+            self._moves.add("step", "backward", 0, left_ns, updated_ns)
+            self._moves.add("step", "update", 0, updated_ns, time.perf_counter_ns())
+            self._moves.turn()
+            self._began_ns = self._left_ns = 0
+
+    def timeline(self, path: Path | str) -> Path:
+        """Write the last step's copies, and return the file.
+
+        The file is for https://ui.perfetto.dev, or a picture if its name ends in ``.svg`` or
+        ``.png``. Raises ``InvalidArgumentError`` for a path that cannot be written.
+        """
+        return self._moves.write(path, "MemFerry")
+
+
+def _by_rule(modules: Mapping[str, nn.Module], budget_bytes: int | None) -> dict[str, Any]:
+    """Return a plan by the layers' kinds.
+
+    Lookups and layers of vectors, which read little, are read where they are. Others are copied,
+    the largest first, as far as their copies fit.
+    """
+    owners = {p: name for name, module in modules.items() for p in module.parameters()}
+    sizes = Counter[str]()
+    for parameter, name in owners.items():
+        sizes[name] += _padded(parameter)
+    modes, left = dict.fromkeys(modules, "DHA"), inf if budget_bytes is None else budget_bytes
+    for name, nbytes in sizes.most_common():
+        lookup = isinstance(modules[name], nn.Embedding | nn.EmbeddingBag)
+        matrix = any(parameter.dim() > 1 for parameter in modules[name].parameters())
+        if matrix and not lookup and nbytes <= left:
+            modes[name], left = "GFGB", left - nbytes
+    copied = [name for name, mode in modes.items() if mode == "GFGB"]
+    return {"modes": modes, "gradients_on_gpu": copied}
 
 
 def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -> list[_Layer]:

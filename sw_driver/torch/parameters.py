@@ -33,6 +33,12 @@ def check_training(model: Any, optimizer: Any) -> None:
             raise InvalidArgumentError(
                 f"{name} is {_shown(value)}: expected a torch {kind.__name__}"
             )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            raise InvalidArgumentError(
+                f"{name} is on meta, without memory: give the model memory and values first, by "
+                "to_empty(device=...) and load_state_dict()"
+            )
     known = {*model.parameters()}
     updated = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if others := sum(parameter not in known for parameter in updated):

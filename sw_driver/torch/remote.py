@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.memory_node import DeviceNode, Direction, Event
 
-from .stores import Job
+from .stores import Job, Store
 
 __all__ = ["RemoteStore"]
 
@@ -39,7 +39,7 @@ class _Move:
             self.store.end(self)
 
 
-class RemoteStore:
+class RemoteStore(Store):
     """Store in the remote memory of a device.
 
     The device's own memory holds only moves in flight. When it is full, a move waits for earlier

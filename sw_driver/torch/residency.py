@@ -42,7 +42,7 @@ from .guard import AWAY, KEPT, Account, Guard, State
 from .step import Interrupts
 from .stores import Job, Store
 
-__all__ = ["Held", "Policy", "Residency", "Statistics", "described", "held_of"]
+__all__ = ["Held", "Policy", "Residency", "Statistics", "held_of"]
 
 _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
 """Operations that need no bytes and can make their results from an empty storage."""
@@ -284,9 +284,8 @@ class Residency:
     Parameters
     ----------
     store: place of storages that are away; without one only storages that can be recomputed leave.
-    limit: budget in bytes, None for no limit, or a function that returns it.
+    budget: bytes, None for no limit, or a function that returns them.
     kind: device type of the tensors that count, ``"cpu"`` or ``"cuda"``.
-    setting: name of the argument with the limit, for messages.
     """
 
     guarded: ClassVar[Residency | None] = None
@@ -296,20 +295,18 @@ class Residency:
         self,
         store: Store | None = None,
         policy: Policy | None = None,
-        limit: Callable[[], float] | float | None = None,
+        budget: Callable[[], float] | float | None = None,
         *,
         least_bytes: int = 1 << 16,
         kind: str = "cpu",
-        setting: str = "a limit",
     ) -> None:
-        self._setting = setting
         self.store = store
         self.policy = policy or Policy()
-        self._limit = limit
+        self._budget = budget
         self.least_bytes = max(1, least_bytes)
         self.kind = kind
         self._guard: Guard | None = None
-        if limit is not None and kind == "cpu":
+        if budget is not None and kind == "cpu":
             self._guard = guards.load()
         self._account: Account | None = None
         self._address = 0
@@ -339,7 +336,7 @@ class Residency:
         self._using: list[Held] = []
         """Storages used by operations in progress."""
         self._operation = 0
-        if limit is not None and store is not None:
+        if budget is not None and store is not None:
             ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, min(max(1 << 20, least_bytes), _MOST_INT))
         _RESIDENCIES.add(self)
         _read_through()
@@ -384,20 +381,20 @@ class Residency:
         return self.statistics.peak_bytes
 
     @property
-    def limit_bytes(self) -> float:
+    def budget_bytes(self) -> float:
         """Budget in bytes, infinite without one. It may be set as in the constructor."""
-        limit = self._limit() if callable(self._limit) else self._limit
-        return math.inf if limit is None else limit
+        budget = self._budget() if callable(self._budget) else self._budget
+        return math.inf if budget is None else budget
 
-    @limit_bytes.setter
-    def limit_bytes(self, limit: Callable[[], float] | float | None) -> None:
+    @budget_bytes.setter
+    def budget_bytes(self, budget: Callable[[], float] | float | None) -> None:
         """Set the budget: a number of bytes, a function that returns it, or None."""
-        self._limit = limit
+        self._budget = budget
 
     @property
     def free_bytes(self) -> float:
         """Rest of the budget, in bytes."""
-        return self.limit_bytes - self.used_bytes
+        return self.budget_bytes - self.used_bytes
 
     def report(self) -> dict[str, Any]:
         """Return the totals so far, ready for JSON.
@@ -406,7 +403,7 @@ class Residency:
         """
         moved = self.statistics
         return {
-            "budget_bytes": None if math.isinf(self.limit_bytes) else self.limit_bytes,
+            "budget_bytes": None if math.isinf(self.budget_bytes) else self.budget_bytes,
             "peak_bytes": self.peak_bytes,
             "peak_without_bytes": self.most_live_bytes,
             "out_bytes": moved.bytes_out,
@@ -562,7 +559,7 @@ class Residency:
     def fetch(self, held: Held) -> bool:
         """Start to fetch a storage if there is room; return whether there was."""
         if not held.here:
-            if self.used_bytes + held.nbytes > self.limit_bytes:
+            if self.used_bytes + held.nbytes > self.budget_bytes:
                 return False
             self._fetch(held)
             self._note_peak()
@@ -653,13 +650,13 @@ class Residency:
         try:
             self._using += used
             needed = self.policy.before(func, used)
-            if self._limit is None:
+            if self._budget is None:
                 needed = needed or 0
             elif needed is None:
                 needed = self._expected(func, args, kwargs, used) if kind.makes else 0
             elif kind.writes and kind.makes:  # it cannot be refused after it has written
                 needed = max(needed, self._known(func, args, kwargs, used))
-            lacks = self._used_bytes + needed > self.limit_bytes
+            lacks = self._used_bytes + needed > self.budget_bytes
             made_bytes = needed
             for held in used:
                 held.used = operation
@@ -705,7 +702,7 @@ class Residency:
     def _run(self, account: Account, func: Any, args: Any, kwargs: Any, used_bytes: int) -> Any:
         """Run an operation, with its memory counted if its results belong here."""
         assert self._guard is not None
-        account.limit = _as_integer(self.limit_bytes)
+        account.limit = _as_integer(self.budget_bytes)
         before_bytes = account.high = account.used
         before = self._guard.call.count(self._address if self.takes else None)
         try:
@@ -742,7 +739,7 @@ class Residency:
         if guard is None or Residency.guarded is self:
             return False
         others = any(one._watch is not None for one in _RESIDENCIES if one is not self)
-        guard.call.keep(0 if others else _as_integer(self.limit_bytes))
+        guard.call.keep(0 if others else _as_integer(self.budget_bytes))
         if others or self._watch is None or not self.policy.scripts:
             return False
         Residency.guarded = self
@@ -834,7 +831,7 @@ class Residency:
             raise
         finally:
             self._guard.call.count(counting)
-            self._account.limit = _as_integer(self.limit_bytes)
+            self._account.limit = _as_integer(self.budget_bytes)
             del self._using[under_way:]
 
     def _flag(self, held: Held) -> None:
@@ -980,7 +977,7 @@ class Residency:
                 self._settle(held)
 
     def _make_room(self, nbytes: int, cause: Any) -> None:
-        while self._used_bytes + nbytes > self.limit_bytes:
+        while self._used_bytes + nbytes > self.budget_bytes:
             stay = {*self._using}
             needed = sum(held.nbytes for held in stay if held.here) + nbytes
             most_needed_bytes = self.most_needed_bytes
@@ -992,16 +989,16 @@ class Residency:
             if victim is None and self._account is not None:
                 # Nothing else can leave: what is there is needed.
                 self.most_needed_bytes = max(self.most_needed_bytes, self._used_bytes + nbytes)
-                if self._used_bytes + nbytes <= self.limit_bytes:
+                if self._used_bytes + nbytes <= self.budget_bytes:
                     return
             if victim is None:
                 self.most_needed_bytes = most_needed_bytes
                 stuck = sum(held.nbytes for held in self if held.here and self._is_pinned(held))
                 raise torch.OutOfMemoryError(
                     f"no room for {nbytes} bytes on the device, for {cause}: {max(free_bytes, 0)} "
-                    f"of {self.limit_bytes} bytes are free"
+                    f"of {self.budget_bytes} bytes are free"
                     + (f" ({stuck} were handed out, to NumPy for one, and stay)" if stuck else "")
-                    + f"; {self._setting} of at least {self._used_bytes + nbytes} would do"
+                    + f"; a budget of at least {self._used_bytes + nbytes} would do"
                 )
             self.drop(victim)
 
@@ -1172,7 +1169,7 @@ def _kind(func: Any) -> _Kind:
         func,
         func in _LOOKS,
         written_arguments(func),
-        name.startswith("aten::_foreach_")
+        name.startswith(("aten::_foreach_", "aten::_amp_foreach_"))
         or (name.startswith("aten::_fused_") and name[-1] == "_"),
         any(output.alias_info is None for output in func._schema.returns),
         outlasts_call(func),
@@ -1514,15 +1511,6 @@ def _only_counted(held: Held) -> bool:
     return held.here and not held.residency.can_leave(held)
 
 
-def described(title: str, report: Mapping[str, Any]) -> str:
-    """Return a policy's report as lines of text."""
-    lines = [
-        f"{name.replace('_', ' ')}: {'none' if value is None else format(value, ',')}"
-        for name, value in report.items()
-    ]
-    return "\n".join([title, *lines])
-
-
 def held_of(tensor: Tensor) -> Held | None:
     """Return the record of a tensor's storage, None if no residency has it."""
     if _DEAD:
@@ -1549,7 +1537,7 @@ def _forked() -> None:
     for residency in _RESIDENCIES:
         residency._watch, residency.takes, residency.store = None, False, None
         Residency.guarded = None
-        residency.limit_bytes = None  # no storage can leave
+        residency.budget_bytes = None  # no storage can leave
 
 
 os.register_at_fork(after_in_child=_forked)

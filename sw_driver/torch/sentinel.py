@@ -28,14 +28,15 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
-from sw_driver.device.errors import InvalidArgumentError, shown
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.device.errors import InvalidArgumentError
+from sw_driver.numbers import check_integer, check_name, check_size
 from sw_driver.system.sentinel.steps import Ask, MigrationPlan, StepRecord
 
-from .copies import PlainCopies
+from .copies import PlainCopies, as_copies
 from .guard import FAILED, NEVER, RESULTS
+from .moves import Moves, Watched, table
 from .parameters import check_training
-from .residency import Held, Policy, Residency, Statistics, described, held_of
+from .residency import Held, Policy, Residency, Statistics
 from .stores import store_at
 
 __all__ = ["Sentinel"]
@@ -70,7 +71,7 @@ class _Kind:
     number: int = 0
     """Number of the guard's script."""
     has_script: bool = False
-    limit_bytes: int = 0
+    budget_bytes: int = 0
     """Budget that the plans are for."""
     to_try: list[MigrationPlan] = field(default_factory=list)
     begun: bool = False
@@ -82,10 +83,10 @@ class _Kind:
     def plan(self) -> MigrationPlan | None:
         return self.to_try[0] if self.to_try else self.best
 
-    def plan_for(self, limit_bytes: int, step_ns: int, bytes_per_s: float) -> None:
+    def plan_for(self, budget_bytes: int, step_ns: int, bytes_per_s: float) -> None:
         """Make plans to try."""
-        self.limit_bytes, self.begun, self.best, self.best_ns = limit_bytes, False, None, inf
-        self.to_try = self.step.plans(limit_bytes, step_ns, bytes_per_s)
+        self.budget_bytes, self.begun, self.best, self.best_ns = budget_bytes, False, None, inf
+        self.to_try = self.step.plans(budget_bytes, step_ns, bytes_per_s)
 
     def tried(self, ns: int) -> None:
         """Record the time of a step by the plan on trial.
@@ -114,6 +115,10 @@ class _Run:
     visit: int = -1
     updates: int = -1
     """Operation that the update begins with."""
+    left_ns: int = 0
+    """When the model last returned, in ns."""
+    updated_ns: int = 0
+    """When the update began, in ns; 0 before."""
     calls: int = 0
     """Calls of the model with gradients."""
     backward: bool = False
@@ -162,10 +167,10 @@ class Sentinel(Policy):
     ----------
     optimizer
         Optimizer with the ``step()`` that ends a step.
-    fast
-        Budget in bytes, or as a share of a step's peak: ``"25%"``.
+    budget
+        Bytes, a size such as ``"12GiB"``, or a share of a step's peak: ``"25%"``.
     slow
-        Place of all other tensors: ``"host"``, or ``"file:"`` and a path.
+        Place of all other tensors: ``"host"``, a folder, or the path of a new file.
 
     Raises
     ------
@@ -178,7 +183,7 @@ class Sentinel(Policy):
     >>> import torch
     >>> model = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    >>> with Sentinel(model, optimizer, fast="50%") as sentinel:
+    >>> with Sentinel(model, optimizer, budget="50%") as sentinel:
     ...     model(torch.ones(64, 256)).square().mean().backward()
     ...     optimizer.step()
     >>> sentinel.report()["budget_bytes"]
@@ -192,13 +197,20 @@ class Sentinel(Policy):
         model: nn.Module,
         optimizer: Optimizer,
         *,
-        fast: int | str,
-        slow: str = "host",
+        budget: int | str,
+        slow: str | Path = "host",
         least_bytes: int = 1 << 16,
     ) -> None:
         check_training(model, optimizer)
         check_integer("least_bytes", least_bytes, 0)
-        self._share, self._bytes = _budget(fast)
+        self._share, self._bytes = _budget(budget)
+        for name, parameter in model.named_parameters():
+            lazy = nn.parameter.is_lazy(parameter)
+            nbytes = 0 if lazy or parameter.layout is not torch.strided else parameter.nbytes
+            if self._share is None and nbytes > self._bytes and nbytes >= least_bytes:
+                raise InvalidArgumentError(
+                    f"budget is {budget}: expected {nbytes} bytes or more, as {name} alone has"
+                )
         self._model, self._optimizer = model, optimizer
         self._kind: _Kind | None = None
         """Kind of the present step so far, or of the last one."""
@@ -228,13 +240,13 @@ class Sentinel(Policy):
         self._layers = {layer for layer in model.modules() if [*layer.parameters(recurse=False)]}
         device = next((one.device for one in model.parameters()), torch.device("cpu"))
         check_name("the device's type", device.type, ("cpu", "cuda"))
+        self._moves = Moves()
         self._residency = Residency(
-            store_at(slow, device),
+            Watched(store_at(slow, device), self._moves),
             self,
             self._limit,
             least_bytes=least_bytes,
             kind=device.type,
-            setting="fast",
         )
         try:
             self._residency.adopt(self._lasting())
@@ -249,7 +261,7 @@ class Sentinel(Policy):
             register_module_forward_hook(self._leave, always_call=True),
             optimizer.register_step_pre_hook(self._update),
             optimizer.register_step_post_hook(self._end),
-            model.register_state_dict_post_hook(_as_copies),
+            model.register_state_dict_post_hook(as_copies),
         ]
         self._copies = PlainCopies(model, self._hooks)
 
@@ -259,7 +271,7 @@ class Sentinel(Policy):
         return self._residency.statistics
 
     @property
-    def limit_bytes(self) -> int:
+    def budget_bytes(self) -> int:
         """Budget in bytes; for a share, of the peak known so far."""
         return self._limit()
 
@@ -267,20 +279,29 @@ class Sentinel(Policy):
         """Return the totals so far, ready for JSON."""
         return {
             **self._residency.report(),
-            "budget_bytes": self.limit_bytes,
+            "budget_bytes": self.budget_bytes,
+            "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
-            **{name: self._uses[name] for name in ("in_time", "late", "on_demand")},
+            "hits": self._uses["in_time"],
+            "misses": self._uses["late"] + self._uses["on_demand"],
+            **{name: self._uses[name] for name in ("late", "on_demand")},
             "bookkeeping_ms": self._own_ns // 10**6,
             "steps": dict(self._steps),
         }
 
     def __str__(self) -> str:
-        report = self.report()
-        steps = {f"steps {name}": count for name, count in report.pop("steps").items()}
-        text = described(f"Sentinel: {self._steps.total()} steps", {**steps, **report})
+        text = table(f"Sentinel: {self._steps.total()} steps", self.report())
         if self._steps.total() > 2 and {*self._steps} == {"profiled"}:
             text += "\nno step was like one before, so none was planned for"
         return text
+
+    def timeline(self, path: Path | str) -> Path:
+        """Write the last step's copies and waits, and return the file.
+
+        The file is for https://ui.perfetto.dev, or a picture if its name ends in ``.svg`` or
+        ``.png``. Raises ``InvalidArgumentError`` for a path that cannot be written.
+        """
+        return self._moves.write(path, "Sentinel")
 
     def plot(self, path: Path | str) -> Path:
         """Draw the last step's memory and copies by operation as SVG; return the file's path.
@@ -297,7 +318,7 @@ class Sentinel(Policy):
         figure = Figure(figsize=(8, 5), layout="constrained")
         memory, copies = figure.subplots(2, sharex=True)
         memory.plot([nbytes / 2**20 for nbytes in used], drawstyle="steps", label="in fast memory")
-        memory.axhline(self.limit_bytes / 2**20, color="k", linestyle="--", label="budget")
+        memory.axhline(self.budget_bytes / 2**20, color="k", linestyle="--", label="budget")
         for moved, label in ((out, "out"), (back, "back")):
             begun = [(after - before) / 2**20 for before, after in pairwise(moved)]
             copies.bar(range(1, len(moved)), begun, 1, label=label)
@@ -360,6 +381,8 @@ class Sentinel(Policy):
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self._model and not _is_traced():
             self._inside = self._residency.takes = False
+            if self._run is not None and not _is_checkpointed():
+                self._run.left_ns = time.perf_counter_ns()
             if (state := self._residency.state) is not None:
                 state.inside = 0
             if output is None and not _is_checkpointed():  # a checkpoint stops when it has enough
@@ -399,8 +422,9 @@ class Sentinel(Policy):
 
     def _begin(self) -> None:
         self._residency.adopt(self._lasting())
-        self._run = _Run(time.perf_counter_ns(), self.statistics.waited_ns)
+        self._run = _Run(time.perf_counter_ns(), self._waited_ns())
         self._run.most_live_bytes = self._residency.most_live_bytes
+        self._moves.restart(getattr(self._residency.store, "anchor", lambda: None)())
         self._run.moved_bytes = self.statistics.bytes_out + self.statistics.bytes_back
         self._number = 0
         self._keep_small(self._run, self._model.buffers())
@@ -426,10 +450,15 @@ class Sentinel(Policy):
         wakes = sorted({*plan.leaving, *plan.asks}) if plan is not None else []
         guard.follow(kind.number, number, wakes)
 
+    def _waited_ns(self) -> int:
+        """Return how long host and GPU have waited for copies, in ns."""
+        stalled = getattr(self._residency.store, "stalled_ns", int)
+        return self.statistics.waited_ns + stalled()
+
     def _update(self, *_: object) -> None:
         self._residency.check_thread()
         if (run := self._run) is not None:
-            run.updates = len(run.step.functions)
+            run.updates, run.updated_ns = len(run.step.functions), time.perf_counter_ns()
             if self._is_new_kind():
                 states = self._optimizer.state
                 run.states = {one: dict(state) for one, state in states.items()}
@@ -455,8 +484,9 @@ class Sentinel(Policy):
         if self._residency.kind == "cuda":
             torch.cuda.synchronize()
         began = time.perf_counter_ns()
-        ns, waited_ns = began - run.began_ns, self.statistics.waited_ns - run.waited_ns
+        ns, waited_ns = began - run.began_ns, self._waited_ns() - run.waited_ns
         self._run, self._last = None, run
+        self._note_parts(run, began)
         self._give_places(run)
         if run.failed:
             self._steps["failed"] += 1
@@ -467,7 +497,7 @@ class Sentinel(Policy):
             self._kinds.appendleft(kind)
             self._keep_script(kind)
             moved_bytes = self.statistics.bytes_out + self.statistics.bytes_back - run.moved_bytes
-            if kind.limit_bytes != self._limit() and moved_bytes:
+            if kind.budget_bytes != self._limit() and moved_bytes:
                 bytes_per_s = moved_bytes * 10**9 / max(waited_ns, 1)
                 kind.plan_for(self._limit(), ns - waited_ns, bytes_per_s)
         else:
@@ -557,6 +587,18 @@ class Sentinel(Policy):
                 else (self._residency.used_bytes, moved.bytes_out, moved.bytes_back)
             )
             run.moved.extend([last] * (number - len(run.moved)))
+
+    def _note_parts(self, run: _Run, ended_ns: int) -> None:
+        """Note when the step's parts were, for the timeline."""
+        updated_ns = run.updated_ns or ended_ns
+        parts = {
+            "forward": (run.began_ns, run.left_ns),
+            "backward": (run.left_ns, updated_ns),
+            "update": (updated_ns, ended_ns),
+        }
+        for name, (begin_ns, end_ns) in parts.items():
+            self._moves.add("step", name, 0, begin_ns, end_ns)
+        self._moves.turn()
 
     def _note_updates(self, run: _Run) -> None:
         """Add a visit for each parameter's update."""
@@ -787,19 +829,16 @@ class Sentinel(Policy):
         return limit if hard or self._kinds else max(limit, self._residency.most_needed_bytes)
 
 
-def _budget(fast: int | str) -> tuple[float | None, int]:
-    if isinstance(fast, str) and fast.endswith("%"):
+def _budget(budget: int | str) -> tuple[float | None, int]:
+    if isinstance(budget, str) and budget.endswith("%"):
         try:
-            share = float(fast[:-1]) / 100
+            share = float(budget[:-1]) / 100
         except ValueError:
             share = 0.0
         if 0 < share <= 1:
             return share, 0
-    elif isinstance(fast, int) and not isinstance(fast, bool) and fast > 0:
-        return None, fast
-    raise InvalidArgumentError(
-        f"fast memory of {shown(fast)}: expected a number of bytes, or a share such as '25%'"
-    )
+    form = "a number of bytes, a size such as '12GiB', or a share such as '25%'"
+    return None, check_size("budget", budget, form=form)
 
 
 def _is_checkpointed() -> bool:
@@ -814,13 +853,3 @@ def _is_traced() -> bool:
 
 def _tensors(state: dict[str, Any]) -> list[Tensor]:
     return [value for value in state.values() if isinstance(value, Tensor)]
-
-
-def _as_copies(module: nn.Module, state: dict[str, Any], *_: object) -> None:
-    """Replace the tensors of a state dict by copies.
-
-    Savers take tensors at one address for a shared storage, and addresses change as tensors move.
-    """
-    for name, value in state.items():
-        if isinstance(value, Tensor) and (held := held_of(value)) is not None:
-            state[name] = held.residency.copied(value)

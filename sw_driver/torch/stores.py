@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
@@ -25,6 +26,9 @@ __all__ = ["FileStore", "HostStore", "Job", "Store", "store_at"]
 _CPU = torch.device("cpu")
 
 _PAGE_BYTES = 4096
+
+_FULL = "so a tensor stays in memory; give slow= a place with more room, or a larger budget"
+"""Consequence of a full disk, for messages."""
 
 _PIECE_BYTES = 4 << 20
 """Bytes that pass through the buffer for direct I/O at a time."""
@@ -71,14 +75,18 @@ class _Copy:
     def __init__(self, copy: Callable[..., None], *args: Any) -> None:
         self._copy, self._args = copy, args
         self._over, self._error = False, None
+        self.began = self.ended = 0
+        """Begin and end in ns, by ``time.perf_counter_ns()``; 0 before."""
         self._ended = threading.Lock()
         self._ended.acquire()
 
     def __call__(self) -> None:
+        self.began = time.perf_counter_ns()
         try:
             self._copy(*self._args)
         except BaseException as error:
             self._error = error
+        self.ended, self._args = time.perf_counter_ns(), ()
         self._over = True
         self._ended.release()
 
@@ -148,13 +156,13 @@ class _Threaded(ABC):
 
 
 class HostStore(_Threaded):
-    """Store in the host's memory, outside the budget of fast memory.
+    """Store of the CPU's tensors in the host's memory, outside the budget of fast memory.
 
     Places are kept for tensors of their size: the system takes long to map new pages.
     """
 
-    def __init__(self, device: torch.device = _CPU) -> None:
-        super().__init__(device)
+    def __init__(self) -> None:
+        super().__init__()
         self._free: dict[int, list[Tensor]] = defaultdict(list)
 
     def take(self, nbytes: int) -> Tensor:
@@ -162,8 +170,7 @@ class HostStore(_Threaded):
         if free := self._free[nbytes]:
             return free.pop()
         with _disable_current_modes():
-            pinned = bool(self._streams)
-            return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=pinned)
+            return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
 
     def give(self, place: Tensor, nbytes: int) -> None:
         """Free a place for tensors of its size."""
@@ -223,7 +230,12 @@ class FileStore(_Threaded):
             piece = self._piece(min(nbytes - done, _PIECE_BYTES), back=False)
             self._copy(piece, address + done, ready, back=False)
             with memoryview(self._pieces[0])[: _whole(piece.nbytes)] as part:
-                self._moved(os.pwrite(self._file, part, place + done), len(part))
+                try:
+                    moved_bytes = os.pwrite(self._file, part, place + done)
+                except OSError as error:
+                    problem = f"{error.strerror}, {_FULL}"
+                    raise OSError(error.errno, problem, str(self.path)) from None
+                self._moved(moved_bytes, len(part))
 
     def _read(self, place: int, address: int, nbytes: int, ready: Any) -> None:
         for done in range(0, nbytes, _PIECE_BYTES):
@@ -237,7 +249,7 @@ class FileStore(_Threaded):
 
     def _moved(self, nbytes: int, expected: int) -> None:
         if nbytes != expected:
-            raise OSError(f"{self.path}: {nbytes} of {expected} bytes moved; is the disk full?")
+            raise OSError(f"{self.path}: {nbytes} of {expected} bytes moved, {_FULL}")
 
     def close(self) -> None:
         """Wait for all copies and close the file."""
@@ -247,21 +259,29 @@ class FileStore(_Threaded):
             self._file = -1
 
 
-def store_at(where: str, device: torch.device = _CPU) -> HostStore | FileStore:
-    """Return the store named ``"host"`` or ``"file:/a/path"``, for tensors in a device's memory.
+def store_at(slow: str | Path, device: torch.device = _CPU) -> Store:
+    """Return the store for tensors in a device's memory: ``"host"``, or the path of a new file.
 
-    If the path is a folder, the store is a new file in it.
+    In a folder it is a new file of its own. Raises ``InvalidArgumentError`` for anything else.
     """
-    kind, _, path = where.partition(":") if isinstance(where, str) else ("", "", "")
-    if where == "host":
-        return HostStore(device)
-    if kind == "file" and path:
-        folder = Path(path)
-        if folder.is_dir():
-            folder /= f"nearmem-{os.getpid()}-{os.urandom(4).hex()}.slow"
-        return FileStore(folder, device)
+    if slow == "host":
+        if device.type == "cpu":
+            return HostStore()
+        from .cuda_store import CudaStore, Gpu
+
+        return CudaStore(Gpu(device))
+    if isinstance(slow, str | Path) and str(slow):
+        path = Path(slow)
+        if path.is_dir():
+            path /= f"nearmem-{os.getpid()}-{os.urandom(4).hex()}.slow"
+        try:
+            return FileStore(path, device)
+        except OSError as error:
+            problem = f"{error.strerror or error}: "
+    else:
+        problem = ""
     raise InvalidArgumentError(
-        f"slow memory at {shown(where)}: expected 'host', or 'file:' and the path of a new file"
+        f"slow is {shown(slow)}: {problem}expected 'host', a folder, or the path of a new file"
     )
 
 

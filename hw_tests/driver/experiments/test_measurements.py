@@ -105,10 +105,12 @@ def test_a_tiny_step_is_launches_and_bytes() -> None:
         replace(TINY, id="a3", metric="ms/iter", unit="ms", accum="5"),
         replace(TINY, id="a4", metric="peak memory", unit="MiB"),
         replace(TINY, id="a5", metric="speedup", unit="x", offload="none over none"),
+        replace(TINY, id="a6", accum="5"),
     ]
-    seconds, five, memory, ratio = (other.value for other in predict(rows)[0])
+    seconds, five, memory, ratio, rate = (other.value for other in predict(rows)[0])
     assert seconds == pytest.approx(2 * 16 / one.value)
     assert 1000 * seconds < five < 5000 * seconds  # one update
+    assert rate == pytest.approx(5 * 2 * 16 / five * 1000)
     # 16-bit parameters, gradients and two moments of two blocks, an embedding, and 16 positions.
     parameters = 2 * (12 * 64**2 + 13 * 64) + 2 * 64 + (50304 + 16) * 64
     assert 8 * parameters < memory * 2**20 < 8 * parameters + 4 * 2**20 + 12 * 32 * 50304

@@ -10,13 +10,12 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from hw_tests.driver.torch.odd_models import Branches, Tied
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.torch import AdamW
 from sw_driver.torch.memferry import MemFerry
-from sw_driver.torch.offloading import Offloading, TensorStore
+from sw_driver.torch.offloading import Offloading
 from sw_driver.torch.overlay import MemoryOverlay
 from sw_driver.torch.profiler import layers_of
 from sw_driver.torch.sentinel import Sentinel
@@ -28,7 +27,7 @@ Begin = Callable[[ExitStack, nn.Module, Path], Optimizer]
 
 LR = 1e-2
 LEAST_BYTES = 1 << 10
-RULES = BackendOptions(settings={"rules": ("adamw", "sgd", "sum_squares", "fill", "accumulate")})
+RULES = BackendOptions(settings={"rules": ("adamw",)})
 
 
 def _plain(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
@@ -37,8 +36,9 @@ def _plain(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
 
 def _sentinel(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
     optimizer = _plain(stack, model, folder)
-    slow = f"file:{folder}"
-    stack.enter_context(Sentinel(model, optimizer, fast="80%", slow=slow, least_bytes=LEAST_BYTES))
+    stack.enter_context(
+        Sentinel(model, optimizer, budget="80%", slow=folder, least_bytes=LEAST_BYTES)
+    )
     return optimizer
 
 
@@ -66,9 +66,9 @@ def _offloading(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
     folder.mkdir(exist_ok=True)
     file.write_bytes(bytes(4 << 20))
     device = stack.enter_context(Axdimm("golden:tiny", options=RULES))
-    store = stack.enter_context(TensorStore(device, capacity_bytes=100_000, storage=file))
-    early = not isinstance(model, Branches | Tied)  # whose iterations differ in the tests
-    platform = stack.enter_context(Offloading(store, AdamW, lr=LR, early_updates=early))
+    platform = stack.enter_context(
+        Offloading(device, AdamW, lr=LR, capacity_bytes=100_000, storage=file)
+    )
     return platform.take(model) and platform.optimizer()
 
 

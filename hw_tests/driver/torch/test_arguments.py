@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch: Any = pytest.importorskip(
@@ -23,9 +22,10 @@ from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
 from sw_driver.torch import SGD, AdamW
 from sw_driver.torch.memferry import MemFerry
-from sw_driver.torch.offloading import DeviceMemory, Offloading, TensorStore
+from sw_driver.torch.offloading import DeviceMemory, Offloading
 from sw_driver.torch.overlay import MemoryOverlay
 from sw_driver.torch.sentinel import Sentinel
+from sw_driver.torch.training import train_in
 
 PLAN = {"modes": {"0": "GFGB", "1": "DHA"}, "gradients_on_gpu": []}
 NAN = float("nan")
@@ -45,7 +45,7 @@ def sgd(of: nn.Module) -> Any:
 
 def sentinel(**options: Any) -> Any:
     given = model()
-    return Sentinel(**{"model": given, "optimizer": sgd(given), "fast": "50%", **options})
+    return Sentinel(**{"model": given, "optimizer": sgd(given), "budget": "50%", **options})
 
 
 def memferry(**options: Any) -> Any:
@@ -53,19 +53,20 @@ def memferry(**options: Any) -> Any:
     return MemFerry(**{"model": given, "optimizer": sgd(given), "plan": PLAN, **options})
 
 
+def trained(**options: Any) -> Any:
+    given = model()
+    return train_in(**{"model": given, "optimizer": sgd(given), "budget": "50%", **options})
+
+
 def overlay(**options: Any) -> Any:
     network = GoldenNetwork(devices=2, local_bytes=1 << 20, share_bytes=1 << 20)
     return MemoryOverlay(**{"model": model(), "device": DeviceNode(network, 0), **options})
 
 
-def store(**options: Any) -> Any:
-    with Axdimm("golden:tiny", options=RULES) as device:
-        return TensorStore(**{"device": device, "capacity_bytes": 1 << 12, **options}).close()
-
-
 def offloading(**options: Any) -> Any:
-    with Axdimm("golden:tiny", options=RULES) as device, TensorStore(device) as made:
-        return Offloading(**{"store": made, "kind": AdamW, **options})
+    with Axdimm("golden:tiny", options=RULES) as device:
+        settings = {"device": device, "kind": AdamW, "capacity_bytes": 1 << 12}
+        return Offloading(**{**settings, **options}).close()
 
 
 def optimizer(kind: Any, **options: Any) -> Any:
@@ -82,13 +83,12 @@ def loading(state: Any) -> Any:
     optimizer(SGD).load_state_dict(state)
 
 
-def in_platform(call: Callable[[Any, Any], Any]) -> Any:
+def in_platform(call: Callable[[Any], Any]) -> Any:
     with (
         Axdimm("golden:tiny", options=RULES) as device,
-        TensorStore(device) as made,
-        Offloading(made, AdamW) as platform,
+        Offloading(device, AdamW) as platform,
     ):
-        return call(platform, made)
+        return call(platform)
 
 
 def no_none(*values: Any) -> tuple[Any, ...]:
@@ -96,48 +96,43 @@ def no_none(*values: Any) -> tuple[Any, ...]:
 
 
 SIZES = no_none(*NUMBERS)
-VALUES = np.ones(4, np.float32)
 CASES: dict[str, tuple[Callable[[Any], Any], tuple[Any, ...]]] = {
     "Sentinel model": (lambda x: sentinel(model=x), OTHERS),
     "Sentinel optimizer": (lambda x: sentinel(optimizer=x), OTHERS),
-    "Sentinel fast": (lambda x: sentinel(fast=x), (*NUMBERS, "0%", "101%", "nan%")),
-    "Sentinel slow": (lambda x: sentinel(slow=x), OTHERS),
+    "Sentinel budget": (lambda x: sentinel(budget=x), (*NUMBERS, "0%", "101%", "nan%")),
+    "Sentinel slow": (lambda x: sentinel(slow=x), (None, 0, True, object, "", "no/such")),
     "Sentinel least_bytes": (lambda x: sentinel(least_bytes=x), NUMBERS),
     "MemFerry model": (lambda x: memferry(model=x), OTHERS),
     "MemFerry optimizer": (lambda x: memferry(optimizer=x), OTHERS),
-    "MemFerry plan": (lambda x: memferry(plan=x), (None, 0, 1.5, [], {}, {"modes": 1})),
+    "MemFerry plan": (lambda x: memferry(plan=x), (0, 1.5, [], {}, {"modes": 1})),
     "MemFerry device": (lambda x: memferry(device=x), (1.5, NAN, "x", object)),
-    "MemFerry budget_bytes": (lambda x: memferry(budget_bytes=x), SIZES),
+    "MemFerry budget": (lambda x: memferry(budget=x), SIZES),
+    "train_in model": (lambda x: trained(model=x), OTHERS),
+    "train_in optimizer": (lambda x: trained(optimizer=x), OTHERS),
+    "train_in budget": (lambda x: trained(budget=x), (*NUMBERS, "0%", "12 potatoes")),
+    "train_in policy": (lambda x: trained(policy=x), (*OTHERS, "sentinels")),
+    "train_in slow": (lambda x: trained(slow=x), (None, 0, True, object, "", "no/such")),
+    "train_in memferry": (lambda x: trained(policy="memferry", budget=x), (*SIZES, "25%")),
     "MemoryOverlay model": (lambda x: overlay(model=x), OTHERS),
     "MemoryOverlay device": (lambda x: overlay(device=x), OTHERS),
     "MemoryOverlay prefetched": (lambda x: overlay(prefetched=x), NUMBERS),
     "MemoryOverlay least_bytes": (lambda x: overlay(least_bytes=x), NUMBERS),
     "MemoryOverlay compressed": (lambda x: overlay(compressed=x), (None, 1, "x")),
     "MemoryOverlay recomputed": (lambda x: overlay(recomputed=x), (None, 1, "x", (nn.Linear,))),
-    "DeviceMemory limit_bytes": (DeviceMemory, (0, *SIZES)),
+    "DeviceMemory budget": (DeviceMemory, (0, *SIZES)),
     "DeviceMemory kind": (lambda x: DeviceMemory(kind=x), OTHERS),
-    "TensorStore device": (lambda x: store(device=x), OTHERS),
-    "TensorStore capacity_bytes": (lambda x: store(capacity_bytes=x), (0, *SIZES)),
-    "TensorStore placement": (lambda x: store(placement=x), OTHERS),
-    "TensorStore storage": (lambda x: store(storage=x), (0, 1.5, True)),
-    "TensorStore storage_bytes": (lambda x: store(storage_bytes=x), (0, 4096, *SIZES)),
-    "Offloading store": (lambda x: offloading(store=x), OTHERS),
+    "Offloading capacity_bytes": (lambda x: offloading(capacity_bytes=x), (0, *SIZES)),
+    "Offloading placement": (lambda x: offloading(placement=x), OTHERS),
+    "Offloading storage": (lambda x: offloading(storage=x), (0, 1.5, True)),
+    "Offloading storage_bytes": (lambda x: offloading(storage_bytes=x), (0, 4096, *SIZES)),
     "Offloading kind": (lambda x: offloading(kind=x), (*OTHERS, torch.optim.AdamW)),
-    "Offloading device_bytes": (lambda x: offloading(device_bytes=x), (0, *SIZES)),
+    "Offloading budget": (lambda x: offloading(budget=x), (0, *SIZES)),
     "Offloading prefetch": (lambda x: offloading(prefetch=x), NUMBERS),
-    "Offloading early_updates": (lambda x: offloading(early_updates=x), (None, 1, "x")),
+    "Offloading model_device": (lambda x: offloading(model_device=x), OTHERS),
     "Offloading device": (lambda x: offloading(device=x), OTHERS),
     "Offloading lr": (lambda x: offloading(lr=x), (None, -1, NAN, math.inf, True, "x", [])),
-    "build": (lambda x: in_platform(lambda platform, _: platform.build(x)), (None, 0, "x")),
-    "take": (lambda x: in_platform(lambda platform, _: platform.take(x)), OTHERS),
-    "add name": (
-        lambda x: in_platform(lambda _, made: made.add(x, VALUES, rule="sgd")), (None, 0, b"x"),
-    ),
-    "add initial_state": (
-        lambda x: in_platform(lambda _, made: made.add("x", VALUES, rule="adamw", initial_state=x)),
-        (1, True, {"m": NAN}, {"m": None}, {"m": True}, {"m": "x"}, {"nosuch": 1.0}),
-    ),
-    "norm": (lambda x: in_platform(lambda _, made: made.norm(x)), (0, True, ["x"], [0], [-1])),
+    "build": (lambda x: in_platform(lambda platform: platform.build(x)), (None, 0, "x")),
+    "take": (lambda x: in_platform(lambda platform: platform.take(x)), OTHERS),
     "SGD lr": (lambda x: optimizer(SGD, lr=x), (None, -1, NAN, math.inf, True, "x", [])),
     "SGD nesterov": (lambda x: optimizer(SGD, nesterov=x, momentum=0.9), (None, 1, "x")),
     "AdamW maximize": (lambda x: optimizer(AdamW, maximize=x), (None, 1, "x")),
@@ -181,10 +176,10 @@ def test_sentinel_takes_any_number_of_least_bytes() -> None:
     sentinel(least_bytes=1 << 100).close()
 
 
-def test_a_second_store_on_a_full_device() -> None:
+def test_a_second_policy_on_a_full_device() -> None:
     with (
         Axdimm("golden:tiny", options=RULES) as device,
-        TensorStore(device),
-        pytest.raises(InvalidArgumentError, match="no memory left: close the store"),
+        Offloading(device, AdamW),
+        pytest.raises(InvalidArgumentError, match="no memory left: close the policy"),
     ):
-        TensorStore(device)
+        Offloading(device, AdamW)

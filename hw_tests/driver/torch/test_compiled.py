@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from hw_tests.driver.torch.test_optimizer import bits
 from sw_driver.axdimm import Axdimm
 from sw_driver.torch import SGD, Adam
-from sw_driver.torch.offloading import Offloading, TensorStore
+from sw_driver.torch.offloading import Offloading
 
 
 def compiled(function: Any, **how: Any) -> Any:
@@ -84,10 +84,7 @@ def test_compiled_training_with_parameters_in_a_store(golden: Axdimm, compiles: 
         torch.manual_seed(0)
         net = torch.nn.Sequential(*(torch.nn.Linear(6, 6) for _ in range(4)))
         inputs = torch.randn(4, 6)
-        with (
-            TensorStore(golden, capacity_bytes=1 << 16) as store,
-            Offloading(store, Adam, lr=0.1) as platform,
-        ):
+        with Offloading(golden, Adam, lr=0.1, capacity_bytes=1 << 16) as platform:
             model = platform.take(net)
             optimizer = platform.optimizer()
             forward = compile_it(model) if compiles == "model" else model

@@ -155,8 +155,8 @@ def test_a_copy_lies_beside_the_budget(tmp_path: Path) -> None:
         optimizer = POLICIES["offloading"][0](stack, model, tmp_path)
         step(model, optimizer, *batches(1))
         memory = optimizer._platform.memory
-        memory.limit_bytes = nbytes
-        optimizer._platform.residency.release()
+        memory.budget_bytes = nbytes
+        optimizer._platform._release()
         made = copy.deepcopy(model)
         assert memory.used_bytes <= nbytes
         assert same([*made.state_dict().values()], [*model.state_dict().values()])

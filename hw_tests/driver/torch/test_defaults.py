@@ -16,7 +16,7 @@ import sw_driver
 import sw_driver.torch
 from hw_tests.driver.torch.side_by_side import CASES
 from sw_driver.axdimm import Axdimm
-from sw_driver.torch.offloading import Offloading, TensorStore
+from sw_driver.torch.offloading import Offloading
 
 FP32: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 DEFAULTS = [torch.float16, torch.bfloat16, torch.float64, "meta"]
@@ -96,8 +96,7 @@ def test_offloading_under_other_defaults(golden: Axdimm, later: Any) -> None:
         inputs = torch.randn(4, 6, **FP32)
         with (
             default(value),
-            TensorStore(golden, capacity_bytes=1 << 16) as store,
-            Offloading(store, sw_driver.torch.AdamW, lr=0.1) as platform,
+            Offloading(golden, sw_driver.torch.AdamW, lr=0.1, capacity_bytes=1 << 16) as platform,
         ):
             optimizer = (platform.take(net), platform.optimizer())[1]
             norms = []

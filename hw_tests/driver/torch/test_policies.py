@@ -30,8 +30,8 @@ from sw_driver.axdimm import Axdimm
 from sw_driver.device.errors import OutOfMemoryError
 from sw_driver.memory_node import DeviceNode
 from sw_driver.memory_node.backends.golden import GoldenNetwork
-from sw_driver.torch import AdamW, ModuleOptimizer
-from sw_driver.torch.offloading import Offloading, TensorStore
+from sw_driver.torch import AdamW
+from sw_driver.torch.offloading import Offloading
 from sw_driver.torch.overlay import MemoryOverlay
 from sw_driver.torch.sentinel import Sentinel
 
@@ -56,8 +56,7 @@ def step(model: nn.Module, optimizer: Any, *batches: Any) -> list[Any]:
         loss = loss_of(model, batch)
         (loss / len(batches)).backward()
         found.append(loss.detach().clone())
-    if not isinstance(optimizer, ModuleOptimizer):  # whose norms the module rounds otherwise
-        found.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5))
+    found.append(nn.utils.clip_grad_norm_(model.parameters(), 0.5))
     optimizer.step()
     return found
 
@@ -183,14 +182,12 @@ def refusing(stack: ExitStack, model: nn.Module, name: str) -> Any:
         stack.enter_context(overlay)
         return torch.optim.AdamW(model.parameters())
     if name == "offloading":
-        store = stack.enter_context(
-            TensorStore(stack.enter_context(Axdimm("golden:tiny", options=RULES)))
-        )
-        policy = stack.enter_context(Offloading(store, AdamW, device_bytes=60_000))
+        device = stack.enter_context(Axdimm("golden:tiny", options=RULES))
+        policy = stack.enter_context(Offloading(device, AdamW, budget=60_000))
         return policy.take(model) and policy.optimizer()
     optimizer = torch.optim.AdamW(model.parameters())
-    fast = {"sentinel": 40_000, "sentinel of a share": "70%"}[name]
-    stack.enter_context(Sentinel(model, optimizer, fast=fast, least_bytes=64))
+    budget = {"sentinel": 40_000, "sentinel of a share": "70%"}[name]
+    stack.enter_context(Sentinel(model, optimizer, budget=budget, least_bytes=64))
     return optimizer
 
 

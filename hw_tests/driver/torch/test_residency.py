@@ -103,7 +103,7 @@ class Now(HostStore):
 
 @pytest.fixture
 def residency() -> Any:
-    with Residency(Now(), limit=1 << 20, least_bytes=64) as entered:
+    with Residency(Now(), budget=1 << 20, least_bytes=64) as entered:
         yield entered
         entered.close()
 
@@ -115,14 +115,14 @@ def empty(residency: Residency) -> None:
 
 
 def trained(
-    make: Callable[[], nn.Module], where: str | None = None, limit_bytes: int = 0, **options: Any
+    make: Callable[[], nn.Module], where: str | None = None, budget_bytes: int = 0, **options: Any
 ) -> tuple[list[Any], Residency | None]:
     torch.manual_seed(1)
     model = make()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
     residency = None
     if where is not None:
-        residency = Residency(store_at(where), limit=limit_bytes, least_bytes=1 << 10)
+        residency = Residency(store_at(where), budget=budget_bytes, least_bytes=1 << 10)
         residency.adopt(model.parameters())
         residency.__enter__()
     results: list[Any] = []
@@ -151,7 +151,7 @@ def assert_same(these: list[Any], those: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "where", "limit_bytes", "options"),
+    ("make", "where", "budget_bytes", "options"),
     [
         (Tied, "host", 150_000, {}),
         (Tied, "file", 150_000, {"foreach": True}),
@@ -160,13 +160,13 @@ def assert_same(these: list[Any], those: list[Any]) -> None:
     ],
 )
 def test_bits_are_those_of_training_without(
-    make: Any, where: str, limit_bytes: int, options: Any, tmp_path: Path
+    make: Any, where: str, budget_bytes: int, options: Any, tmp_path: Path
 ) -> None:
-    where = f"file:{tmp_path}" if where == "file" else where
-    found, residency = trained(make, where, limit_bytes, **options)
+    where = str(tmp_path) if where == "file" else where
+    found, residency = trained(make, where, budget_bytes, **options)
     assert residency is not None
     assert residency.statistics.bytes_back > residency.live_bytes
-    assert residency.peak_bytes <= limit_bytes
+    assert residency.peak_bytes <= budget_bytes
     assert_same(found, trained(make, **options)[0])
     assert not [*tmp_path.iterdir()]
 
@@ -233,7 +233,7 @@ def test_memory_that_was_handed_out_stays(residency: Residency, read: Any) -> No
     array = read(values)
     with pytest.raises(RuntimeError):
         residency.drop(residency.of(values))
-    residency.limit_bytes = 500
+    residency.budget_bytes = 500
     with pytest.raises(torch.OutOfMemoryError, match=r"400 bytes .*\(400 were handed out"):
         values.add(1)
     assert array[99] == 99
@@ -241,7 +241,7 @@ def test_memory_that_was_handed_out_stays(residency: Residency, read: Any) -> No
 
 def test_each_storage_has_one_residency(residency: Residency) -> None:
     mine = torch.ones(100)
-    other = Residency(Now(), limit=1 << 20, least_bytes=64).__enter__()
+    other = Residency(Now(), budget=1 << 20, least_bytes=64).__enter__()
     theirs = torch.ones(100)
     assert residency.of(mine)
     assert other.of(theirs)
@@ -307,7 +307,7 @@ def test_threads_and_copies_of_the_process_are_refused(residency: Residency) -> 
 
 
 def test_a_copy_of_the_process_has_no_budget() -> None:
-    with Residency(Now(), limit=1 << 12, least_bytes=64) as residency:
+    with Residency(Now(), budget=1 << 12, least_bytes=64) as residency:
         values = torch.ones(512)
         child = os.fork()
         if not child:
@@ -340,7 +340,7 @@ def test_a_store_that_fails_loses_nothing(residency: Residency) -> None:
             call()
         assert (residency.of(first).here, residency.of(second).here) == (False, True)
         assert residency.used_bytes == 400
-    residency.limit_bytes = 500
+    residency.budget_bytes = 500
     others = [torch.ones(10), torch.ones(10)]
     with pytest.raises(OSError, match="no space left"):
         residency.adopt([others[0], torch.from_numpy(np.ones(100)).clone(), others[1]])
@@ -378,7 +378,7 @@ def test_nothing_leaves_if_the_policy_says_so(residency: Residency) -> None:
         def victim(self, residency: Residency, stay: Any) -> None:
             return None
 
-    residency.policy, residency.limit_bytes = Keeping(), 1000
+    residency.policy, residency.budget_bytes = Keeping(), 1000
     values = torch.ones(100)
     with pytest.raises(torch.OutOfMemoryError, match=r"no room for 800 bytes .* 600 of 1000"):
         torch.cat([values, values])
@@ -408,7 +408,7 @@ def test_ctrl_c_anywhere_loses_nothing() -> None:
 
     while calls >= at or not interrupted:
         tensors = [each.clone() for each in first]
-        residency = Residency(Now(), limit=1300, least_bytes=64)
+        residency = Residency(Now(), budget=1300, least_bytes=64)
         residency.adopt(tensors)
         with residency:
             calls, at = 0, at + 61
@@ -442,7 +442,7 @@ open("/proc/self/clear_refs", "w").write("5")
 model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
 optimizer = torch.optim.AdamW(model.parameters())
 if sys.argv[1:]:
-    residency = Residency(store_at(sys.argv[1]), limit=40 << 20)
+    residency = Residency(store_at(sys.argv[1]), budget=40 << 20)
     residency.adopt(model.parameters())
     residency.__enter__()
 for _ in range(3):
@@ -461,7 +461,7 @@ def test_the_process_grows_by_the_budget_and_little_more(tmp_path: Path) -> None
         return json.loads(made.stdout)
 
     assert growth() > 140 << 20
-    assert growth(f"file:{tmp_path}") < 72 << 20
+    assert growth(str(tmp_path)) < 72 << 20
 
 
 def statistics_after(call: Callable[[Any, Any, Any], object], where: Residency | None) -> list[Any]:
@@ -510,7 +510,7 @@ def test_collectives_keep_their_memory(residency: Residency) -> None:
 
 def test_a_refused_operation_leaves_no_mark(residency: Residency) -> None:
     mean, variance, values = torch.zeros(25), torch.ones(25), torch.randn(8, 25)
-    residency.limit_bytes = 1300
+    residency.budget_bytes = 1300
     before = residency.most_needed_bytes, residency.live_bytes, residency.most_live_bytes
     refused: tuple[Callable[[], object], ...] = (
         lambda: nn.functional.batch_norm(values, mean, variance, training=True),
@@ -670,7 +670,7 @@ def test_sizes_of_what_writes_are_known_from_calls_alike() -> None:
             torch.ones(size, 4), None, None, mean, var, True, 0.1, 1e-5
         )
 
-    with Residency(Now(), Knows(), limit=1 << 14, least_bytes=64) as residency:
+    with Residency(Now(), Knows(), budget=1 << 14, least_bytes=64) as residency:
         for size in 16, 256, 16, 256:
             mean, _ = normalized(size)
             assert mean[0] == pytest.approx(0.1)

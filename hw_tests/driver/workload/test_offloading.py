@@ -276,8 +276,18 @@ def test_activations_go_and_come_once() -> None:
     assert held(made, "host") <= ways["gpu", "host"]
     moves = [op for op in made.ops if op.kind == MOVE]
     assert len(moves) > 2 * AHEAD
-    kinds = [(op.kind, op.flops) for op in made.ops if op.kind != MOVE]
-    assert kinds == [(op.kind, op.flops) for op in before.ops]
+    others = [op for op in made.ops if op.kind != MOVE]
+    assert [(op.kind, op.flops) for op in others] == [(op.kind, op.flops) for op in before.ops]
+    out = {op.writes[0]: op.id for op in moves if place_of(op, made.tensors) == "host"}
+    waits = [
+        sum(out[number] < begun < op.id for begun in out.values())
+        for op in others
+        if op.phase == "forward"
+        for number in op.reads
+        if number in out
+    ]
+    assert len(waits) > len(out) // 2  # the rest is needed soon after
+    assert min(waits) >= AHEAD - 2  # moves begun since the one that is waited for
 
 
 def test_activations_of_each_micro_batch_go_and_come_once() -> None:

@@ -24,6 +24,9 @@
 #include "Vchannel.h"
 #include "Vchannel___024root.h"
 #include "command_trace.h"
+#ifdef NEARMEM_FAULTS
+#include "flips.h"
+#endif
 #include "second_thread.h"
 
 namespace {
@@ -110,6 +113,9 @@ public:
 
     // Simulates one fabric cycle.
     void tick() {
+#ifdef NEARMEM_FAULTS
+        flips.tick(now(), *top_);
+#endif
         clock();
         ++cycles_;
         if (__builtin_expect(trace_.on(), 0)) trace_commands();
@@ -209,6 +215,11 @@ public:
     uint8_t* storage() {
         return reinterpret_cast<uint8_t*>(&top_->rootp->NEARMEM_STORAGE[0]);
     }
+
+#ifdef NEARMEM_FAULTS
+    const char* places() { return flips.places(*context_); }
+    Flips flips;
+#endif
 
     // Module times: how far the channel is simulated, and how far it must be.
     uint64_t now() const { return time_offset_ + cycles_; }
@@ -361,9 +372,14 @@ private:
     std::unique_ptr<Helper> helper_;  // the last, so that it ends first
 };
 
-// What has become of a call.
+// What has become of a call. A board's DRAM checks nothing, so neither does a model with faults.
 int status(const Channel& channel, bool answered) {
-    return channel.violated() ? kViolation : answered ? kOk : kLost;
+#ifndef NEARMEM_FAULTS
+    if (channel.violated()) return kViolation;
+#else
+    (void)channel;
+#endif
+    return answered ? kOk : kLost;
 }
 
 }  // namespace
@@ -508,6 +524,35 @@ int nm_stream(Module* module, unsigned index, uint64_t count, const uint64_t* li
     // The last reads are answered, late or not, after the read latency.
     for (uint64_t i = 0; i < channel.read_latency(); ++i) idle();
     return kOk;
+}
+
+// See the functions of Flips; only in a model that is built for them.
+char* nm_places(Module* module, unsigned index) {
+#ifdef NEARMEM_FAULTS
+    return const_cast<char*>((*module)[index].places());
+#else
+    (void)module, (void)index;
+    return nullptr;
+#endif
+}
+
+void nm_flip(Module* module, unsigned index, uint64_t time, unsigned place, uint64_t word,
+             unsigned bit) {
+#ifdef NEARMEM_FAULTS
+    (*module)[index].places();
+    (*module)[index].flips.plan(time, place, word, bit);
+#else
+    (void)module, (void)index, (void)time, (void)place, (void)word, (void)bit;
+#endif
+}
+
+int nm_flipped(Module* module, unsigned index) {
+#ifdef NEARMEM_FAULTS
+    return (*module)[index].flips.state();
+#else
+    (void)module, (void)index;
+    return 0;
+#endif
 }
 
 }  // extern "C"

@@ -78,7 +78,7 @@ class VerilatedTransport(TimedTransport):
         for all.
     dram_trace: file for the DRAM commands (CSV), written by :meth:`close`.
     announce: function called with a message when the simulator must be built first.
-    memory_timing, arithmetic, shared: see :func:`build_library`.
+    memory_timing, arithmetic, shared, faults: see :func:`build_library`.
 
     Raises
     ------
@@ -110,6 +110,7 @@ class VerilatedTransport(TimedTransport):
         memory_timing: DramTiming | None = None,
         arithmetic: bool = True,
         shared: bool = False,
+        faults: bool = False,
     ) -> None:
         super().__init__(config.channels)
         self.domain = Domain(
@@ -131,6 +132,7 @@ class VerilatedTransport(TimedTransport):
                 memory_timing=memory_timing,
                 arithmetic=arithmetic,
                 shared=shared,
+                faults=faults,
             ),
             HARNESS,
         )
@@ -398,11 +400,13 @@ def build_library(
     memory_timing: DramTiming | None = None,
     arithmetic: bool = True,
     shared: bool = False,
+    faults: bool = False,
 ) -> Path:
     """Return the shared library of ``config``, and build it unless it is already built.
 
-    ``wave`` and ``announce`` are those of :func:`~sw_driver.simulator.library.verilated_library`,
-    the others those of :class:`hw.sim.channel.SimulatedChannel`.
+    ``wave``, ``faults`` and ``announce`` are those of
+    :func:`~sw_driver.simulator.library.verilated_library`, the others those of
+    :class:`hw.sim.channel.SimulatedChannel`. With ``faults`` a broken DRAM rule ends no call.
 
     Raises :class:`~sw_driver.simulator.runtime.BuildError`.
     """
@@ -417,7 +421,7 @@ def build_library(
     return verilated_library(
         design,
         top="channel",
-        about=_about(config, wave=wave, arithmetic=arithmetic),
+        about=_about(config, wave=wave, arithmetic=arithmetic, faults=faults),
         parameters=[
             json.dumps(config.describe(), sort_keys=True),
             repr(memory_timing),
@@ -428,6 +432,7 @@ def build_library(
         settings=_SETTINGS + (_untraced(config.lanes) if wave else ""),
         unused=["pim"],
         wave=wave,
+        faults=faults,
         announce=announce,
     )
 
@@ -439,8 +444,9 @@ def wave_files(wave: Path, channels: int) -> list[Path]:
     return [VerilatedTransport.part(wave, channel) for channel in range(channels)]
 
 
-def _about(config: ModuleConfig, *, wave: bool, arithmetic: bool) -> str:
+def _about(config: ModuleConfig, *, wave: bool, arithmetic: bool, faults: bool) -> str:
     extras = [
+        *(["bits that can be flipped"] if faults else []),
         *(["narrow formats"] if config.narrow else []),
         *(["waveform"] if wave else []),
         *([] if arithmetic else ["delays in place of the units"]),

@@ -1,9 +1,7 @@
 """Training with tensors on the module and storage behind it (paper sections 5.1 to 5.3)."""
 
-from .channel import StoreStatistics
 from .optimizer import OffloadedOptimizer
-from .platform import Offloading
-from .policy import DeviceMemory
-from .store import TensorStore
+from .policy import DeviceMemory, Offloading
+from .store import ModuleStore, StoreStatistics
 
-__all__ = ["DeviceMemory", "OffloadedOptimizer", "Offloading", "StoreStatistics", "TensorStore"]
+__all__ = ["DeviceMemory", "ModuleStore", "OffloadedOptimizer", "Offloading", "StoreStatistics"]

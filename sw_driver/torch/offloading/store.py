@@ -1,61 +1,306 @@
-"""Parameters and optimizer state on the module's channels, with storage behind them.
+"""Store on a module: places in its channels' memory, with NVMe storage behind it.
 
-This is the part of the paper's framework (sections 5.2 and 5.3) that needs no PyTorch: placement
-and eviction of tensors, and the copies that run meanwhile.
+All operations on a channel are queued in one stream in the order of the calls, and so are copies
+between its places and storage. Room passes to another place once the copy that saves the old one is
+queued. Later operations run later, so nothing has to be waited for (paper sections 5.2 and 5.3).
 """
 
 from __future__ import annotations
 
-import math
+import ctypes
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import deepcopy
+from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from hw.rules import RULES
-from hw.rules.update_rule import UpdateRule
-from sw_driver.axdimm import Axdimm, KernelRun
-from sw_driver.axdimm.hyperparameters import checked_hyperparameters, rule_constants
-from sw_driver.axdimm.launch import options_for
+from sw_driver.axdimm import Axdimm, AxdimmPointer, KernelRun
+from sw_driver.axdimm.allocator import ChannelAllocator
 from sw_driver.axdimm.transport import LINE_BYTES
 from sw_driver.device.errors import (
     BusyError,
     ClosedError,
     InvalidArgumentError,
+    OutOfMemoryError,
     StreamFailedError,
     shown,
 )
-from sw_driver.device.memory import checked_size
+from sw_driver.device.memory import Allocator, NvmePointer, checked_size
 from sw_driver.device.streams import Handle, Stream
-from sw_driver.device.tensors import byte_view
+from sw_driver.torch.stores import Job, Store
 
-from .channel import ChannelRoom, Entry, Kept, StoreStatistics, padded_bytes
-
-__all__ = ["ChannelChoice", "TensorStore"]
+__all__ = ["ChannelChoice", "ModuleStore", "Place", "StoreStatistics"]
 
 ChannelChoice = Literal["round_robin", "by_bytes"]
 """Choice of a parameter's channel: in turn (paper section 5.2), or that with the fewest bytes."""
 
-Values = NDArray[np.float32]
+_ENDS = {"host": "Host", "module": "Axdimm", "nvme": "Nvme"}
+"""Names of a route's ends in the driver's copy functions."""
 
-VALUE_BYTES = 4
-"""Bytes of a value; all values on the module are in FP32."""
+_IN_FLIGHT = 2
+"""Copies in flight from the host's memory to the module, at most; more would fill memory."""
 
 
-class TensorStore:
-    """Parameters with their gradients and optimizer state on a module, evicted to storage.
+@dataclass(eq=False)
+class Place:
+    """Place of a tensor, in its state after all queued operations."""
 
-    Calls only queue operations and return handles; results do not depend on when handles are waited
-    for. Operations on a channel run in the order of the calls, so one channel computes while the
-    other copies. Copies from storage to the host run beside both. Placement is decided in the call,
-    so it is deterministic. One thread at a time may call.
+    room: _Room
+    nbytes: int
+    name: str
+    """Description of the tensor for messages."""
+    used: int = 0
+    """Number of the last operation that used the place; a larger one is later."""
+    updated: bool = False
+    """True if the place was used by an update in this iteration."""
+    offset: int | None = None
+    """Offset in the channel's memory, None without room there."""
+    here: bool = False
+    """True if the channel's memory has the content."""
+    stored: bool = False
+    """True if the storage has the content."""
+    slot: NvmePointer | None = None
+    """Storage of the place, allocated at first need."""
+    writer: Handle[Any] | None = None
+    """Copy that last wrote to the storage."""
+    reader: Handle[Any] | None = None
+    """Copy that last read the storage outside the channel's stream."""
 
-    When a channel is full, parameters updated in this iteration are evicted first (paper section
-    5.3), and of these the least recently used. Operands of an operation are never evicted for it.
+
+@dataclass(kw_only=True)
+class StoreStatistics:
+    """Counts of a store's operations, made when they are queued, except for kernel times."""
+
+    copied_bytes: Counter[str] = field(default_factory=Counter)
+    """Bytes copied, by route: ``"host->module"`` and others of ``host``, ``module``, ``nvme``."""
+    evictions: int = 0
+    """Tensors with values that were evicted from the module."""
+    evictions_without_write: int = 0
+    """Evicted tensors that storage already had with these values."""
+    nvme_bytes: int = 0
+    """Bytes of allocated storage, which is kept for other tensors of the size."""
+    peak_module_bytes: list[int] = field(default_factory=list)
+    """Peak of the bytes in use of each channel."""
+    runs: int = 0
+    """Kernel runs."""
+    kernel_ns: list[float] = field(default_factory=list)
+    """Time that each channel spent in its kernel, in ns; 0 on a backend without a clock."""
+
+
+class _Room:
+    """Room for places on one channel, and the queue of operations on them."""
+
+    def __init__(
+        self, device: Axdimm, number: int, capacity_bytes: int, statistics: StoreStatistics
+    ) -> None:
+        self.number = number
+        self.capacity_bytes = capacity_bytes
+        self.given_bytes = 0
+        """Bytes of all places, wherever their content is."""
+        self.stream: Stream = device.new_stream(f"of a store, channel {number}")
+        self._arena: AxdimmPointer = device.MallocAxdimm(capacity_bytes, number)
+        self._device = device
+        self._statistics = statistics
+        self._allocator: Allocator = ChannelAllocator(limit_bytes=capacity_bytes)
+        self._resident: dict[Place, None] = {}
+        """Places with room, in the order in which they got it."""
+        self._runs: deque[KernelRun] = deque()
+        """Runs with times not counted yet."""
+        self._slots: list[NvmePointer] = []
+        self._spare: dict[int, list[NvmePointer]] = {}
+        """Unused allocated storage, by size in bytes."""
+
+    def gather(self, wanted: Sequence[Place]) -> None:
+        """Bring these places onto the module; none of them is evicted for another.
+
+        Raises :class:`OutOfMemoryError` if there is no storage to evict to. All places then still
+        have their content, on the module or in storage.
+        """
+        for place in wanted:
+            while place.offset is None and not self._take(place):
+                victims = [resident for resident in self._resident if resident not in wanted]
+                if victims:
+                    self._evict(min(victims, key=lambda victim: (not victim.updated, victim.used)))
+                else:
+                    self._start_afresh(wanted)
+        for place in wanted:
+            if place.stored and not place.here:
+                self.copy("nvme->module", place, self.pointer(place), self._slot(place))
+                place.here = True
+
+    def _take(self, place: Place) -> bool:
+        """Give ``place`` room if there is some free; return whether it has it."""
+        try:
+            place.offset = self._allocator.allocate(place.nbytes)
+        except OutOfMemoryError:
+            return False
+        self._resident[place] = None
+        used = self._allocator.statistics().allocated_bytes
+        peaks = self._statistics.peak_module_bytes
+        peaks[self.number] = max(peaks[self.number], used)
+        return True
+
+    def _start_afresh(self, wanted: Sequence[Place]) -> None:
+        """Evict all places and take room for ``wanted`` again, since free pieces are too small.
+
+        From then on places lie one after the other, so that all fit that do by their sizes.
+        """
+        self.check_fits(wanted[0].name, [place.nbytes for place in wanted])
+        for place in list(self._resident):
+            self._evict(place)
+        self._allocator = Allocator(limit_bytes=self.capacity_bytes)
+        for place in wanted:
+            taken = self._take(place)
+            assert taken, place.name
+
+    def check_fits(self, name: str, sizes: Sequence[int]) -> None:
+        """Raise :class:`OutOfMemoryError` if the empty channel has no room for these sizes."""
+        nbytes = sum(-(-size // LINE_BYTES) * LINE_BYTES for size in sizes)
+        if nbytes > self.capacity_bytes:
+            raise OutOfMemoryError(
+                f"the tensors of {name} need {nbytes} bytes of one channel at once, channel "
+                f"{self.number} has {self.capacity_bytes} for the store: capacity_bytes of at "
+                f"least {nbytes} would do",
+                nbytes=nbytes,
+                capacity_bytes=self.capacity_bytes,
+                channel=self.number,
+            )
+
+    def _evict(self, place: Place) -> None:
+        if place.here:
+            if not place.stored:
+                self._write(place)
+            else:
+                self._statistics.evictions_without_write += 1
+            self._statistics.evictions += 1
+        self._leave(place)
+
+    def forget(self, place: Place) -> None:
+        """Discard a place's content, and free its room and storage."""
+        self._leave(place)
+        place.stored = False
+        if place.slot is not None:
+            # Only this stream has used it: another place may have it now, but freeing must wait.
+            self._spare.setdefault(place.nbytes, []).append(place.slot)
+            place.slot = None
+
+    def _leave(self, place: Place) -> None:
+        if place.offset is not None:
+            self._allocator.free(place.offset)
+            del self._resident[place]
+        place.offset, place.here = None, False
+
+    def _slot(self, place: Place) -> NvmePointer:
+        """Return a place's storage, allocated now if it has none.
+
+        Raises :class:`OutOfMemoryError`, also if no storage is registered.
+        """
+        if place.slot is None and self._spare.get(place.nbytes):
+            place.slot = self._spare[place.nbytes].pop()
+        if place.slot is not None:
+            return place.slot
+        problem = f"channel {self.number} is full and {place.name} cannot go to storage"
+        if not self._device.storage.links:
+            raise OutOfMemoryError(
+                f"{problem}, as none is registered: give the store some, or more than "
+                f"{self.capacity_bytes} bytes of the channel",
+                tensor=place.name,
+                nbytes=place.nbytes,
+                capacity_bytes=self.capacity_bytes,
+                channel=self.number,
+            )
+        try:
+            place.slot = self._device.MallocNvme(place.nbytes)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(
+                f"{problem}: {error}", **error.details | {"tensor": place.name}
+            ) from None
+        self._slots.append(place.slot)
+        self._statistics.nvme_bytes += place.nbytes
+        return place.slot
+
+    def close(self) -> None:
+        """Free the channel's memory and storage, when nothing is queued."""
+        for slot in self._slots:
+            self._device.FreeNvme(slot)
+        self._device.FreeAxdimm(self._arena)
+
+    # Queued operations.
+
+    def copy(
+        self, route: str, place: Place, target: Any, source: Any, stream: Stream | None = None
+    ) -> Handle[None]:
+        """Queue a copy, in the channel's stream unless another is given, and count it."""
+        copy = getattr(self._device, "Memcpy" + "2".join(_ENDS[end] for end in route.split("->")))
+        handle = copy(target, source, place.nbytes, stream=stream or self.stream, modes="wait")
+        self._statistics.copied_bytes[route] += place.nbytes
+        return handle
+
+    def put(self, place: Place, source: Any) -> Handle[None]:
+        """Copy host memory to a place, which gets room on the module."""
+        place.here = place.stored = False
+        self.gather([place])
+        handle = self.copy("host->module", place, self.pointer(place), source)
+        place.here = True
+        return handle
+
+    def run(
+        self, rule: str, places: Mapping[str, Place], count: int, values: Mapping[str, Any]
+    ) -> KernelRun:
+        """Run ``rule`` on ``count`` values of the channel's places, which it gathers."""
+        self.gather(list(places.values()))
+        pointers = {name: self.pointer(place) for name, place in places.items()}
+        options: dict[str, Any] = {"stream": self.stream, "modes": "wait"}
+        run = self._device.RunOnAxdimmAsync(rule, pointers, count, values, self.number, **options)
+        self._statistics.runs += 1
+        self._runs.append(run)
+        self.count()
+        for name in RULES[rule].outputs:
+            places[name].here, places[name].stored = True, False
+        return run
+
+    def _write(self, place: Place) -> None:
+        """Copy a place to its storage, after any read of it in another stream."""
+        slot = self._slot(place)
+        if place.reader is not None:
+            self.stream.wait_for(place.reader)
+            place.reader = None
+        place.writer = self.copy("module->nvme", place, slot, self.pointer(place))
+        place.stored = True
+
+    def pointer(self, place: Place) -> AxdimmPointer:
+        """Return the pointer to a place's room on the channel."""
+        assert place.offset is not None
+        return self._arena + place.offset
+
+    def count(self) -> None:
+        """Count the time of runs that have ended, without waiting."""
+        while self._runs and self._runs[0].over:
+            result = self._runs.popleft().result
+            if result is not None:
+                ns = result.fabric_cycles * 1000 / self._device.transport.fabric_mhz
+                self._statistics.kernel_ns[self.number] += ns
+
+
+class ModuleStore(Store):
+    """Store of FP32 tensors in the memory of a module, evicted to storage.
+
+    Calls only queue operations; results do not depend on when they are waited for. Operations on a
+    channel run in the order of the calls, so one channel computes while the other copies. Copies
+    from storage to the host run beside both. Placement is decided in the call, so it is
+    deterministic.
+
+    When a channel is full, tensors updated in this iteration are evicted first (paper section 5.3),
+    and of these the least recently used. Operands of an operation are never evicted for it.
 
     After a failed operation the store refuses further ones: a half-done step has no consistent
     state, and training has to go on from a checkpoint.
@@ -69,19 +314,11 @@ class TensorStore:
         device has registered. Without any, a full channel raises :class:`OutOfMemoryError`.
     storage_bytes: bytes of each file to use, see
         :meth:`~sw_driver.axdimm.device.Axdimm.RegisterStorage`.
+    kind: device type of the memory that is copied, ``"cpu"`` or ``"cuda"``.
 
     Raises
     ------
     InvalidArgumentError, OutOfMemoryError, StorageError, DeviceInUseError: as their names say.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from nearmem import Axdimm
-    >>> with Axdimm("golden") as device, TensorStore(device, capacity_bytes=1 << 16) as store:
-    ...     weights = store.add("weights", np.ones(256, np.float32), rule="adam")
-    ...     print(store.on_module(weights), store.statistics().peak_module_bytes)
-    True [3072, 0]
     """
 
     def __init__(
@@ -92,6 +329,7 @@ class TensorStore:
         placement: ChannelChoice = "round_robin",
         storage: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
         storage_bytes: int | None = None,
+        kind: str = "cpu",
     ) -> None:
         known = get_args(ChannelChoice)
         if placement not in known:
@@ -114,36 +352,34 @@ class TensorStore:
             for channel in range(device.channels)
         ):
             raise InvalidArgumentError(
-                "device has no memory left: close the store that has it, or give each one a "
+                "device has no memory left: close the policy that has it, or give each one a "
                 "capacity_bytes"
             )
         sizes = [
             device.memory(channel).largest_free_bytes if capacity_bytes is None else capacity_bytes
             for channel in range(device.channels)
         ]
-        self._device = device
-        self._placement = placement
+        self._placement, self._kind = placement, kind
         self._closed = False
-        self._entries: list[Entry] = []
-        self._keys: dict[str, int] = {}
-        self._clock = 0
+        self._clock = self._taken = 0
+        self._used: set[Place] = set()
+        """Places used by updates in this iteration."""
+        self._sent: deque[Handle[None]] = deque()
         self._statistics = StoreStatistics(
             peak_module_bytes=[0] * len(sizes), kernel_ns=[0.0] * len(sizes)
         )
         self._fetches = device.new_stream("of a store, from storage")
-        self._rooms: list[ChannelRoom] = []
+        self._rooms: list[_Room] = []
         files = [storage] if isinstance(storage, str | os.PathLike) else storage or ()
         with ExitStack() as made:
             for number, size in enumerate(sizes):
                 size = checked_size("capacity_bytes", size, minimum=LINE_BYTES)
                 size -= size % LINE_BYTES
-                self._rooms.append(ChannelRoom(device, number, size, self._statistics))
+                self._rooms.append(_Room(device, number, size, self._statistics))
                 made.callback(self._rooms[-1].close)
             for file in files:
                 device.RegisterStorage(file, capacity_bytes=storage_bytes)
             made.pop_all()
-
-    # State of the store.
 
     @property
     def failure(self) -> BaseException | None:
@@ -157,208 +393,85 @@ class TensorStore:
             room.count()
         return deepcopy(self._statistics)
 
-    def on_module(self, key: int, tensor: str = "p") -> bool:
-        """Return whether a tensor is on the module after all queued operations."""
-        return self._tensor(self._entry(key), tensor).here
-
-    # Training.
-
-    def add(
+    def take(
         self,
-        name: str,
-        values: Values,
+        nbytes: int,
         *,
-        rule: str,
-        initial_state: Mapping[str, float] | None = None,
-    ) -> int:
-        """Place a parameter and the state of its rule on one channel; return its key.
+        beside: Place | None = None,
+        name: str = "a tensor",
+        sizes: Sequence[int] = (),
+    ) -> Place:
+        """Return a place, on the channel of another one if that is given.
 
-        Tensors that the channel has no room for go straight to storage. State begins at 0, or at
-        the value in ``initial_state`` by the tensor's name. The values may be reused on return.
-
-        Raises :class:`InvalidArgumentError` for a rule that the kernel lacks, a name in use, state
-        that the rule lacks, and invalid values. Raises :class:`OutOfMemoryError`, also if the
-        channel could not hold parameter, state and gradient together. Nothing has changed then.
+        Raises :class:`OutOfMemoryError` if the channel could not hold ``sizes`` at once.
         """
-        self._check_sound()
-        if not isinstance(name, str):
-            raise InvalidArgumentError(f"the parameter's name is {shown(name)}: expected text")
-        if name in self._keys:
-            raise InvalidArgumentError(
-                f"the store has a parameter {name!r}: give each its own name"
+        room = beside.room if beside is not None else self._next_room()
+        room.check_fits(name, sizes or [nbytes])
+        self._taken += beside is None
+        room.given_bytes += nbytes
+        return Place(room, nbytes, name)
+
+    def give(self, place: Place, nbytes: int) -> None:
+        """Discard a place, at once; copies from it that are queued still run."""
+        place.room.given_bytes -= nbytes
+        place.room.forget(place)
+        self._used.discard(place)
+
+    def write(self, place: Place, address: int, nbytes: int) -> Job:
+        """Start to copy memory to a place. It may be reused on return."""
+        self._use(place)
+        with _disable_current_modes():
+            values = np.array(self._memory(address, nbytes).cpu().numpy())
+        self._sent.append(place.room.put(place, values))
+        while len(self._sent) > _IN_FLIGHT:
+            self._sent.popleft().wait()
+        return _Copy()
+
+    def read(self, place: Place, address: int, nbytes: int) -> Job:
+        """Start to copy a place to memory, straight from storage if it is there."""
+        self._use(place)
+        memory, room = self._memory(address, nbytes), place.room
+        with _disable_current_modes():
+            landing = memory if memory.is_cpu else torch.empty_like(memory, device="cpu")
+        if place.here:
+            handle = room.copy("module->host", place, landing.numpy(), room.pointer(place))
+        else:
+            if place.writer is not None:
+                self._fetches.wait_for(place.writer)
+            handle = place.reader = room.copy(
+                "nvme->host", place, landing.numpy(), place.slot, self._fetches
             )
-        if not isinstance(initial_state, Mapping | None):
-            raise InvalidArgumentError(
-                f"initial_state is {shown(initial_state)}: expected numbers by names of tensors"
-            )
-        shape, initial = _shape(values), dict(initial_state or {})
-        number = self._next_channel()
-        chosen = self._rule(rule, number)
-        _check_optimizer(name, chosen, initial)
-        entry = Entry(name, chosen, shape, math.prod(shape), number)
-        self._check_end(entry, values)
-        nbytes = VALUE_BYTES * entry.count
-        names = chosen.tensors
-        entry.tensors = {tensor: Kept(f"{name}.{tensor}", nbytes, entry) for tensor in names}
-        room = self._rooms[number]
-        room.check_fits(name, len(entry.tensors) * padded_bytes(nbytes))
-        lasting = entry.lasting
-        try:
-            for tensor in lasting.values():
-                if not room.take(tensor):
-                    room.slot(tensor)
-        except BaseException:
-            for tensor in lasting.values():
-                room.free_slot(tensor)
-                room.forget(tensor)
-            raise
-        handles = []
-        for role, tensor in lasting.items():
-            state = np.full(shape, initial.get(role, 0.0), np.float32)
-            handles.append(room.put(tensor, values if role == "p" else state))
-        self._use(*lasting.values())
-        key = self._keys[name] = len(self._entries)
-        self._entries.append(entry)
-        for handle in handles:
+
+        def end() -> None:
             handle.wait()
-        return key
+            if landing is not memory:
+                with _disable_current_modes():
+                    memory.copy_(landing)
 
-    def fetch(self, key: int, target: Values) -> Handle[None]:
-        """Copy a parameter to an array of the host.
+        return _Copy(end)
 
-        It comes from the module if it is there, else straight from storage, beside the channels'
-        work.
-        """
-        entry = self._sound(key)
-        self._check_end(entry, target, writable=True)
-        self._use(entry.tensors["p"])
-        return self._get(entry, entry.tensors["p"], target)
-
-    def receive(self, key: int, gradient: Values, *, measure: bool = False) -> Handle[None]:
-        """Copy a gradient to the module; the source may be reused after the handle's ``wait``.
-
-        Further gradients before :meth:`update` are added on the module, by the rule ``accumulate``.
-        With ``measure`` the module adds up the squares at once, so that :meth:`norm` need not bring
-        the gradient back.
-        """
-        entry = self._sound(key)
-        self._check_end(entry, gradient)
-        room, there = self._rooms[entry.channel], entry.gradient
-        new = there
-        if measure:
-            self._rule("sum_squares", entry.channel)
-        if there.known:
-            self._rule("accumulate", entry.channel)
-            new = Kept(f"{entry.name}'s further gradient", there.nbytes, entry)
-        self._use(there, new)
-        try:
-            room.gather([there, new])
-            handle = room.put(new, gradient)
-            if new is not there:
-                room.run("accumulate", {"a": there, "g": new}, {"scale": 1.0})
-            entry.squares = None
-            if measure:
-                self._measure(entry)
-        finally:
-            if new is not there or not new.known:
-                room.forget(new)
-        return handle
-
-    def norm(self, keys: Iterable[int] | None = None) -> float:
-        """Return the norm of all received gradients, or of those of ``keys``; waits for it.
-
-        The module adds up the squares of each tensor, by the rule ``sum_squares``; the host adds
-        these sums in double precision.
-        """
-        self._check_sound()
-        if not isinstance(keys, Iterable | None):
-            raise InvalidArgumentError(f"keys is {shown(keys)}: expected keys of parameters")
-        entries = [self._entry(key) for key in keys] if keys is not None else self._entries
-        entries = [entry for entry in entries if entry.gradient.known]
-        for entry in entries:
-            self._rule("sum_squares", entry.channel)
-        runs = [entry.squares or self._measure(entry) for entry in entries]
-        return math.sqrt(math.fsum(run.wait().sums["squares"] for run in runs))
-
-    def update(
-        self, key: int, hyperparameters: Mapping[str, Any], *, scale: float = 1.0
+    def run(
+        self, rule: str, places: Mapping[str, Place], count: int, values: Mapping[str, Any]
     ) -> KernelRun:
-        """Run the parameter's rule on its channel, which gathers the tensors; use up the gradient.
+        """Run an update rule on places of one channel, which then have its results.
 
-        With a ``scale`` other than 1 the rules ``fill`` and ``accumulate`` first multiply the
-        gradient by it, rounded to FP32.
-
-        Raises :class:`InvalidArgumentError` for invalid hyper-parameters and without a gradient,
-        and :class:`OutOfMemoryError` if the storage is full; nothing is lost then.
+        Raises :class:`OutOfMemoryError` if the storage is full; nothing is lost then.
         """
-        entry = self._sound(key)
-        room = self._rooms[entry.channel]
-        if not entry.gradient.known:
-            raise InvalidArgumentError(
-                f"{entry.name} has no gradient: receive() one before update()", name=entry.name
-            )
-        rule_constants(entry.rule, checked_hyperparameters(entry.rule, hyperparameters))
-        checked_hyperparameters(RULES["accumulate"], {"scale": scale})
-        for rule in ("fill", "accumulate") if scale != 1 else ():
-            self._rule(rule, entry.channel)
-        gradient = used = entry.gradient
-        try:
-            if scale != 1:
-                used = Kept(f"{entry.name}'s scaled gradient", gradient.nbytes, entry)
-                self._use(gradient, used)
-                room.gather([gradient, used])
-                # Adding to -0 keeps the bits of every product.
-                room.run("fill", {"y": used}, {"value": -0.0})
-                room.run("accumulate", {"a": used, "g": gradient}, {"scale": scale})
-            tensors = entry.tensors | {"g": used}
-            self._use(*tensors.values())
-            room.gather(list(tensors.values()))
-            run = room.run(entry.rule.name, tensors, hyperparameters)
-        finally:
-            if used is not gradient:
-                room.forget(used)
-        room.forget(gradient)
-        entry.updated = True
+        self._use(*places.values())
+        run = next(iter(places.values())).room.run(rule, places, count, values)
+        for place in places.values():
+            place.updated = True
+            self._used.add(place)
         return run
-
-    def discard(self, key: int) -> None:
-        """Discard the received gradient, if there is one."""
-        entry = self._sound(key)
-        self._rooms[entry.channel].forget(entry.gradient)
 
     def begin_iteration(self) -> None:
         """Begin an iteration, in which nothing has been updated yet."""
-        for entry in self._entries:
-            entry.updated = False
-
-    # State in and out.
-
-    def read(self, key: int, tensor: str = "p") -> NDArray[np.float32]:
-        """Return a copy of a tensor's values, after all operations queued for it."""
-        entry = self._sound(key)
-        chosen = self._tensor(entry, tensor)
-        if not chosen.known:
-            raise InvalidArgumentError(
-                f"{entry.name} has no gradient: none was received", name=entry.name
-            )
-        values = np.empty(entry.shape, np.float32)
-        self._get(entry, chosen, values).wait()
-        return values
-
-    def write(self, key: int, tensor: str, values: Values) -> None:
-        """Overwrite a parameter or a tensor of its state, where it is."""
-        entry = self._sound(key)
-        chosen = self._tensor(entry, tensor)
-        if chosen is entry.gradient:
-            raise InvalidArgumentError(
-                f"the gradient of {entry.name} cannot be written: receive() it", name=entry.name
-            )
-        self._check_end(entry, values)
-        self._rooms[entry.channel].put(chosen, values).wait()
+        while self._used:
+            self._used.pop().updated = False
 
     def drain(self) -> None:
         """Wait for all queued operations; raise the error of the first that failed."""
-        self._check_open()
+        self._sent.clear()
         for stream in self._streams:
             stream.wait()
 
@@ -374,155 +487,56 @@ class TensorStore:
             for stream in self._streams:  # whether or not it has failed
                 with suppress(Exception):
                     stream.wait()
-            for entry in self._entries:
-                for tensor in entry.tensors.values():
-                    self._rooms[entry.channel].free_slot(tensor)
             for room in self._rooms:
                 room.close()
 
-    def __enter__(self) -> TensorStore:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # Helpers.
 
-    def _next_channel(self) -> int:
+    def _next_room(self) -> _Room:
         if self._placement == "round_robin":
-            return len(self._entries) % len(self._rooms)
-        held = [0] * len(self._rooms)
-        for entry in self._entries:
-            held[entry.channel] += sum(tensor.nbytes for tensor in entry.lasting.values())
-        return held.index(min(held))
+            return self._rooms[self._taken % len(self._rooms)]
+        return min(self._rooms, key=lambda room: room.given_bytes)
 
-    def _get(self, entry: Entry, tensor: Kept, target: Values) -> Handle[None]:
-        room = self._rooms[entry.channel]
-        if tensor.here:
-            return room.get(tensor, target)
-        if tensor.writer is not None:
-            self._fetches.wait_for(tensor.writer)
-        tensor.reader = room.copy("nvme->host", tensor, target, tensor.slot, self._fetches)
-        return tensor.reader
-
-    def _measure(self, entry: Entry) -> KernelRun:
-        """Bring the gradient to the module, and run the sum of its squares."""
-        room = self._rooms[entry.channel]
-        self._use(entry.gradient)
-        room.gather([entry.gradient])
-        entry.squares = room.run("sum_squares", {"g": entry.gradient}, {})
-        return entry.squares
-
-    def _use(self, *tensors: Kept) -> None:
-        self._clock += 1
-        for tensor in tensors:
-            tensor.used = self._clock
-
-    @property
-    def _streams(self) -> list[Stream]:
-        return [*(room.stream for room in self._rooms), self._fetches]
-
-    # Checks.
-
-    def _check_open(self) -> None:
+    def _use(self, *places: Place) -> None:
+        """Count a use of places; raise an error in a store that is closed or has failed."""
         if self._closed:
             raise ClosedError("the store was closed")
-
-    def _check_sound(self) -> None:
-        self._check_open()
         failure = self.failure
         if failure is not None:
             raise StreamFailedError(
                 f"the store failed ({failure}): go on in a new one, from what was saved last"
             ) from failure
+        self._clock += 1
+        for place in places:
+            place.used = self._clock
 
-    def _entry(self, key: int) -> Entry:
-        if isinstance(key, bool) or not isinstance(key, int) or not 0 <= key < len(self._entries):
-            raise InvalidArgumentError(
-                f"no parameter has the key {shown(key)}: {len(self._entries)} have been added",
-                key=key,
-            )
-        return self._entries[key]
+    @property
+    def _streams(self) -> list[Stream]:
+        return [*(room.stream for room in self._rooms), self._fetches]
 
-    def _sound(self, key: int) -> Entry:
-        self._check_sound()
-        return self._entry(key)
-
-    def _tensor(self, entry: Entry, name: str) -> Kept:
-        if name not in entry.tensors:
-            raise InvalidArgumentError(
-                f"{entry.name} has no tensor {name!r}: expected one of {', '.join(entry.tensors)}",
-                tensor=name,
-                rule=entry.rule.name,
-            )
-        return entry.tensors[name]
-
-    def _rule(self, name: str, channel: int) -> UpdateRule:
-        """Return the rule; raise an error if the channel's kernel lacks it."""
-        there = self._device.rules(channel)
-        if name in there:
-            return RULES[name]
-        advice = f"there is no such update rule, expected one of {', '.join(RULES)}"
-        if name in RULES:
-            narrow = self._device.narrow(channel)
-            advice = f"open the device with {options_for(name, there, narrow)}"
-        raise InvalidArgumentError(
-            f"the kernel of channel {channel} has {', '.join(there)}, not {name}: {advice}",
-            rule=name,
-            channel=channel,
-            rules=there,
-        )
-
-    def _check_end(self, entry: Entry, values: Values, *, writable: bool = False) -> None:
-        """Raise an error for memory that a tensor cannot come from or go to."""
-        shape = _shape(values)
-        if shape not in (entry.shape, (entry.count,)):
-            raise InvalidArgumentError(
-                f"{entry.name} has the shape {entry.shape}, the array {shape}",
-                shape=entry.shape,
-                found=shape,
-            )
-        byte_view(values, VALUE_BYTES * entry.count, writable=writable)
+    def _memory(self, address: int, nbytes: int) -> Tensor:
+        """Return the bytes at an address of the device's memory."""
+        with _disable_current_modes():
+            if self._kind == "cpu":
+                values = (ctypes.c_uint8 * nbytes).from_address(address)
+                return torch.from_numpy(np.ctypeslib.as_array(values))
+            there = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+            memory = SimpleNamespace(__cuda_array_interface__=there)
+            return torch.as_tensor(memory, dtype=torch.uint8, device=self._kind)
 
 
-def _check_optimizer(name: str, rule: UpdateRule, initial_state: Mapping[str, float]) -> None:
-    """Raise an error for a rule that is not an optimizer's, and for state that it lacks."""
-    if not ({"p", "g"} <= set(rule.inputs) and "p" in rule.outputs and "g" not in rule.outputs):
-        raise InvalidArgumentError(
-            f"{rule.name} updates no parameter p by a gradient g: give {name} the rule of an "
-            "optimizer",
-            rule=rule.name,
-        )
-    state = [tensor for tensor in rule.tensors if tensor not in ("p", "g")]
-    for tensor, value in initial_state.items():
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
-            raise InvalidArgumentError(
-                f"the initial state {shown(tensor)} is {shown(value)}: expected a finite number"
-            )
-        if tensor not in state:
-            raise InvalidArgumentError(
-                f"{rule.name} has no state {shown(tensor)}: expected {', '.join(state) or 'none'}",
-                tensor=tensor,
-                rule=rule.name,
-            )
+@dataclass(frozen=True)
+class _Copy(Job):
+    """A copy that has read its memory, or one that the training thread ends.
 
-
-def _shape(values: Any) -> tuple[int, ...]:
-    """Return the shape of a non-empty FP32 array.
-
-    Raises :class:`InvalidArgumentError` for anything else.
+    Polling the latter would take simulated time.
     """
-    if not isinstance(values, np.ndarray) or values.dtype != np.float32 or not values.size:
-        kind = (
-            f"an array of {values.size} {values.dtype}"
-            if isinstance(values, np.ndarray)
-            else type(values).__name__
-        )
-        raise InvalidArgumentError(
-            f"the values are {kind}: expected a numpy array of float32, not empty"
-        )
-    return values.shape
+
+    end: Callable[[], None] | None = None
+
+    def done(self) -> bool:
+        return self.end is None
+
+    def wait(self) -> None:
+        if self.end is not None:
+            self.end()

@@ -13,7 +13,7 @@ import torch
 from hw_tests.driver.torch.offloading.models import Tied, batches, loss_of
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.torch import AdamW
-from sw_driver.torch.offloading import Offloading, TensorStore
+from sw_driver.torch.offloading import Offloading
 
 
 def main(folder: Path, steps: int) -> None:
@@ -23,8 +23,7 @@ def main(folder: Path, steps: int) -> None:
     file.write_bytes(bytes(1 << 20))
     with (
         Axdimm("golden:tiny", options=options) as device,
-        TensorStore(device, capacity_bytes=20 << 10, storage=file) as store,
-        Offloading(store, AdamW, lr=0.01) as platform,
+        Offloading(device, AdamW, lr=0.01, capacity_bytes=20 << 10, storage=file) as platform,
     ):
         model = platform.build(Tied)
         optimizer = platform.optimizer()

@@ -31,7 +31,7 @@ def test_the_example_trains(
 ) -> None:
     platform, losses, theirs = example.main("golden", "8", max_norm)
     assert np.abs(np.subtract(losses, theirs)).max() < 1e-4
-    assert platform.peak_device_bytes < 327_680  # ten times the largest weight
+    assert platform.peak_bytes < 327_680  # ten times the largest weight
     printed = capsys.readouterr().out
     assert "plain training: no room for" in printed
     for route in ("host->module", "module->host", "module->nvme", "nvme->module", "nvme->host"):

@@ -1,10 +1,9 @@
-"""Habits with gradients and state under a store: PyTorch's bits, or a refusal by name."""
+"""Habits with gradients and state on a module: they have the bits of PyTorch."""
 
 from __future__ import annotations
 
 import copy
 import io
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,14 +19,15 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_, get_total_norm, pa
 
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.torch import AdamW
-from sw_driver.torch.offloading import Offloading, TensorStore
+from sw_driver.torch.offloading import Offloading
 
-RULES = BackendOptions(settings={"rules": ("adamw", "sum_squares", "fill", "accumulate")})
+RULES = BackendOptions(settings={"rules": ("adamw",)})
 
 
 @pytest.fixture(scope="module")
-def device() -> Iterator[Axdimm]:
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Axdimm]:
     with Axdimm("golden:tiny", options=RULES) as opened:
+        opened.RegisterStorage(tmp_path_factory.mktemp("nvme") / "nvme.img", capacity_bytes=1 << 20)
         yield opened
 
 
@@ -38,7 +38,8 @@ def new_model() -> nn.Sequential:
 
 @contextmanager
 def offloaded(device: Axdimm, before: Any = None, **options: Any) -> Iterator[tuple[Any, Any]]:
-    with TensorStore(device) as store, Offloading(store, AdamW, lr=1e-2, **options) as platform:
+    options = {"lr": 1e-2, "capacity_bytes": 1024, "budget": 4096, **options}
+    with Offloading(device, AdamW, **options) as platform:
         model = new_model()
         if before is not None:
             before(model)
@@ -68,6 +69,8 @@ def loop(model: Any, optimizer: Any, between: Between) -> list[Any]:
 
 
 def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return same(sorted(one.items()), sorted(other.items()))
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, torch.Tensor | np.ndarray):
@@ -106,114 +109,95 @@ def of_all(act: Callable[[Any], Any]) -> Between:
     return lambda model, _: act([*model.parameters()])
 
 
-READING: dict[str, tuple[Between, str]] = {
-    "clip_grad_norm_": (of_all(lambda these: clip_grad_norm_(these, 1.0)), "clip_grad_norm_"),
-    "clip_grad_norm_, foreach": (
-        of_all(lambda these: clip_grad_norm_(these, 1.0, foreach=True)), "clip_grad_norm_",
+READING: dict[str, Between] = {
+    "clip_grad_norm_": of_all(lambda these: clip_grad_norm_(these, 1.0)),
+    "clip_grad_norm_, foreach": of_all(lambda these: clip_grad_norm_(these, 1.0, foreach=True)),
+    "clip_grad_norm_, inf": of_all(lambda these: clip_grad_norm_(these, 1.0, float("inf"))),
+    "clip_grad_value_": of_all(lambda these: clip_grad_value_(these, 1.0)),
+    "get_total_norm": of_all(lambda these: get_total_norm([each.grad for each in these])),
+    "norms of a list": of_all(lambda these: torch._foreach_norm([each.grad for each in these])),
+    "parameters_to_vector": of_all(
+        lambda these: parameters_to_vector([each.grad for each in these])
     ),
-    "clip_grad_norm_, inf": (
-        of_all(lambda these: clip_grad_norm_(these, 1.0, float("inf"))), "clip_grad_norm_",
-    ),
-    "clip_grad_value_": (of_all(lambda these: clip_grad_value_(these, 1.0)), "clip_grad_value_"),
-    "get_total_norm": (
-        of_all(lambda these: get_total_norm([each.grad for each in these])), "device",
-    ),
-    "norms of a list": (
-        of_all(lambda these: torch._foreach_norm([each.grad for each in these])), "_foreach_norm",
-    ),
-    "parameters_to_vector": (
-        of_all(lambda these: parameters_to_vector([each.grad for each in these])),
-        "parameters_to_vector",
-    ),
-    "norm": (weight_of(lambda weight: weight.grad.norm()), "norm"),
-    "linalg norm": (
-        weight_of(lambda weight: torch.linalg.vector_norm(weight.grad)), "linalg_vector_norm",
-    ),
-    "scaled": (scaled, "mul_"),
-    "added to": (added_to, "__iadd__|add_"),
-    "divided out of place": (weight_of(lambda weight: weight.grad / 2), "div|truediv"),
-    "noise": (weight_of(lambda weight: weight.grad.add_(torch.randn(8, 8))), "add_"),
-    "zeroed": (weight_of(lambda weight: weight.grad.zero_()), "zero_"),
-    "filled in part": (weight_of(lambda weight: weight.grad.__setitem__(0, 0)), "setitem"),
-    "a row": (weight_of(lambda weight: weight.grad[0]), "getitem"),
-    "isfinite": (weight_of(lambda weight: bool(weight.grad.isfinite().all())), "isfinite"),
-    "isnan": (weight_of(lambda weight: bool(torch.isnan(weight.grad).any())), "isnan"),
-    "its other name": (weight_of(lambda weight: weight._grad.mul_(0.5)), "mul_"),
-    "data": (weight_of(lambda weight: weight.grad.data), "data"),
-    "detach": (weight_of(lambda weight: weight.grad.detach()), "detach"),
-    "clone": (weight_of(lambda weight: weight.grad.clone()), "clone"),
-    "numpy": (weight_of(lambda weight: weight.grad.numpy()), "numpy"),
-    "item": (weight_of(lambda weight: weight.grad[0, 0].item()), "getitem"),
-    "printed": (weight_of(lambda weight: f"{weight.grad}"), "__format__|__repr__"),
-    "tolist": (weight_of(lambda weight: weight.grad.tolist()), "tolist"),
-    "deep copy": (weight_of(lambda weight: copy.deepcopy(weight.grad)), "deepcopy"),
-    "saved": (weight_of(lambda weight: torch.save(weight.grad, io.BytesIO())), "save"),
-    "an operator": (
-        weight_of(lambda weight: torch.ops.aten.mul_.Scalar(weight.grad, 0.5)), r"mul_\.Scalar",
-    ),
-    "all-reduced": (weight_of(lambda weight: torch.stack([weight.grad, weight.grad])), "stack"),
-    "GradScaler": (unscaled, "unscale_"),
-    "another optimizer": (by_another_optimizer, "step"),
-    "a part's zeros": (lambda model, _: model[0].zero_grad(set_to_none=False), "zero_grad"),
+    "norm": weight_of(lambda weight: weight.grad.norm()),
+    "linalg norm": weight_of(lambda weight: torch.linalg.vector_norm(weight.grad)),
+    "scaled": scaled,
+    "added to": added_to,
+    "divided out of place": weight_of(lambda weight: weight.grad / 2),
+    "noise": weight_of(lambda weight: weight.grad.add_(torch.randn(8, 8))),
+    "zeroed": weight_of(lambda weight: weight.grad.zero_()),
+    "filled in part": weight_of(lambda weight: weight.grad.__setitem__(0, 0)),
+    "a row": weight_of(lambda weight: weight.grad[0]),
+    "isfinite": weight_of(lambda weight: bool(weight.grad.isfinite().all())),
+    "isnan": weight_of(lambda weight: bool(torch.isnan(weight.grad).any())),
+    "its other name": weight_of(lambda weight: weight._grad.mul_(0.5)),
+    "data": weight_of(lambda weight: weight.grad.data),
+    "detach": weight_of(lambda weight: weight.grad.detach()),
+    "clone": weight_of(lambda weight: weight.grad.clone()),
+    "numpy": weight_of(lambda weight: weight.grad.numpy()),
+    "item": weight_of(lambda weight: weight.grad[0, 0].item()),
+    "printed": weight_of(lambda weight: f"{weight.grad}"),
+    "tolist": weight_of(lambda weight: weight.grad.tolist()),
+    "deep copy": weight_of(lambda weight: copy.deepcopy(weight.grad)),
+    "saved": weight_of(lambda weight: torch.save(weight.grad, io.BytesIO())),
+    "an operator": weight_of(lambda weight: torch.ops.aten.mul_.Scalar(weight.grad, 0.5)),
+    "all-reduced": weight_of(lambda weight: torch.stack([weight.grad, weight.grad])),
+    "GradScaler": unscaled,
+    "another optimizer": by_another_optimizer,
+    "a part's zeros": lambda model, _: model[0].zero_grad(set_to_none=False),
 }  # fmt: skip
-"""Habits with a gradient between ``backward()`` and ``step()``, and their names in refusals."""
+"""Habits with a gradient."""
 
 STATES: dict[str, Between] = {
-    "read": lambda model, optimizer: optimizer.state[model[0].weight].get("exp_avg"),
+    "read": lambda model, optimizer: copy.deepcopy(optimizer.state[model[0].weight].get("exp_avg")),
     "asked for": lambda model, optimizer: model[0].weight in optimizer.state,
-    "got": lambda model, optimizer: optimizer.state.get(model[0].weight),
+    "got": lambda model, optimizer: copy.deepcopy(optimizer.state.get(model[0].weight)),
+    "scaled": lambda _, optimizer: [
+        each["exp_avg"].mul_(0.5).sum() for each in optimizer.state.values()
+    ],
+    "set": lambda _, optimizer: [
+        each.update(exp_avg_sq=torch.ones_like(each["exp_avg"]))
+        for each in optimizer.state.values()
+    ],
     "written": lambda model, optimizer: optimizer.state.update({model[0].weight: {}}),
-    "forgotten": lambda model, optimizer: optimizer.state.pop(model[0].weight, None),
+    "forgotten": lambda model, optimizer: bool(optimizer.state.pop(model[0].weight, None)),
     "cleared": lambda _, optimizer: optimizer.state.clear(),
-    "gone through": lambda _, optimizer: [*optimizer.state.items()],
+    "another": lambda _, optimizer: setattr(optimizer, "state", defaultdict(dict)),
+    "gone through": lambda _, optimizer: [
+        copy.deepcopy(each) for _, each in optimizer.state.items()
+    ],
     "counted": lambda _, optimizer: len(optimizer.state),
-    "copied": lambda _, optimizer: dict(optimizer.state),
+    "copied": lambda _, optimizer: [*map(copy.deepcopy, dict(optimizer.state).values())],
 }
 """Habits with an optimizer's state."""
 
 
 @pytest.mark.parametrize("habit", READING)
 def test_what_reads_or_writes_a_gradient_has_the_bits_of_torch(habit: str, device: Axdimm) -> None:
-    between, _ = READING[habit]
-    for early in (True, False):
-        check_bits(device, between, early_updates=early)
+    check_bits(device, READING[habit])
 
 
 @pytest.mark.parametrize("habit", READING)
-def test_what_uses_a_gradient_after_its_update_is_refused(habit: str, device: Axdimm) -> None:
-    between, name = READING[habit]
-    by_name = rf"^\.?_*({name})_*(\(\))? uses the gradient of [02]\.(weight|bias), which"
-    with offloaded(device) as (model, optimizer):
-        for reason in ("step() has used", "was updated when its gradient came"):
-            backward(model)
-            if reason.startswith("step"):
-                optimizer.step()
-            with pytest.raises(RuntimeError, match=f"{by_name} {re.escape(reason)}"):
-                between(model, optimizer)
-            if not reason.startswith("step"):
-                optimizer.step()  # nothing was lost
-            optimizer.zero_grad()
-        backward(model)
-        between(model, optimizer)  # no update runs early any more
+def test_gradients_after_their_update_are_those_of_torch(habit: str, device: Axdimm) -> None:
+    def stepped(model: Any, optimizer: Any) -> Any:
         optimizer.step()
+        found = READING[habit](model, optimizer)
+        backward(model)  # adds to them
+        return found
+
+    check_bits(device, stepped)
 
 
 @pytest.mark.parametrize("habit", STATES)
-def test_use_of_the_optimizers_state_is_refused(habit: str, device: Axdimm) -> None:
-    with offloaded(device) as (model, optimizer):
-        loop(model, optimizer, lambda *_: None)
-        with pytest.raises(RuntimeError, match=r"optimizer\.state is empty.*\.state_dict\(\)"):
-            STATES[habit](model, optimizer)
-        wanted = optimizer.state_dict()
-        optimizer.load_state_dict(wanted)
-        for number, state in optimizer.state_dict()["state"].items():
-            assert same([*state.values()], [*wanted["state"][number].values()])
+def test_use_of_the_optimizers_state_has_the_result_of_torch(habit: str, device: Axdimm) -> None:
+    check_bits(device, STATES[habit])
 
 
 def check_bits(device: Axdimm, between: Between, **options: Any) -> None:
-    """Assert that training has the bits of the same optimizer on the module, without a store."""
+    """Assert that training has the bits of the same optimizer on the module, without a policy."""
     plain = new_model()
-    wanted = loop(plain, AdamW(plain.parameters(), lr=1e-2, device=device), between)
+    with AdamW(plain.parameters(), lr=1e-2, device=device) as optimizer:
+        wanted = loop(plain, optimizer, between)
     with offloaded(device, **options) as (model, optimizer):
         assert same(loop(model, optimizer, between), wanted)
         assert same([*model.state_dict().values()], [*plain.state_dict().values()])
@@ -324,7 +308,7 @@ OTHERS: dict[str, Between] = {
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
 @pytest.mark.parametrize("habit", OTHERS)
 def test_other_habits_have_the_bits_of_torch(habit: str, device: Axdimm) -> None:
-    check_bits(device, OTHERS[habit], early_updates=False)
+    check_bits(device, OTHERS[habit])
 
 
 def halved(gradient: Any) -> Any:
@@ -358,17 +342,15 @@ HOOKS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("first", [True, False], ids=["before take", "after optimizer"])
 @pytest.mark.parametrize("habit", HOOKS)
 def test_hooks_change_gradients_as_they_come(habit: str, first: bool, device: Axdimm) -> None:
-    results = []
-    for early in (True, False):
-        with offloaded(device, HOOKS[habit] if first else None, early_updates=early) as both:
-            if not first:
-                HOOKS[habit](both[0])
-            loop(*both, lambda *_: None)
-            results.append([*both[0].state_dict().values()])
+    with offloaded(device, HOOKS[habit] if first else None) as both:
+        if not first:
+            HOOKS[habit](both[0])
+        loop(*both, lambda *_: None)
+        found = [*both[0].state_dict().values()]
     plain = new_model()
     HOOKS[habit](plain)
     loop(plain, AdamW(plain.parameters(), lr=1e-2, device=device), lambda *_: None)
-    assert same(results, 2 * [[*plain.state_dict().values()]])
+    assert same(found, [*plain.state_dict().values()])
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before take", "after optimizer"])
@@ -396,26 +378,6 @@ def test_hooks_that_come_late_see_gradients_before_their_update(device: Axdimm) 
         assert same(train(*both), wanted)
 
 
-def test_a_hook_that_returns_something_is_refused_by_name(device: Axdimm) -> None:
-    def before(model: Any) -> None:
-        model[0].bias.register_post_accumulate_grad_hook(lambda each: each.grad.clamp_(-1, 1))
-
-    with (
-        offloaded(device, before) as (model, _),
-        pytest.raises(RuntimeError, match=r"hook\(\) returned a value"),
-    ):
-        backward(model)
-
-
-def test_parameters_that_are_swapped_are_refused_by_name(device: Axdimm) -> None:
-    with offloaded(device) as (model, optimizer):
-        torch.utils.swap_tensors(model[0].weight, nn.Parameter(torch.ones(8, 8)))
-        backward(model)
-        with pytest.raises(RuntimeError, match=r"0\.weight was given other memory"):
-            optimizer.step()
-    assert type(model[0].weight) is nn.Parameter
-
-
 def test_gradients_that_are_to_be_maximized_come_back_as_they_were(device: Axdimm) -> None:
     plain = new_model()
     theirs = AdamW(plain.parameters(), lr=1e-2, maximize=True, device=device)
@@ -438,53 +400,28 @@ def test_hooks_of_modules_read_gradients_of_parameters(device: Axdimm) -> None:
     assert len({*map(float, norms)}) == 3
 
 
-def test_steps_without_zero_grad_are_refused(device: Axdimm) -> None:
-    with offloaded(device) as (model, optimizer):
+def test_steps_with_gradients_that_are_not_finite_are_skipped(device: Axdimm) -> None:
+    with offloaded(device, skip_not_finite=True) as (model, optimizer):
+        before = [each.detach().clone() for each in model.parameters()]
         backward(model)
+        model[0].weight.grad[0] = float("nan")
         optimizer.step()
-        for use in (optimizer.step, lambda: backward(model)):
-            with pytest.raises(RuntimeError, match=r"weight|bias.*zero_grad\(\) after each step"):
-                use()
-        saved = optimizer.state_dict()
+        assert same([*map(torch.clone, model.parameters())], before)
+        assert not optimizer.state
+
+
+def test_a_state_dict_is_a_copy_under_names_of_torch(device: Axdimm) -> None:
+    with offloaded(device) as (model, optimizer):
+        loop(model, optimizer, lambda *_: None)
+        saved, kept = optimizer.state_dict(), copy.deepcopy(model.state_dict())
+        theirs = torch.optim.AdamW(new_model().parameters())
+        theirs.load_state_dict(copy.deepcopy(saved))
+        loop(model, optimizer, lambda *_: None)
+        assert not same([*model.state_dict().values()], [*kept.values()])
+        model.load_state_dict(kept)
         optimizer.load_state_dict(saved)
-        with pytest.raises(RuntimeError, match=r"zero_grad\(\) after each step"):
-            backward(model)
-        optimizer.zero_grad()
-        assert model[0].weight.grad is None
-        backward(model)
-        optimizer.step()
-        for each in model.parameters():
-            each.grad = None
-        backward(model)
-        with pytest.raises(
-            RuntimeError, match=r"0\.weight\.grad = \.\.\. after 0\.weight was updated"
-        ):
-            model[0].weight.grad = None
-        optimizer.step()
-
-
-def test_options_that_change_between_backward_and_step(device: Axdimm) -> None:
-    with offloaded(device, early_updates=False) as (model, optimizer):
-        backward(model)
-        optimizer.param_groups[0]["maximize"] = True
-        with pytest.raises(RuntimeError, match=r"maximize of 0\.weight was changed between"):
-            optimizer.step()
-
-
-@pytest.mark.parametrize("call", ["step", "state_dict"])
-def test_state_that_is_set(call: str, device: Axdimm) -> None:
-    with offloaded(device) as (model, optimizer):
-        assert len(optimizer.state) == 0
-        assert dict(optimizer.state) == {}
-        backward(model)
-        optimizer.step()
-        optimizer.state = defaultdict(dict)  # as programs forget momenta
-        with pytest.raises(RuntimeError, match=r"optimizer\.state was set"):
-            getattr(optimizer, call)()
-        optimizer.load_state_dict({"state": {}, "param_groups": [
-            {**optimizer.param_groups[0], "params": [0, 1, 2, 3]}
-        ]})  # fmt: skip
-        assert optimizer.state_dict()["state"] == {}
+        for number, state in optimizer.state_dict()["state"].items():
+            assert same([*state.values()], [*theirs.state_dict()["state"][number].values()])
 
 
 def test_what_is_left_behind(device: Axdimm) -> None:
@@ -492,6 +429,6 @@ def test_what_is_left_behind(device: Axdimm) -> None:
         loop(model, optimizer, lambda *_: None)
         kinds = {type(each) for each in copy.deepcopy([*model.parameters()])}
         assert kinds == {nn.Parameter}
-    assert {type(each) for each in model.parameters()} == {nn.Parameter}
+    before = [each.grad.clone() for each in model.parameters()]
     backward(model)
-    assert all(each.grad is not None for each in model.parameters())
+    assert not any(map(torch.equal, before, (each.grad for each in model.parameters())))

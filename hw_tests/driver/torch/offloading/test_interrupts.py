@@ -17,12 +17,12 @@ from hw_tests.driver.torch.test_optimizer import bits
 from hw_tests.driver.torch.test_step import Interrupted, interrupted
 from sw_driver.axdimm import Axdimm, BackendOptions
 from sw_driver.torch import AdamW
-from sw_driver.torch.offloading import Offloading, TensorStore
+from sw_driver.torch.offloading import Offloading
 
 APART = 53
 """Lines between the moments of interrupts that are tried."""
-PARTS = ("torch/offloading/optimizer", "torch/offloading/channel", "torch/offloading/store")
-RULES = {"rules": ("adamw", "sgd", "sum_squares", "fill", "accumulate")}
+PARTS = ("torch/offloading/optimizer", "torch/offloading/policy", "torch/offloading/store")
+RULES = {"rules": ("adamw",)}
 
 
 @contextmanager
@@ -33,8 +33,7 @@ def training() -> Iterator[tuple[Any, Any, Callable[[], None]]]:
     inputs = torch.randn(4, 6)
     with (
         Axdimm("golden:tiny", options=BackendOptions(settings=RULES)) as device,
-        TensorStore(device) as store,
-        Offloading(store, AdamW, lr=0.1) as platform,
+        Offloading(device, AdamW, lr=0.1) as platform,
     ):
         model = platform.take(net)
         optimizer = platform.optimizer()
@@ -78,7 +77,7 @@ def test_what_is_loaded_after_an_interrupt_is_all_there_is() -> None:
 
 def test_a_step_that_is_interrupted_says_what_it_has_updated(monkeypatch: Any) -> None:
     with training() as (model, optimizer, step):
-        optimizer._early, update, count = False, optimizer._update, itertools.count()
+        update, count = optimizer._update, itertools.count()
 
         def interrupting(*args: Any) -> None:
             if next(count) == 3:
@@ -86,32 +85,24 @@ def test_a_step_that_is_interrupted_says_what_it_has_updated(monkeypatch: Any) -
             update(*args)
 
         monkeypatch.setattr(optimizer, "_update", interrupting)
-        before = dict(model.named_parameters())
-        before = {name: each.detach().clone() for name, each in before.items()}
+        before = {name: each.detach().clone() for name, each in model.named_parameters()}
         with pytest.raises(Interrupted) as caught:
             step()
-        updated = ", ".join(list(before)[:3])
-        left = ", ".join(list(before)[3:])
-        assert caught.value.__notes__ == [f"Updated: {updated}", f"not: {left}"]
-        with pytest.raises(RuntimeError, match=r"failed in an earlier step .Interrupted"):
-            optimizer.step()
+        updated = {
+            name: not torch.equal(before[name], each) for name, each in model.named_parameters()
+        }
+        assert [*updated.values()] == 3 * [True] + 5 * [False]
+        named = [", ".join(name for name in before if updated[name] == is_in) for is_in in (1, 0)]
+        assert caught.value.__notes__ == [f"Updated: {named[0]}", f"not: {named[1]}"]
+        step()  # goes on, as PyTorch does
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda optimizer, _: setattr(optimizer, "state", {}), "use load_state_dict"),
-        (lambda optimizer, _: optimizer.param_groups[0]["params"].pop(1), "0.bias was taken out"),
-        (
-            lambda optimizer, given: optimizer.param_groups.append(
-                {**optimizer.param_groups[0], "params": [given]}
-            ),
-            "0.weight was taken out of group 0: use add_param_group",
-        ),
-    ],
-)
-def test_what_is_changed_by_hand_is_refused(change: Any, words: str) -> None:
+def test_groups_may_be_changed_by_hand() -> None:
     with training() as (model, optimizer, step):
-        change(optimizer, model[0].weight)
-        with pytest.raises(RuntimeError, match=words):
-            step()
+        optimizer.param_groups[0]["params"].pop(1)
+        group = {**optimizer.param_groups[0], "params": [model[0].bias], "lr": 0.0}
+        optimizer.param_groups.append(group)
+        before = model[0].bias.detach().clone(), model[0].weight.detach().clone()
+        step()
+        assert torch.equal(model[0].bias, before[0])
+        assert not torch.equal(model[0].weight, before[1])
