@@ -17,7 +17,7 @@ from torch import nn
 
 import sw_driver.torch.guard
 from hw_tests.driver.torch.odd_models import MODELS, batches, loss_of
-from sw_driver.torch.guard import FAILED, RESULTS, load
+from sw_driver.torch.guard import RESULTS, load
 from sw_driver.torch.residency import Residency
 from sw_driver.torch.sentinel import Sentinel
 
@@ -82,11 +82,11 @@ class _Changing(nn.Module):
         if self.count == 6:
             if self.change == "operator":
                 x = x.sin()
-            elif self.change == "results":
-                x = x[x.detach().sum(1) > -1e9][:, None].squeeze(1) + x[: len(x)]
             elif self.change == "error":
                 torch.mm(x, x[:, :3])
-        return self.layers[2:](x if self.change != "results" else x[x[:, 0] > -self.count])
+        if self.change == "results":
+            x = x[x.detach()[:, 0] > (0 if self.count == 6 else -1e9)]
+        return self.layers[2:](x)
 
 
 @pytest.mark.parametrize("change", ["operator", "results", "error"])
@@ -124,18 +124,17 @@ def test_a_step_that_goes_on_otherwise_has_the_same_bits(
             policy.close()
         results[-1] += model.state_dict().values()
     assert all(map(torch.equal, *results))
-    expected = {"operator": 1, "results": RESULTS, "error": FAILED}[change]
-    assert expected in reasons or (change == "error" and 1 in reasons)
+    assert {"operator": 1, "results": RESULTS, "error": 1}[change] in reasons
 
 
 def test_memory_inside_operations_counts_and_is_refused_there() -> None:
-    residency = Residency(limit=1 << 20, least_bytes=64)
+    residency = Residency(limit=1 << 21, least_bytes=64)
     with residency:
         values = torch.ones(256, 256)
         before = residency.used_bytes
         torch.linalg.svdvals(values)
         assert residency.peak_bytes >= before + values.nbytes  # a copy that LAPACK overwrites
-        residency.limit_bytes = before + values.nbytes // 2
+        residency.limit_bytes = before + 525_312 + 1000  # its results fit
         with pytest.raises(torch.OutOfMemoryError, match=r"no room for 262144 bytes .* would do"):
             torch.linalg.svdvals(values)
         assert residency.used_bytes == before
@@ -199,7 +198,7 @@ def test_an_update_refused_in_its_middle_is_undone(monkeypatch: pytest.MonkeyPat
         def before_operation(func: Any, used: Any) -> int | None:
             if policy._run is not None and policy._run.updates >= 0:
                 calls[0] += 1
-                if calls[0] == 40:
+                if calls[0] == 20:
                     return 10**7
             return needs(func, used)
 
@@ -261,8 +260,8 @@ def test_ctrl_c_and_a_fork_in_the_middle_of_steps() -> None:
     interrupted = 0
     for number in range(30):
         timer = threading.Timer(0.0005 * number, signal.raise_signal, [signal.SIGINT])
-        timer.start()
         try:
+            timer.start()
             step()
             timer.join()
             for _ in range(10**4): pass
