@@ -1,4 +1,4 @@
-"""Row scheduler of the DRAM controller: tRCD, tRAS, tRTP, tWR, tRP, tRRD and tFAW at each bank."""
+"""Row scheduler of the DRAM controller: tRCD, tRAS, tWR, tRRD and tFAW at each bank."""
 
 import re
 from dataclasses import replace
@@ -23,7 +23,7 @@ TIMING = replace(
 # Cycles since the last event of each kind, at a bank, a group or all, up to 31.
 MONITOR = """
   (* anyconst *) reg [1:0] bank;
-  reg [4:0] activated = 31, precharged = 31, read = 31, written = 31, any = 31, in_group = 31;
+  reg [4:0] activated = 31, written = 31, any = 31, in_group = 31;
   reg [4:0] second = 31, third = 31, fourth = 31;
   reg [4:0] wrote = 31;
   wire here = activate && activate_bank == bank;
@@ -34,8 +34,6 @@ MONITOR = """
   endfunction
   always @(posedge clk) begin
     activated <= since(here, activated);
-    precharged <= since(closes, precharged);
-    read <= since(column && !column_write, read);
     written <= since(column && column_write, written);
     any <= since(activate, any);
     second <= activate ? any == 31 ? 31 : any + 1 : since(0, second);
@@ -171,15 +169,5 @@ PROOFS = [
             ),
         },
         engine="ind -F 2",
-    ),
-    rows(
-        "precharged",
-        """
-  t_rp: assert property (!here || precharged >= PRECHARGE_TO_ACTIVATE);
-  again: cover property (here && precharged < 12);
-""",
-        {"t_rp": twin(ROWS, "~precharging(items.get.addr)", "1")},
-        bound=9,
-        reach=20,
     ),
 ]

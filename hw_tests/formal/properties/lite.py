@@ -104,7 +104,7 @@ PROOFS = [
   one: assert property (out <= 1 && of_0 + of_1 == out);
   whose: assert property ((!s_axi_0_rvalid || of_0 != 0) && (!s_axi_1_rvalid || of_1 != 0));
   in_turn: assert property (passed <= 2);
-  second: cover property (of_1 != 0 && passed == 1);
+  second: cover property (of_1 != 0 && waits_0);
   first: cover property (of_0 != 0);
 """,
         twins={
