@@ -30,7 +30,7 @@ def trained(make: Any, budget: str | None, **options: Any) -> tuple[list[Any], i
     torch.manual_seed(0)
     model = make()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
-    policy = Sentinel(model, optimizer, fast=budget, least_bytes=LEAST_BYTES) if budget else None
+    policy = Sentinel(model, optimizer, budget=budget, least_bytes=LEAST_BYTES) if budget else None
     values: list[Any] = []
     for batch in batches(STEPS, make):
         optimizer.zero_grad()
@@ -43,7 +43,7 @@ def trained(make: Any, budget: str | None, **options: Any) -> tuple[list[Any], i
     if policy is not None:
         state = policy._residency.state
         skipped = state.skipped if state is not None else 0
-        assert policy.report()["peak_bytes"] <= policy.limit_bytes
+        assert policy.report()["peak_bytes"] <= policy.budget_bytes
         policy.close()
     states = [value for state in optimizer.state.values() for value in state.values()]
     return [*values, *model.state_dict().values(), *states], skipped
@@ -106,7 +106,7 @@ def test_a_step_that_goes_on_otherwise_has_the_same_bits(
         model = _Changing(change)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         policy = (
-            Sentinel(model, optimizer, fast=budget, least_bytes=LEAST_BYTES) if budget else None
+            Sentinel(model, optimizer, budget=budget, least_bytes=LEAST_BYTES) if budget else None
         )
         results.append([])
         for number in range(9):
@@ -120,7 +120,7 @@ def test_a_step_that_goes_on_otherwise_has_the_same_bits(
             optimizer.step()
             results[-1].append(loss.detach())
         if policy is not None:
-            assert policy.report()["peak_bytes"] <= policy.limit_bytes
+            assert policy.report()["peak_bytes"] <= policy.budget_bytes
             policy.close()
         results[-1] += model.state_dict().values()
     assert all(map(torch.equal, *results))
@@ -128,13 +128,13 @@ def test_a_step_that_goes_on_otherwise_has_the_same_bits(
 
 
 def test_memory_inside_operations_counts_and_is_refused_there() -> None:
-    residency = Residency(limit=1 << 21, least_bytes=64)
+    residency = Residency(budget=1 << 21, least_bytes=64)
     with residency:
         values = torch.ones(256, 256)
         before = residency.used_bytes
         torch.linalg.svdvals(values)
         assert residency.peak_bytes >= before + values.nbytes  # a copy that LAPACK overwrites
-        residency.limit_bytes = before + 525_312 + 1000  # its results fit
+        residency.budget_bytes = before + 525_312 + 1000  # its results fit
         with pytest.raises(torch.OutOfMemoryError, match=r"no room for 262144 bytes .* would do"):
             torch.linalg.svdvals(values)
         assert residency.used_bytes == before
@@ -156,7 +156,7 @@ class _Wide(nn.Module):
 def test_a_step_refused_inside_an_operation_leaves_all_as_it_was() -> None:
     model = _Wide()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    with Sentinel(model, optimizer, fast=40_000, least_bytes=LEAST_BYTES) as policy:
+    with Sentinel(model, optimizer, budget=40_000, least_bytes=LEAST_BYTES) as policy:
 
         def step(batch: int) -> None:
             optimizer.zero_grad()
@@ -177,7 +177,7 @@ def test_a_step_refused_inside_an_operation_leaves_all_as_it_was() -> None:
 def test_an_update_refused_in_its_middle_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = layers()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    with Sentinel(model, optimizer, fast=10**6, least_bytes=LEAST_BYTES) as policy:
+    with Sentinel(model, optimizer, budget=10**6, least_bytes=LEAST_BYTES) as policy:
 
         def forward(batch: int) -> None:
             optimizer.zero_grad()
@@ -245,7 +245,7 @@ def run(text: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_interpreter_ends_in_the_middle_of_a_step() -> None:
     ended = run("""
-    policy = Sentinel(model, optimizer, fast="60%")
+    policy = Sentinel(model, optimizer, budget="60%")
     for _ in range(4): step()
     loss = model(torch.ones(64, 256)).square().mean()
     print(policy._residency.state.skipped > 0)
@@ -255,7 +255,7 @@ def test_an_interpreter_ends_in_the_middle_of_a_step() -> None:
 
 def test_ctrl_c_and_a_fork_in_the_middle_of_steps() -> None:
     ended = run("""
-    policy = Sentinel(model, optimizer, fast="60%")
+    policy = Sentinel(model, optimizer, budget="60%")
     for _ in range(4): step()
     interrupted = 0
     for number in range(30):
@@ -281,7 +281,7 @@ def test_ctrl_c_and_a_fork_in_the_middle_of_steps() -> None:
 
 def test_threads_do_not_use_what_a_step_without_python_has_made() -> None:
     ended = run("""
-    policy = Sentinel(model, optimizer, fast="60%")
+    policy = Sentinel(model, optimizer, budget="60%")
     for _ in range(4): step()
     optimizer.zero_grad()
     hidden = model[:3](torch.ones(64, 256))
