@@ -986,6 +986,8 @@ class Residency:
             if nbytes <= free_bytes:
                 return
             victim = self.policy.victim(self, stay)
+            if victim is None and self.take_orphans():
+                continue
             if victim is None and self._account is not None:
                 # Nothing else can leave: what is there is needed.
                 self.most_needed_bytes = max(self.most_needed_bytes, self._used_bytes + nbytes)
