@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed# when what tests, documentation and hand-off nee
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help sim test soak mutate verilog bench measure sweep reproduce registers figures docs lint constraints clean
+.PHONY: help sim test soak formal mutate coverage verilog bench measure sweep reproduce registers figures docs lint constraints clean
 
 help: ## Lists the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
@@ -50,8 +50,14 @@ soak: $(INSTALLED) ## Runs tests that are long by nature, in an order drawn by l
 	@$(addprefix NEARMEM_TEST_SEED=,$(SEED)) $(BIN)/python -m pytest --soak=$(or $(SECONDS),400) \
 	  --numprocesses auto --maxprocesses 8 --dist loadfile $(ARGS)
 
+formal: $(INSTALLED) ## Proves properties of the Verilog, and sees that each can fail (ARGS="--table fifo-4 ...")
+	@$(BIN)/python -m hw_tests.formal $(ARGS)
+
 mutate: $(INSTALLED) ## Puts 20 small faults into copies of the tree and sees whether tests notice (SEED=...)
 	@$(BIN)/python -m hw_tests.mutants $(addprefix --seed ,$(SEED)) $(ARGS)
+
+coverage: $(INSTALLED) ## Counts what benches reach of the hardware: build/coverage/index.html (ARGS="FILE ...")
+	@$(BIN)/python -m hw_tests.coverage $(ARGS)
 
 verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
 	@$(NEARMEM) verilog $(ARGS)
@@ -90,7 +96,7 @@ lint: $(INSTALLED) ## Checks format, style and types
 constraints: ## Writes constraints.txt: the newest versions that pyproject.toml allows
 	@'$(PYTHON)' -m venv --clear build/constraints
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check \
-	  '.[dev,cluster,firmware,tools,torch]'
+	  '.[dev,cluster,firmware,formal,tools,torch]'
 	@build/constraints/bin/python -m pip freeze --all --exclude nearmem --exclude pip > build/frozen.txt
 	@sed -i -E '/^[^#]/d' constraints.txt
 	@sed -E '/^(cuda|nvidia|triton)/d; s/\+.*//' build/frozen.txt >> constraints.txt

@@ -59,9 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def bench_files() -> list[str]:
     """Return the test files that run a bench."""
     tests = sorted((ROOT / "hw_tests").rglob("test_*.py"))
-    return [
-        file.relative_to(ROOT).as_posix() for file in tests if "run_bench(" in file.read_text()
-    ]
+    return [file.relative_to(ROOT).as_posix() for file in tests if "run_bench(" in file.read_text()]
 
 
 def run_benches(files: Sequence[str], jobs: str, points: Path) -> int:
@@ -102,7 +100,8 @@ def files_table(table: dict[str, dict[str, Reached]]) -> Table:
 
 
 _STYLE = """body{font:15px sans-serif;margin:2em} td,th{padding:1px 12px;text-align:right}
-td:first-child,th:first-child{text-align:left} pre{margin:0} .argued{color:#777} .missed{color:#b00}"""
+td:first-child,th:first-child{text-align:left} pre{margin:0}
+.argued{color:#777} .missed{color:#b00}"""
 
 
 def page_of(table: dict[str, dict[str, Reached]], argued: set[tuple[str, int]]) -> str:

@@ -35,7 +35,8 @@ class Proof:
     name: str
     component: Callable[[], wiring.Component]
     text: str
-    """SystemVerilog with ``NAME: assert property (...);``, covers and assumptions."""
+    """SystemVerilog with ``NAME: assert property (...);``, covers and assumptions. What is named
+    ``lemma...`` is proven with the claims, for their proof's sake."""
     twins: Mapping[str, Mutant]
     """Fault for each claim, by its name."""
     bound: int | None = None
@@ -43,8 +44,8 @@ class Proof:
     reach: int = 60
     """Cycles in which each cover is reached and each twin fails."""
     engine: str = "pdr"
-    """Commands of yosys-abc for an unbounded proof."""
-    limit_s: int = 60
+    """Command of yosys-abc for an unbounded proof: ``pdr``, or ``ind -F`` and up to 6 cycles."""
+    limit_s: int = 30
     """Processor time of the proof, of each cover and of each twin."""
     cut: tuple[str, ...] = ()
     """Signals inside that become free inputs."""
@@ -53,7 +54,8 @@ class Proof:
 
     def names(self, kind: str) -> list[str]:
         """Return the names of the statements of a kind, ``assert`` or ``cover``."""
-        return re.findall(rf"^\s*(\w+): {kind} property", self.text, re.MULTILINE)
+        names = re.findall(rf"^\s*(\w+): {kind} property", self.text, re.MULTILINE)
+        return [name for name in names if not name.startswith("lemma")]
 
     def __post_init__(self) -> None:
         claims, covers = self.names("assert"), self.names("cover")

@@ -99,6 +99,9 @@ def prove(file: Path, proof: Proof) -> list[Result]:
         if broken := write_models(file, proof, ROOT, Path(folder)):
             return [Result(proof.name, False, f"does not compile: {broken}")]
         engine = proof.engine if proof.bound is None else f"bmc3 -F {proof.bound}"
+        if engine.startswith("ind"):  # that is the step alone
+            engine = f"bmc3 -F 8; {engine}"
+        engine += "; sat"  # what scorr has left without registers
         results = [solve(proof, Path(folder), "claims", f"orpos; scorr; {engine}", proof.name)]
         if not results[0].good and "cycle" in results[0].text:
             # Which of them is it?
@@ -151,7 +154,7 @@ def solve(proof: Proof, folder: Path, model: str, commands: str, name: str = "")
     name = name or f"{proof.name} {model}"
     if match := re.search(r"was asserted in frame (\d+)", log):
         return Result(name, False, f"reached in cycle {match[1]}", seconds)
-    if re.search(r"Property proved|combinational networks", log):
+    if re.search(r"Property proved|Networks are equivalent|UNSATISFIABLE", log):
         return Result(name, True, "proven", seconds)
     if match := re.search(r"No output asserted in (\d+) frames", log):
         return Result(name, int(match[1]) == proof.bound, f"holds for {match[1]} cycles", seconds)

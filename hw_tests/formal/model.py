@@ -15,6 +15,11 @@ from hw.verilog.writer import to_verilog
 from hw_tests.formal import Proof, load_proofs
 
 
+def probe_of(name: str) -> str:
+    """Return the name of the port through which a signal inside is seen."""
+    return re.sub(r"\W+", "_", f"inside_{name}").strip("_")
+
+
 def write_models(proof: Proof, folder: Path) -> None:
     """Write the models of ``proof`` into ``folder``."""
     design = libyosys.Design()
@@ -24,24 +29,32 @@ def write_models(proof: Proof, folder: Path) -> None:
             libyosys.run_pass(command, design)
 
     (folder / "dut.v").write_text(to_verilog(proof.component(), "dut"))
-    run(f"read_verilog {folder}/dut.v", "hierarchy -top dut; proc; flatten; memory_map; opt_clean")
+    run(f"read_verilog {folder}/dut.v", "hierarchy -top dut; proc; flatten")
     # What the text names inside the component leaves it as ports.
     names = sorted({*re.findall(r"\bdut\.([a-z]\w*(?:\.[a-z]\w*)*(?:\[\d+\])?)", proof.text)})
-    run(*(f"expose dut/w:{name}" for name in names))
+    if any("[" in name for name in names):
+        run("memory_map")
+    module = design.top_module()
+    for name in names:
+        inside = module.wire(libyosys.IdString(f"\\{name}"))
+        probe = module.addWire(libyosys.IdString(f"\\{probe_of(name)}"), inside.width)
+        module.connect(libyosys.SigSpec(probe), libyosys.SigSpec(inside))
+        probe.port_output = True
+    module.fixup_ports()
+    run("memory_map", "opt_clean")
     # A free signal drives what it is cut from, as an input.
     run(*(f"cutpoint dut/w:{name}" for name in proof.cut))
     # A cover is reached if the claim that it never holds fails.
     text = re.sub(r": cover property (.*);", r": assert property (!\1);", proof.text)
     inputs, wires, pins = [], [], [".rst(1'b0)"]
-    for wire in design.top_module().wires_.values():
+    for wire in module.wires_.values():
         name = str(wire.name)[1:]
-        inner = re.sub(r"\W", "_", f"probe_{name}") if name in names else name
         if (wire.port_input or wire.port_output) and name != "rst":
-            place = f"[{wire.width - 1}:0] {inner}"
-            (inputs if wire.port_input else wires).append(place if name != "clk" else name)
-            pins.append(f".\\{name} ({inner})")
+            place = f"[{wire.width - 1}:0] {name}" if name != "clk" else name
+            (inputs if wire.port_input else wires).append(place)
+            pins.append(f".{name}({name})")
     for name in sorted(names, key=len, reverse=True):
-        text = text.replace(f"dut.{name}", re.sub(r"\W", "_", f"probe_{name}"))
+        text = text.replace(f"dut.{name}", probe_of(name))
     (folder / "check.sv").write_text(
         f"module check({', '.join(f'input {port}' for port in inputs)});\n"
         + "".join(f"  wire {wire};\n" for wire in wires)
@@ -52,8 +65,8 @@ def write_models(proof: Proof, folder: Path) -> None:
         "hierarchy -check -top check; proc; flatten; setundef -undriven -anyseq; memory_map; opt -full; chformal -lower",
         "async2sync; techmap; opt -fast; dffunmap; simplemap; aigmap; opt_clean",
     )
-    claims = proof.names("assert")
-    models = {"claims": claims} | {name: [name] for name in claims + proof.names("cover")}
+    claims, covers = proof.names("assert"), proof.names("cover")
+    models = {"claims": [*claims, "lemma*"]} | {name: [name] for name in claims + covers}
     for model, kept in models.items():
         run(
             "design -save all",

@@ -104,6 +104,7 @@ class Timeline:
     ----------
     backend: name of the simulated device in reports.
     fabric_mhz: clock frequency of the fabric cycles, in MHz.
+    time: kind of the times, simulated or measured, for readers.
 
     Examples
     --------
@@ -116,8 +117,9 @@ class Timeline:
     ValueError: there is no track 'channel 1', only channel 0: add it
     """
 
-    def __init__(self, *, backend: str, fabric_mhz: float) -> None:
+    def __init__(self, *, backend: str, fabric_mhz: float, time: str = "simulated") -> None:
         self.backend = backend
+        self.time = time
         self.fabric_mhz = fabric_mhz
         self._cycle_ns = 1000 / Fraction(fabric_mhz)
         self._tracks: dict[str, _Track] = {}
@@ -241,7 +243,7 @@ class Timeline:
             ]
             for name, track in self._tracks.items()
         }
-        return _drawn(f"{self.backend}: when each copy, mode switch and run was", drawn)
+        return _drawn(f"{self.backend}: when each copy, mode switch and run was", drawn, self.time)
 
     def _find(self, track: str) -> _Track:
         if track not in self._tracks:
@@ -254,14 +256,14 @@ class Timeline:
             "version": version("nearmem"),
             "backend": self.backend,
             "fabric_mhz": self.fabric_mhz,
-            "time": "simulated",
+            "time": self.time,
             "tracks": {name: track.description for name, track in self._tracks.items()},
         }
 
     def _events_of(self) -> Iterator[str]:
         """Yield the events as JSON, in order of time within a track or counter."""
         yield _describe(
-            "process_name", _FIRST_TRACK, name=f"nearmem {self.backend}, simulated time"
+            "process_name", _FIRST_TRACK, name=f"nearmem {self.backend}, {self.time} time"
         )
         for name, track in self._tracks.items():
             yield _describe("thread_name", track.number, name=name)
@@ -352,7 +354,9 @@ _COLORS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#b279a2", "#bab0ac")
 _HEIGHT = 0.7
 
 
-def _drawn(title: str, tracks: Mapping[str, Sequence[tuple[int, int, str]]]) -> Figure:
+def _drawn(
+    title: str, tracks: Mapping[str, Sequence[tuple[int, int, str]]], time: str = "simulated"
+) -> Figure:
     """Draw a row for each track, with a bar for each of its slices.
 
     ``tracks`` have start and end of each slice in nanoseconds, and its kind, which decides the
@@ -378,7 +382,7 @@ def _drawn(title: str, tracks: Mapping[str, Sequence[tuple[int, int, str]]]) -> 
     axes.set_yticks(range(len(tracks)), list(tracks))
     axes.set_ylim(len(tracks) - 0.5, -0.5)
     axes.set_xlim(left=0)
-    axes.set_xlabel("simulated time (ms)")
+    axes.set_xlabel(f"{time} time (ms)")
     axes.set_title(title)
     axes.grid(axis="x", alpha=0.3)
     axes.set_axisbelow(True)

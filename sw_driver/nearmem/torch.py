@@ -20,6 +20,7 @@ from sw_driver.torch.memferry import MemFerry
 from sw_driver.torch.offloading import DeviceMemory, Offloading
 from sw_driver.torch.overlay import MemoryOverlay
 from sw_driver.torch.sentinel import Sentinel
+from sw_driver.torch.training import train_in
 
 __all__ = [
     "SGD",
@@ -37,4 +38,5 @@ __all__ = [
     "Sentinel",
     "StepHandle",
     "StepReport",
+    "train_in",
 ]

@@ -75,6 +75,8 @@ class _Copy(Job):
     """Stream of the work before the copy."""
     began: Any
     ended: Any
+    stall: tuple[Any, Any] | None = None
+    """Events around the present stream's wait."""
 
     def done(self) -> bool:
         return self.ended.query()
@@ -136,8 +138,13 @@ class CudaStore(Store):
         begun = present.record_event(self._gpu.new_event())
         for stream in {present, copy.before}:
             stream.wait_event(copy.ended)
-        self._stalls.append((begun, present.record_event(self._gpu.new_event())))
+        copy.stall = begun, present.record_event(self._gpu.new_event())
+        self._stalls.append(copy.stall)
         self._count()
+
+    def anchor(self) -> Any:
+        """Return an event of the present stream, which other events' times count from."""
+        return self._gpu.current_stream().record_event(self._gpu.new_event())
 
     def stalled_ns(self) -> int:
         """Return how long streams have waited for copies, in ns, as far as they have come."""

@@ -196,7 +196,8 @@ struct State {
   int64_t number;      // operations of the step so far
   int64_t wakes_at;    // operation from which Python sees each operator
   int64_t skipped;     // operators that Python did not see, in all
-  int32_t scripted, recording, inside, diverged, orphans;
+  int32_t scripted, recording, inside, orphans;
+  int32_t diverged;  // 1 before an operator, 2 by its results, 3 as it failed
 } state;
 
 thread_local PyObject* own = nullptr;  // mode of the thread that the guard works for
@@ -212,6 +213,7 @@ size_t position = 0;
 uint32_t step_id = 1;
 std::vector<StorageImpl*> arguments, results, in_use;
 const PyInterpreterVTable* python = nullptr;
+PyInterpreter* interpreter = nullptr;
 
 const Properties& properties_of(const OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
@@ -392,7 +394,13 @@ void skip(const OperatorHandle& op, Stack* stack) {
       in_use.clear();
     }
   } scope;
-  run(op, stack);
+  try {
+    run(op, stack);
+  } catch (...) {
+    state.diverged = 3;
+    state.scripted = 0;
+    throw;
+  }
   const Operator& now = script->operators[position];
   state.number = now.begin + now.count;
   ++state.skipped;
@@ -409,7 +417,11 @@ void skip(const OperatorHandle& op, Stack* stack) {
     same = same && at < now.end && entry.nbytes == script->nbytes[script->slots[at]];
     if (same) put(storage, entry, script->slots[at++]);
   }
-  if (!same || at != now.end) state.diverged = 1, state.scripted = 0;
+  if (same && at == now.end) return;
+  for (StorageImpl* storage : results)
+    if (auto found = table.find(storage); found != table.end()) found->second.step = 0;
+  state.diverged = 2;
+  state.scripted = 0;
 }
 
 void replay(const OperatorHandle& op, Stack* stack, const Properties& properties) {
@@ -434,7 +446,7 @@ void replay(const OperatorHandle& op, Stack* stack, const Properties& properties
 
 bool is_own_mode() {
   return own && TorchDispatchModeTLS::stack_len() == 1 &&
-      TorchDispatchModeTLS::get_stack_at(0)->ptr(nullptr) == own;
+      TorchDispatchModeTLS::get_stack_at(0)->ptr(interpreter) == own;
 }
 
 #define FORWARD(result, name, parameters, values) \
@@ -533,9 +545,9 @@ int guard_install() {
   if (python) return 0;
   base = c10::GetCPUAllocator();
   if (TorchDispatchModeTLS::stack_len() != 1 || !base->raw_deleter()) return 1;
-  auto& interpreter = TorchDispatchModeTLS::get_stack_at(0)->pyinterpreter();
-  python = interpreter.vtable_;
-  interpreter.vtable_ = new Table;
+  interpreter = &TorchDispatchModeTLS::get_stack_at(0)->pyinterpreter();
+  python = interpreter->vtable_;
+  interpreter->vtable_ = new Table;
   counter = new Counter;
   c10::SetCPUAllocator(counter, UINT8_MAX);
   return c10::GetCPUAllocator() != counter;
@@ -574,12 +586,17 @@ int guard_adopt(Account* account, StorageImpl* storage) {
 
 void guard_add(Account* account, int64_t nbytes) { add(account, nbytes); }
 
-// Give an empty storage counted memory, or take it away. The caller has made room.
+// Give an empty storage counted memory, or take its memory away. The caller has made room.
 int guard_fill(Account* account, StorageImpl* storage, int64_t nbytes) {
   if (!storage->resizable()) return 1;
+  const auto before = static_cast<int64_t>(storage->nbytes());
+  if (before == nbytes) return 0;
   try {
+    c10::DataPtr memory = counter->counted(nbytes, account, false);
+    if (before && !is_own(storage)) account->used -= before;
+    account->away += before - nbytes;
     if (!storage->allocator() || storage->allocator() == base) storage->set_allocator(counter);
-    storage->set_data_ptr_noswap(counter->counted(nbytes, account, false));
+    storage->set_data_ptr_noswap(std::move(memory));
     storage->set_nbytes(nbytes);
   } catch (const std::exception&) {
     return 2;
@@ -648,8 +665,14 @@ void guard_begin() {
 }
 
 // Keep the recorded step as a script.
-int guard_save(int64_t id, const int64_t* nbytes, int64_t count) {
+int guard_save(int64_t id, int64_t operations, const int64_t* nbytes, int64_t count) {
   state.recording = 0;
+  int64_t end = 0;
+  for (const Operator& each : recorded.operators) {
+    if (each.begin != end) return 1;  // Python saw operations that the guard did not see
+    end += each.count;
+  }
+  if (end != operations) return 1;
   for (int32_t slot : recorded.slots)
     if (slot < 0 || slot >= count) return 1;
   recorded.nbytes.assign(nbytes, nbytes + count);

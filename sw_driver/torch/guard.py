@@ -26,7 +26,7 @@ from sw_driver.simulator.buildcache import cached_build, content_key
 from sw_driver.simulator.progress import build_progress
 from sw_driver.workload.writes import HIDDEN_WRITES
 
-__all__ = ["AWAY", "KEPT", "NEVER", "Account", "Guard", "answering", "load"]
+__all__ = ["AWAY", "FAILED", "KEPT", "NEVER", "RESULTS", "Account", "Guard", "answering", "load"]
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
@@ -36,6 +36,9 @@ AWAY = 1
 """Flag of a storage that is not in fast memory, or still comes."""
 KEPT = 2
 """Flag of a storage with copies elsewhere, which a write makes stale."""
+
+RESULTS, FAILED = 2, 3
+"""Reasons of the guard to stop: other results than the script has, or an error."""
 
 NEVER = 2**63 - 1
 
@@ -77,14 +80,14 @@ class State(ctypes.Structure):
     scripted: int
     recording: int
     inside: int
-    diverged: int
     orphans: int
+    diverged: int
 
     _fields_: ClassVar = [
         *((name, ctypes.c_int64) for name in ("number", "wakes_at", "skipped")),
         *(
             (name, ctypes.c_int32)
-            for name in ("scripted", "recording", "inside", "diverged", "orphans")
+            for name in ("scripted", "recording", "inside", "orphans", "diverged")
         ),
     ]
 
@@ -114,7 +117,7 @@ class Guard:
             "see": (None, pointer, integer),
             "at": (number, integer),
             "begin": (None,),
-            "save": (integer, number, numbers, number),
+            "save": (integer, number, number, numbers, number),
             "drop": (None, number),
             "follow": (integer, number, number, numbers, number),
             "list": (number, integer, numbers, slots, number),
@@ -148,6 +151,15 @@ class Guard:
             if count <= size:
                 return [*zip(numbers[:count], slots[:count], strict=True)]
             size = count
+
+    def save(self, script: int, operations: int, nbytes: list[int]) -> bool:
+        """Keep the recorded step as a script; return whether it is whole."""
+        sizes = (ctypes.c_int64 * len(nbytes))(*nbytes)
+        return not self.call.save(script, operations, sizes, len(nbytes))
+
+    def follow(self, script: int, number: int, wakes: list[int]) -> None:
+        """Follow a script from an operation on; Python sees those in ``wakes``, sorted."""
+        self.call.follow(script, number, (ctypes.c_int64 * len(wakes))(*wakes), len(wakes))
 
     def users(self) -> list[int]:
         """Return the storages that the operator in progress uses."""

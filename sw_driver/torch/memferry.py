@@ -9,8 +9,10 @@ computed. Without a GPU all vectors are in the host's memory, and the same copie
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from math import inf
@@ -28,9 +30,9 @@ from sw_driver.device.errors import InvalidArgumentError, shown
 from sw_driver.numbers import check_name, check_size
 
 from .copies import PlainCopies
+from .moves import Moves, table
 from .parameters import HOOK_RESULT, check_own_memory, check_training
 from .profiler import Cuda, layers_of
-from .residency import described
 
 __all__ = ["MemFerry"]
 
@@ -42,61 +44,56 @@ _WAYS = "to_gpu", "to_host", "written"
 _C: Any = torch._C
 
 
-class _Host:
-    """Stand-in for a GPU; copies are made at once."""
+class _Copies:
+    """Copies between the host's memory and a device's, in a stream each way; a CPU's are at once.
 
-    device = torch.device("cpu")
+    ``torch.cpu`` has what stands for streams.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._gpu = Cuda() if device.type == "cuda" else None
+        self.device = device
+        if self._gpu is not None and device.index is None:
+            self.device = self._gpu.device
+        self._torch: Any = torch.get_device_module(device)
+        places = () if self._gpu is None else (self.device,)
+        self._up, self._down = (self._torch.Stream(*places) for _ in range(2))
+
+    def mark(self, *, back: bool = True) -> Any:
+        """Return a mark of the time between copies, those ``back`` to the device or the others."""
+        if self._gpu is None:
+            return time.perf_counter_ns()
+        stream = self._up if back else self._down
+        return stream.record_event(torch.cuda.Event(enable_timing=True))
 
     def pinned(self, nbytes: int) -> tuple[Tensor, Tensor]:
+        """Return host memory, for copies and as the device sees it."""
+        if self._gpu is not None:
+            return self._gpu.pinned(nbytes)
         block = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         return block, block
 
     def begin(self) -> None:
-        pass
-
-    def load(self, target: Tensor, source: Tensor) -> Any:
-        target.copy_(source)
-        return True
-
-    def wait(self, loaded: Any) -> None:
-        pass
-
-    def save(self, target: Tensor, source: Tensor) -> None:
-        target.copy_(source)
-
-    def settle(self) -> None:
-        pass
-
-
-class _Gpu(Cuda):
-    """A GPU that copies in streams of its own, one for each direction."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        if device.index is not None:
-            self.device = device
-        self._up, self._down = (torch.cuda.Stream(self.device) for _ in range(2))
-
-    def begin(self) -> None:
         """Let later loads overwrite memory that earlier work reads, once that work is done."""
-        self._up.wait_stream(torch.cuda.current_stream(self.device))
+        self._up.wait_stream(self._torch.current_stream(self.device))
 
     def load(self, target: Tensor, source: Tensor) -> Any:
-        with torch.cuda.stream(self._up):
+        with self._torch.stream(self._up):
             target.copy_(source, non_blocking=True)
-            return self._up.record_event()
+            return self._up.record_event() or True
 
     def wait(self, loaded: Any) -> None:
-        torch.cuda.current_stream(self.device).wait_event(loaded)
+        self._torch.current_stream(self.device).wait_event(loaded)
 
     def save(self, target: Tensor, source: Tensor) -> None:
-        self._down.wait_stream(torch.cuda.current_stream(self.device))
-        source.record_stream(self._down)
-        with torch.cuda.stream(self._down):
+        self._down.wait_stream(self._torch.current_stream(self.device))
+        if self._gpu is not None:
+            source.record_stream(self._down)
+        with self._torch.stream(self._down):
             target.copy_(source, non_blocking=True)
 
     def settle(self) -> None:
-        torch.cuda.synchronize(self.device)
+        self._torch.synchronize(self.device)
 
 
 @dataclass(eq=False)
@@ -190,8 +187,8 @@ class MemFerry:
         Device that computes the model, the CPU or a CUDA GPU; by default that of its parameters.
         Buffers are moved there.
     budget
-        Most bytes of the GPU's memory for copies of parameters, also as ``"12GiB"``; by default what
-        the plan needs.
+        Most of the GPU's memory for copies of parameters: bytes, or a size such as ``"12GiB"``; by
+        default what the plan needs.
 
     Raises
     ------
@@ -207,7 +204,7 @@ class MemFerry:
     >>> plan = {"modes": {"0": "DHA", "1": "GFGB"}, "gradients_on_gpu": ["1"]}
     >>> ferry = MemFerry(model, torch.optim.SGD(model.parameters(), lr=0.1), plan=plan)
     >>> model(torch.arange(8)).sum().backward()
-    >>> ferry.report()["host_bytes"], ferry.report()["gpu_bytes"]
+    >>> ferry.report()["host_bytes"], ferry.report()["peak_bytes"]
     (517632, 2816)
     """
 
@@ -234,12 +231,12 @@ class MemFerry:
         owners = {p: layer for layer in self._layers for p in modules[layer.name].parameters()}
         for parameter, layer in owners.items():
             layer.nbytes += _padded(parameter)
-        self.gpu_bytes = sum(layer.nbytes for layer in self._layers if layer.mode != "DHA")
+        self.peak_bytes = sum(layer.nbytes for layer in self._layers if layer.mode != "DHA")
         """Bytes of the GPU's memory for copies of parameters."""
-        self.budget_bytes = self.gpu_bytes if given is None else given
-        if self.gpu_bytes > self.budget_bytes:
+        self.budget_bytes = self.peak_bytes if given is None else given
+        if self.peak_bytes > self.budget_bytes:
             raise InvalidArgumentError(
-                f"budget is {budget}, but the plan's copies take {self.gpu_bytes}: "
+                f"budget is {budget}, but the plan's copies take {self.peak_bytes}: "
                 "give as much, or plan for less with --gpu-memory"
             )
         self.counts = {layer.name: Counter[str]() for layer in self._layers}
@@ -248,6 +245,11 @@ class MemFerry:
         ``to_gpu``: parameters copied; ``to_host``: gradients copied; ``written``: gradients that
         kernels wrote to the host's memory.
         """
+        self._moves = Moves()
+        self._uses = Counter[str]()
+        self._waited_ns = 0
+        self._began_ns = self._left_ns = 0
+        """When the step and its last call of the model began and ended, in ns; 0 before."""
         self._task = -1
         self._inside = False
         """True while the model is called."""
@@ -299,11 +301,20 @@ class MemFerry:
         self.close()
 
     def report(self) -> dict[str, Any]:
-        """Return bytes of memory and bytes moved so far, in total and by layer; ready for JSON."""
+        """Return bytes of memory and bytes moved so far, in total and by layer; ready for JSON.
+
+        A hit is a use of a copy that was begun ahead. Waits are the host's, for copies in its
+        memory; a GPU's own are in the timeline of its profiler.
+        """
         moved = sum(self.counts.values(), Counter[str]())
         return {
             "budget_bytes": self.budget_bytes,
-            "gpu_bytes": self.gpu_bytes,
+            "peak_bytes": self.peak_bytes,
+            "out_bytes": moved["to_host"] + moved["written"],
+            "back_bytes": moved["to_gpu"],
+            "waited_ms": self._waited_ns // 10**6,
+            "hits": self._uses["hits"],
+            "misses": self._uses["misses"],
             "host_bytes": 2 * sum(layer.nbytes for layer in self._layers),
             **{f"{way}_bytes": moved[way] for way in _WAYS},
             "layers": {
@@ -320,7 +331,7 @@ class MemFerry:
         report = self.report()
         modes = Counter(layer["mode"] for layer in report.pop("layers").values())
         counted = ", ".join(f"{number} layers {mode}" for mode, number in modes.items())
-        return described(f"MemFerry: {counted}", report)
+        return table(f"MemFerry: {counted}", report)
 
     def __getstate__(self) -> Any:
         raise TypeError("MemFerry belongs to its model: copy the model, which gives a plain model")
@@ -329,7 +340,7 @@ class MemFerry:
         """Give parameters their memory on the host, and layers their room on the GPU."""
         total = sum(layer.nbytes for layer in self._layers)
         vectors = [self._device.pinned(total) for _ in range(2)]
-        rooms = torch.empty(self.gpu_bytes, dtype=torch.uint8, device=self._device.device)
+        rooms = torch.empty(self.peak_bytes, dtype=torch.uint8, device=self._device.device)
         at = 0
         for layer in self._layers:
             layer.source = vectors[0][0][at : at + layer.nbytes]
@@ -389,6 +400,9 @@ class MemFerry:
         if not _in_backward() and not _is_transformed():
             self._give_all(host=False)
             self._device.begin()
+            if not self._began_ns:
+                self._began_ns = time.perf_counter_ns()
+                self._moves.restart(self._device.mark(back=True))
             for layer in self._layers:
                 if layer.mode == "GFGB":
                     self._load(layer)
@@ -397,15 +411,26 @@ class MemFerry:
     def _turn(self, module: nn.Module, args: Any, output: Any) -> None:
         if _in_backward() or _is_transformed():
             return
-        self._inside = False
+        self._inside, self._left_ns = False, time.perf_counter_ns()
         if torch.is_grad_enabled() and output is not None:
             for layer in reversed(self._layers):
                 if layer.mode == "DFGB":
                     self._load(layer)
 
     def _load(self, layer: _Layer) -> None:
-        layer.loaded = self._device.load(layer.room, layer.source)
+        with self._noted("back", layer.name, layer.nbytes):
+            layer.loaded = self._device.load(layer.room, layer.source)
         self.counts[layer.name]["to_gpu"] += layer.nbytes
+
+    @contextmanager
+    def _noted(self, track: str, name: str, nbytes: int) -> Iterator[None]:
+        """Note when a copy is, for the timeline."""
+        began = self._device.mark(back=track == "back")
+        yield
+        ended = self._device.mark(back=track == "back")
+        self._moves.add(track, name, nbytes, began, ended)
+        if isinstance(began, int):
+            self._waited_ns += ended - began
 
     def _enter(self, layer: _Layer, module: nn.Module, args: Any) -> None:
         if _is_transformed():
@@ -414,10 +439,12 @@ class MemFerry:
         hooks.__enter__()
         layer.calls.append((hooks, [held.parameter._version for held in layer.held]))
         beside = not self._inside and not _in_backward()
-        if layer.mode == "GFGB" and (beside or layer.loaded is None):
+        late = layer.mode == "GFGB" and (beside or layer.loaded is None)
+        if late:
             self._device.begin()
             self._load(layer)  # the program may have changed the parameters since the last load
         if layer.loaded is not None and (layer.mode == "GFGB" or _in_backward()):
+            self._uses["misses" if late else "hits"] += 1
             self._device.wait(layer.loaded)
             for held in layer.held:
                 held.parameter.data = held.copy
@@ -473,7 +500,8 @@ class MemFerry:
             pass  # it was added in place
         elif layer.copies_gradients:
             way = "to_host"
-            self._device.save(held.host[1], gradient)
+            with self._noted("out", held.name, gradient.nbytes):
+                self._device.save(held.host[1], gradient)
         else:
             torch.mul(gradient, 1, out=held.mapped[1])
         self.counts[layer.name][way] += gradient.nbytes
@@ -492,12 +520,31 @@ class MemFerry:
                     self._give_all(host=True)
 
             self._give_all(host=True)
+            updated_ns = time.perf_counter_ns()
             try:
                 return step(*[on_gpu] * (closure is not None), **options)
             finally:
                 self._give_all(host=False)
+                self._turn_step(updated_ns)
 
         return stepping
+
+    def _turn_step(self, updated_ns: int) -> None:
+        if self._began_ns:
+            left_ns = self._left_ns or updated_ns
+            self._moves.add("step", "forward", 0, self._began_ns, left_ns)
+            self._moves.add("step", "backward", 0, left_ns, updated_ns)
+            self._moves.add("step", "update", 0, updated_ns, time.perf_counter_ns())
+            self._moves.turn()
+            self._began_ns = self._left_ns = 0
+
+    def timeline(self, path: Path | str) -> Path:
+        """Write the last step's copies, and return the file.
+
+        The file is for https://ui.perfetto.dev, or a picture if its name ends in ``.svg`` or
+        ``.png``. Raises ``InvalidArgumentError`` for a path that cannot be written.
+        """
+        return self._moves.write(path, "MemFerry")
 
 
 def _by_rule(modules: Mapping[str, nn.Module], budget_bytes: int | None) -> dict[str, Any]:
@@ -544,13 +591,13 @@ def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -
     return [_Layer(name, mode, name in stay) for name, mode in modes.items()]
 
 
-def _device(given: torch.device | str) -> _Host | _Gpu:
+def _device(given: torch.device | str) -> _Copies:
     try:
         device = torch.device(given)
     except (RuntimeError, TypeError, ValueError):
         raise InvalidArgumentError(f"device is {shown(given)}: expected cpu or cuda") from None
     check_name("the device's type", device.type, ("cpu", "cuda"))
-    return _Host() if device.type == "cpu" else _Gpu(device)
+    return _Copies(device)
 
 
 def _span_bytes(tensor: Tensor) -> int:

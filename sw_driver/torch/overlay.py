@@ -13,6 +13,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -23,8 +24,9 @@ from sw_driver.memory_node import CompressionStatistics, DeviceNode
 from sw_driver.numbers import check_integer
 
 from .copies import PlainCopies
+from .moves import Moves, Watched, table
 from .remote import RemoteStore
-from .residency import Held, Policy, Residency, Statistics, described
+from .residency import Held, Policy, Residency, Statistics
 
 __all__ = ["CHEAP", "MemoryOverlay", "OverlayStatistics"]
 
@@ -142,7 +144,8 @@ class MemoryOverlay(Policy):
         self._model, self._device = model, device
         self._cheap, self._prefetched, self._compressed = recomputed, prefetched, compressed
         self._before_all = device.compression
-        self._store = RemoteStore(device, compressed=compressed)
+        self._moves = Moves()
+        self._store = Watched(RemoteStore(device, compressed=compressed), self._moves)
         self._residency = Residency(None, self, least_bytes=least_bytes)
         self._residency.statistics = self.statistics
         self._aliases: dict[Held, weakref.WeakSet[_Alias]] = defaultdict(weakref.WeakSet)
@@ -163,7 +166,16 @@ class MemoryOverlay(Policy):
         return {**self._residency.report(), "recomputed_bytes": recomputed}
 
     def __str__(self) -> str:
-        return described("MemoryOverlay", self.report())
+        return table("MemoryOverlay", self.report())
+
+    def timeline(self, path: Path | str) -> Path:
+        """Write what has moved since the overlay was entered, and return the file.
+
+        The file is for https://ui.perfetto.dev, or a picture if its name ends in ``.svg`` or
+        ``.png``. Times are the host's, not the simulated links'. Raises ``InvalidArgumentError``
+        for a path that cannot be written.
+        """
+        return self._moves.write(path, "MemoryOverlay")
 
     def __getstate__(self) -> Any:
         raise TypeError(
@@ -172,6 +184,7 @@ class MemoryOverlay(Policy):
 
     def __enter__(self) -> MemoryOverlay:
         self._residency.__enter__()
+        self._moves.restart()
         self._modes = _modes()
         for tensor in (*self._model.parameters(), *self._model.buffers()):
             if (held := self._residency.held(tensor)) is not None:

@@ -37,10 +37,12 @@ from torch.utils._python_dispatch import (
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.workload.writes import outlasts_call, written_arguments
 
+from . import guard as guards
+from .guard import AWAY, KEPT, Account, Guard, State
 from .step import Interrupts
 from .stores import Job, Store
 
-__all__ = ["Held", "Policy", "Residency", "Statistics", "described", "held_of"]
+__all__ = ["Held", "Policy", "Residency", "Statistics", "held_of"]
 
 _LOOKS = {torch.ops.aten.detach.default, torch.ops.aten.view.default}
 """Operations that need no bytes and can make their results from an empty storage."""
@@ -113,6 +115,8 @@ class Held:
     """True if others have the storage's memory, so that it cannot leave."""
     gone: bool = False
     """True once the storage is not counted any more."""
+    foreign: bool = False
+    """True if the storage has memory that the guard's allocator does not count."""
     used: int = 0
     """Number of the last operation that used the storage."""
     name: str = ""
@@ -141,6 +145,15 @@ class Policy:
 
     This base class fetches nothing ahead, and lets the least recently used storage leave.
     """
+
+    scripts: ClassVar = False
+    """True if the policy lets the guard follow steps that it knows, without Python."""
+
+    def diverged(self, reason: int, new: list[Held]) -> None:
+        """Note that the guard has stopped to follow a step, which goes on under Python.
+
+        ``reason`` is the guard's, and ``new`` are records of storages that the step has made.
+        """
 
     def before(self, func: Any, used: list[Held]) -> int | None:
         """Prepare for an operation, possibly by moves; return the bytes that it makes.
@@ -201,6 +214,8 @@ class _Watch(TorchDispatchMode):
         if kwargs:
             _gather(kwargs.values(), given)
         used = []
+        if (guarded := Residency.guarded) is not None:
+            guarded.look(given)
         for number in given:
             held = _HELD.get(number)
             if held is not None and not (held.here and held.residency._watch is None):
@@ -273,6 +288,9 @@ class Residency:
     kind: device type of the tensors that count, ``"cpu"`` or ``"cuda"``.
     """
 
+    guarded: ClassVar[Residency | None] = None
+    """Residency whose thread the compiled guard filters."""
+
     def __init__(
         self,
         store: Store | None = None,
@@ -287,19 +305,28 @@ class Residency:
         self._budget = budget
         self.least_bytes = max(1, least_bytes)
         self.kind = kind
+        self._guard: Guard | None = None
+        if budget is not None and kind == "cpu":
+            self._guard = guards.load()
+        self._account: Account | None = None
+        self._address = 0
+        if self._guard is not None:
+            self._answer = guards.answering(_weakly(self))
+            pointer = self._guard.call.account(max(1, least_bytes), self._answer)
+            self._account, self._address = pointer.contents, ctypes.addressof(pointer.contents)
+        self._refusal: BaseException | None = None
+        """Error for the operation in progress, which has no room inside."""
         self.takes = False
         """True if results of operations belong to this residency.
 
         It is set on entry, unless the policy changes it. Of several in a thread, the one entered
         last gets tensors made from nothing.
         """
-        self.live_bytes = 0
-        """Bytes of all storages, wherever they are."""
-        self.most_live_bytes = 0
+        self._live_bytes = self._most_live_bytes = 0
         self.most_needed_bytes = 0
         """Peak of the bytes that one operation used and made."""
         self.statistics = Statistics()
-        self._used_bytes = 0
+        self._counted_bytes = 0
         self._watch: _Watch | None = None
         self._held: dict[Held, None] = {}
         self._jobs: dict[Held, None] = {}
@@ -325,8 +352,31 @@ class Residency:
         return self._used_bytes
 
     @property
+    def _used_bytes(self) -> int:
+        return self._counted_bytes if self._account is None else self._account.used
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of all storages, wherever they are."""
+        account = self._account
+        return self._live_bytes if account is None else account.used + account.away
+
+    @property
+    def most_live_bytes(self) -> int:
+        """Peak of :attr:`live_bytes`; a policy may set it."""
+        return self._most_live_bytes if self._account is None else self._account.most_live
+
+    @most_live_bytes.setter
+    def most_live_bytes(self, nbytes: int) -> None:
+        """Set the peak."""
+        self._most_live_bytes = nbytes
+        if self._account is not None:
+            self._account.most_live = nbytes
+
+    @property
     def peak_bytes(self) -> int:
         """Peak of bytes in fast memory."""
+        self._note_peak()
         return self.statistics.peak_bytes
 
     @property
@@ -353,7 +403,7 @@ class Residency:
         moved = self.statistics
         return {
             "budget_bytes": None if math.isinf(self.budget_bytes) else self.budget_bytes,
-            "peak_bytes": moved.peak_bytes,
+            "peak_bytes": self.peak_bytes,
             "peak_without_bytes": self.most_live_bytes,
             "out_bytes": moved.bytes_out,
             "back_bytes": moved.bytes_back,
@@ -369,8 +419,11 @@ class Residency:
                     f"{type(mode).__name__} is entered: enter or make the policy before it"
                 )
             watch = _THREAD.watch = _Watch().__enter__()
+        if Residency.guarded is not None:
+            Residency.guarded.leave_guard()
         self._watch, self.takes = watch, True
         watch.residencies.append(self)
+        self.enter_guard()
         if not _Watch.guarding:
             _Watch.guarding = True
             _in_other_threads(_guard)
@@ -382,6 +435,7 @@ class Residency:
         if watch is None:
             return
         self.check_thread()
+        self.leave_guard()
         self._watch, self.takes = None, False
         watch.residencies.remove(self)
         if getattr(_THREAD, "end", None) is None:
@@ -414,6 +468,7 @@ class Residency:
         Raises the store's errors; then nothing is lost, and it may be called again.
         """
         self.check_thread()
+        self.leave_guard()
         for held in self:
             if not held.here:
                 self._fetch(held)
@@ -421,6 +476,8 @@ class Residency:
         for held in self:
             self.forget(held)
         self.__exit__()
+        if self._guard is not None:
+            self._guard.call.keep(0)
         if self.store is not None:
             self.store.close()
 
@@ -486,7 +543,7 @@ class Residency:
             self._settle(held)
         finally:
             if storage is not None and _nbytes(storage) != held.nbytes:
-                _resize(storage, held.nbytes)
+                self._fill(storage, held.nbytes)
             self._release(held)
 
     def bring(self, tensor: Tensor) -> None:
@@ -525,14 +582,7 @@ class Residency:
             return
         if held.pinned:
             raise RuntimeError("the memory of a tensor was handed out: it cannot leave")
-        held.here = False
-        self._used_bytes -= held.nbytes
-        try:
-            _resize(storage, 0)
-        except RuntimeError:
-            held.here = True
-            self._used_bytes += held.nbytes
-            raise
+        self._empty(held, storage)
 
     def movable(self, stay: Collection[Held]) -> Iterator[Held]:
         """Yield the storages that could leave, except ``stay``."""
@@ -600,7 +650,11 @@ class Residency:
                 for held in used:
                     held.pinned = True
             written = self._written(kind, args, kwargs) if kind.writes else ()
-            result = func(*args, **kwargs)
+            result = (
+                func(*args, **kwargs)
+                if self._account is None
+                else self._run(self._account, func, args, kwargs, needed - made_bytes)
+            )
             if _DEAD or self._dead:
                 self._bury()
             results: dict[int, UntypedStorage] = {}
@@ -625,6 +679,182 @@ class Residency:
         finally:
             del self._using[under_way:]
 
+    def _run(self, account: Account, func: Any, args: Any, kwargs: Any, used_bytes: int) -> Any:
+        """Run an operation, with its memory counted if its results belong here."""
+        assert self._guard is not None
+        account.limit = _as_integer(self.budget_bytes)
+        before_bytes = account.high = account.used
+        before = self._guard.call.count(self._address if self.takes else None)
+        try:
+            return func(*args, **kwargs)
+        except torch.OutOfMemoryError:
+            refusal, self._refusal = self._refusal, None
+            if refusal is None:
+                raise
+            raise refusal from None
+        finally:
+            self._guard.call.count(before)
+            needed = used_bytes + account.high - before_bytes
+            if needed > self.most_needed_bytes:
+                self.most_needed_bytes = needed
+
+    # The guard.
+
+    @property
+    def guard(self) -> Guard | None:
+        """Guard that filters this residency's operations, if one does."""
+        return self._guard if Residency.guarded is self else None
+
+    @property
+    def state(self) -> State | None:
+        """State of that guard."""
+        return self._guard.state if self._guard is not None and Residency.guarded is self else None
+
+    def enter_guard(self) -> bool:
+        """Let the guard filter this thread's operations; return whether it had to begin anew.
+
+        It filters those of one residency, and only if no other is entered.
+        """
+        guard = self._guard
+        if guard is None or Residency.guarded is self:
+            return False
+        others = any(one._watch is not None for one in _RESIDENCIES if one is not self)
+        guard.call.keep(0 if others else _as_integer(self.budget_bytes))
+        if others or self._watch is None or not self.policy.scripts:
+            return False
+        Residency.guarded = self
+        guard.call.own(id(self._watch), self._address)
+        for held in self:
+            guard.call.track(held.number, self._flags(held))
+        return True
+
+    def leave_guard(self) -> None:
+        """Let Python see every operation from now on."""
+        if self._guard is not None and Residency.guarded is self:
+            self.stop_script()
+            Residency.guarded = None
+            self._guard.call.own(None, None)
+
+    def stop_script(self) -> None:
+        """Stop to follow a step without Python."""
+        assert self._guard is not None
+        state = self._guard.state
+        if state.scripted or state.diverged:
+            reason, state.scripted, state.diverged = state.diverged, 0, 0
+            self.policy.diverged(reason, self.take_orphans())
+
+    def look(self, given: Mapping[int, UntypedStorage]) -> None:
+        """Prepare for an operation that the guard hands on: make the records that it misses."""
+        assert self._guard is not None
+        state = self._guard.state
+        if state.diverged and self._watch is getattr(_THREAD, "watch", None):
+            self.stop_script()
+        elif state.orphans:
+            for number, storage in given.items():
+                if number not in _HELD and self._guard.call.is_orphan(number):
+                    self._take(storage)
+
+    def take_orphans(self) -> list[Held]:
+        """Make and return records of the storages that operations made without Python."""
+        guard, new = self.guard, []
+        if guard is None or not guard.state.orphans:
+            return new
+        guard.state.orphans = 0
+        for number, slot in guard.storages(orphans=True):
+            if number not in _HELD:
+                try:
+                    held = self._take(guard.storage(number))
+                except RuntimeError:  # it has just died
+                    continue
+                if held is not None:
+                    held.slot = slot
+                    new.append(held)
+        return new
+
+    def seen(self) -> list[Held]:
+        """Return the records of the storages that the step has used, with their slots."""
+        assert self._guard is not None
+        seen = []
+        for number, slot in self._guard.storages(orphans=False):
+            if (held := _HELD.get(number)) is not None:
+                held.slot = slot
+                seen.append(held)
+        return seen
+
+    def at(self, slot: int) -> Held | None:
+        """Return the record of the storage with a number in the step that the guard follows."""
+        assert self._guard is not None
+        number = self._guard.call.at(slot)
+        if not number:
+            return None
+        held = _HELD.get(number)
+        if held is None:
+            held = self._take(self._guard.storage(number))
+        if held is not None:
+            held.slot = slot
+        return held
+
+    def _room_inside(self, nbytes: int) -> None:
+        """Make room for memory that an operation takes inside."""
+        assert self._guard is not None
+        assert self._account is not None
+        under_way = len(self._using)
+        counting = self._guard.call.count(None)
+        try:
+            if Residency.guarded is self:
+                self.take_orphans()
+                users = map(_HELD.get, self._guard.users())
+                self._using += [held for held in users if held is not None]
+            self._make_room(nbytes, "memory inside an operation")
+        except BaseException as error:
+            self._refusal = error
+            raise
+        finally:
+            self._guard.call.count(counting)
+            self._account.limit = _as_integer(self.budget_bytes)
+            del self._using[under_way:]
+
+    def _flag(self, held: Held) -> None:
+        if self._guard is not None and Residency.guarded is self:
+            self._guard.call.flag(held.number, self._flags(held))
+
+    @staticmethod
+    def _flags(held: Held) -> int:
+        away = held.comes or not held.here
+        kept = held.stored or held.make or held.copied or held.job
+        return AWAY * away + KEPT * bool(kept)
+
+    def _empty(self, held: Held, storage: UntypedStorage) -> None:
+        """Take a storage's memory away."""
+        foreign = held.foreign
+        held.here = held.foreign = False
+        self._counted_bytes -= held.nbytes
+        try:
+            self._fill(storage, 0)
+        except BaseException:
+            if _nbytes(storage):
+                held.here, held.foreign = True, foreign
+                self._counted_bytes += held.nbytes
+            raise
+        self._flag(held)
+
+    def _filled(self, held: Held) -> None:
+        """Note that a storage has got its memory back."""
+        held.here = True
+        self._counted_bytes += held.nbytes
+        self._flag(held)
+
+    def _fill(self, storage: UntypedStorage, nbytes: int) -> None:
+        """Give a storage memory of its own, or none."""
+        if self._guard is None:
+            _resize(storage, nbytes)
+        elif code := self._guard.call.fill(self._address, storage._cdata, nbytes):
+            raise RuntimeError(
+                "a storage's memory was handed out: it cannot be resized"
+                if code == 1
+                else f"the system has no {nbytes} bytes"
+            )
+
     def _take(self, storage: UntypedStorage, made_by: Any = None) -> Held | None:
         """Start to count a storage, and make room for it if an operation made it."""
         nbytes = _nbytes(storage)
@@ -636,17 +866,24 @@ class Residency:
             storage.data_ptr()
         except RuntimeError:  # zeros without memory, as a derivative may be
             return None
-        if made_by is not None:
-            self._make_room(nbytes, made_by)
         held = Held(self, storage._cdata, nbytes, lambda: None, used=self._operation)
+        if self._guard is not None:
+            held.foreign = not self._guard.call.adopt(self._address, held.number)
+            if held.foreign:
+                self._guard.call.add(self._address, nbytes)
+            if Residency.guarded is self:
+                self._guard.call.track(held.number, 0)
+        elif made_by is not None:
+            self._make_room(nbytes, made_by)
         held.storage = weakref.ref(storage, functools.partial(_DEAD.setdefault, held))
         self._held[held] = None
         _HELD[held.number] = held
-        self.live_bytes += nbytes
-        if self.live_bytes > self.most_live_bytes:
-            self.most_live_bytes = self.live_bytes
-        self._used_bytes += nbytes
+        self._live_bytes += nbytes
+        if self._live_bytes > self._most_live_bytes:
+            self._most_live_bytes = self._live_bytes
+        self._counted_bytes += nbytes
         if made_by is not None:
+            self._make_room(0, made_by)
             self._note_peak()
         return held
 
@@ -664,9 +901,16 @@ class Residency:
     def _release(self, held: Held) -> None:
         if not held.gone:
             held.gone = True
-            self.live_bytes -= held.nbytes
+            self._live_bytes -= held.nbytes
             if held.here:
-                self._used_bytes -= held.nbytes
+                self._counted_bytes -= held.nbytes
+            if self._guard is not None and self._account is not None:
+                if not held.here:
+                    self._account.away -= held.nbytes
+                elif held.foreign:
+                    self._guard.call.add(self._address, -held.nbytes)
+                if Residency.guarded is self:
+                    self._guard.call.untrack(held.number)
         self._held.pop(held, None)
         if _HELD.get(held.number) is held:
             del _HELD[held.number]
@@ -675,11 +919,14 @@ class Residency:
 
     def _give(self, held: Held) -> None:
         place, held.place, held.stored = held.place, None, False
+        self._flag(held)
         if place is not None and (store := held.store or self.store) is not None:
             store.give(place, held.nbytes)
 
     def _note_peak(self) -> None:
-        if self._used_bytes > self.statistics.peak_bytes:
+        if self._account is not None:
+            self.statistics.peak_bytes = self._account.peak
+        elif self._used_bytes > self.statistics.peak_bytes:
             self.statistics.peak_bytes = self._used_bytes
 
     def _resized(self, storage: UntypedStorage, cause: Any) -> Held | None:
@@ -718,6 +965,11 @@ class Residency:
             if nbytes <= free_bytes:
                 return
             victim = self.policy.victim(self, stay)
+            if victim is None and self._account is not None:
+                # Nothing else can leave: what is there is needed.
+                self.most_needed_bytes = max(self.most_needed_bytes, self._used_bytes + nbytes)
+                if self._used_bytes + nbytes <= self.budget_bytes:
+                    return
             if victim is None:
                 self.most_needed_bytes = most_needed_bytes
                 stuck = sum(held.nbytes for held in self if held.here and self._is_pinned(held))
@@ -748,11 +1000,10 @@ class Residency:
                     raise InvalidArgumentError(
                         f"{_nbytes(made)} bytes were recomputed for a storage of {held.nbytes}"
                     )
-                _resize(storage, held.nbytes)
+                self._fill(storage, held.nbytes)
                 _copy(storage, made)
             self.statistics.bytes_made += held.nbytes
-            held.here = True
-            self._used_bytes += held.nbytes
+            self._filled(held)
         else:
             self._start(held, storage, self._store_of(held), comes=True)
             self.statistics.bytes_back += held.nbytes
@@ -766,19 +1017,19 @@ class Residency:
     def _start(self, held: Held, storage: UntypedStorage, store: Store, *, comes: bool) -> None:
         with Interrupts():  # a copy's memory must stay while the copy is in flight
             if comes:
-                _resize(storage, held.nbytes)
+                self._fill(storage, held.nbytes)
             try:
                 move = store.read if comes else store.write
                 job = move(held.place, _data_ptr(storage), held.nbytes)
             except BaseException:
                 if comes:
-                    _resize(storage, 0)
+                    self._fill(storage, 0)
                 raise
             held.keeps, held.comes, held.job = storage, comes, job
             self._jobs[held] = None
             if comes:
-                held.here = True
-                self._used_bytes += held.nbytes
+                self._filled(held)
+            self._flag(held)
 
     def _settle(self, held: Held) -> None:
         """Wait for a storage's copy. Raises the copy's error; the source is still whole."""
@@ -797,10 +1048,9 @@ class Residency:
             self.statistics.waited_ns += time.perf_counter_ns() - began
         held.job, held.keeps, held.comes, held.stored = None, None, False, came or error is None
         if came and error is not None:
-            held.here = False
-            self._used_bytes -= held.nbytes
-            _resize(keeps, 0)
+            self._empty(held, keeps)
         self._jobs.pop(held, None)
+        self._flag(held)
         if error is not None:
             raise error
 
@@ -818,6 +1068,7 @@ class Residency:
             else:
                 self._store_of(held).read(held.place, copied.data_ptr(), held.nbytes).wait()
             held.copied = weakref.ref(copied)
+            self._flag(held)
         return copied
 
     def _written(self, kind: _Kind, args: Any, kwargs: Any) -> list[tuple[UntypedStorage, int]]:
@@ -837,6 +1088,7 @@ class Residency:
         if held.job is not None:
             self._settle(held)  # a copy to the store reads it until then
         held.stored, held.make, held.copied = False, None, None
+        self._flag(held)
 
     def _expected(self, func: Any, args: Any, kwargs: Any, used: list[Held]) -> int:
         """Return the bytes of the storages that an operation will make."""
@@ -972,6 +1224,21 @@ def _meta(values: Any, given: dict[int, Tensor]) -> Any:
 # Functions that read memory without an operation.
 
 
+def _weakly(residency: Residency) -> Callable[[int], None]:
+    """Return a function that makes room, and does not keep the residency alive."""
+    reference = weakref.ref(residency)
+
+    def make_room(nbytes: int) -> None:
+        if (there := reference()) is not None:
+            there._room_inside(nbytes)
+
+    return make_room
+
+
+def _as_integer(nbytes: float) -> int:
+    return guards.NEVER if nbytes >= guards.NEVER else int(nbytes)
+
+
 _bytes: Any = torch._C.StorageBase
 _resize: Callable[[UntypedStorage, int], Any] = _bytes.resize_
 _copy: Callable[[UntypedStorage, UntypedStorage], Any] = _bytes.copy_
@@ -1018,7 +1285,7 @@ def _held_in(value: Tensor | UntypedStorage, *, pins: bool = False) -> Held | No
     else:
         if _DEAD:
             _mourn()
-        held = _HELD.get(value._cdata)
+        held = _held_at(value)
     if held is None:
         return None
     try:
@@ -1223,15 +1490,6 @@ def _only_counted(held: Held) -> bool:
     return held.here and not held.residency.can_leave(held)
 
 
-def described(title: str, report: Mapping[str, Any]) -> str:
-    """Return a policy's report as lines of text."""
-    lines = [
-        f"{name.replace('_', ' ')}: {'none' if value is None else format(value, ',')}"
-        for name, value in report.items()
-    ]
-    return "\n".join([title, *lines])
-
-
 def held_of(tensor: Tensor) -> Held | None:
     """Return the record of a tensor's storage, None if no residency has it."""
     if _DEAD:
@@ -1239,15 +1497,25 @@ def held_of(tensor: Tensor) -> Held | None:
     if not _HELD:
         return None
     try:
-        return _HELD.get(_storage_of(tensor)._cdata) if tensor.layout is torch.strided else None
+        return _held_at(_storage_of(tensor)) if tensor.layout is torch.strided else None
     except (RuntimeError, NotImplementedError):  # a tensor class without a storage
         return None
+
+
+def _held_at(storage: UntypedStorage) -> Held | None:
+    """Return the record of a storage, made now if an operation without Python made the storage."""
+    held, guarded = _HELD.get(storage._cdata), Residency.guarded
+    if held is None and guarded is not None:
+        guarded.look({storage._cdata: storage})
+        held = _HELD.get(storage._cdata)
+    return held
 
 
 def _forked() -> None:
     """Detach all residencies in a forked process: it has neither their threads nor their file."""
     for residency in _RESIDENCIES:
         residency._watch, residency.takes, residency.store = None, False, None
+        Residency.guarded = None
         residency.budget_bytes = None  # no storage can leave
 
 

@@ -31,8 +31,10 @@ from sw_driver.numbers import check_integer, check_name, check_size
 from sw_driver.system.sentinel.steps import Ask, MigrationPlan, StepRecord
 
 from .copies import PlainCopies, as_copies
+from .guard import FAILED, NEVER, RESULTS
+from .moves import Moves, Watched, table
 from .parameters import check_training
-from .residency import Held, Policy, Residency, Statistics, described
+from .residency import Held, Policy, Residency, Statistics
 from .stores import store_at
 
 __all__ = ["Sentinel"]
@@ -49,6 +51,9 @@ _UNSEEN = 3
 _MOST_CALLS = 256
 """Most calls of the model in a step; beyond it the step is given up, as it would fill memory."""
 
+_RETRIES = 8
+"""Operations after which storages that had no room are asked for again."""
+
 _LOOKED_AT = 8
 """Leaving storages tried for one that can leave at once, at most."""
 
@@ -61,6 +66,9 @@ class _Kind:
     """A kind of step: its operations, and the plans for steps like it."""
 
     step: StepRecord
+    number: int = 0
+    """Number of the guard's script."""
+    has_script: bool = False
     budget_bytes: int = 0
     """Budget that the plans are for."""
     to_try: list[MigrationPlan] = field(default_factory=list)
@@ -105,6 +113,10 @@ class _Run:
     visit: int = -1
     updates: int = -1
     """Operation that the update begins with."""
+    left_ns: int = 0
+    """When the model last returned, in ns."""
+    updated_ns: int = 0
+    """When the update began, in ns; 0 before."""
     calls: int = 0
     """Calls of the model with gradients."""
     backward: bool = False
@@ -115,6 +127,10 @@ class _Run:
     """True if an operation or a forward pass has raised."""
     most_live_bytes: int = 0
     """Most bytes that were live in the steps before this one."""
+    whole: bool = False
+    """True if the guard has followed the step to its end, so that it shares its kind's record."""
+    moved_bytes: int = 0
+    """Total bytes moved before the step."""
     moved: list[tuple[int, int, int]] = field(default_factory=list)
     """Bytes in fast memory, and total bytes moved out and back, after each operation."""
 
@@ -165,6 +181,8 @@ class Sentinel(Policy):
     1081344
     """
 
+    scripts = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -206,11 +224,16 @@ class Sentinel(Policy):
         """Steps in a row that the policy has not seen."""
         self._inside = False
         """True while the model is called."""
+        self._resumes: _Kind | None = None
+        """Kind whose script the guard follows after the operation in progress."""
+        self._scripts = 0
+        """Number of the guard's last script."""
         self._layers = {layer for layer in model.modules() if [*layer.parameters(recurse=False)]}
         device = next((one.device for one in model.parameters()), torch.device("cpu"))
         check_name("the device's type", device.type, ("cpu", "cuda"))
+        self._moves = Moves()
         self._residency = Residency(
-            store_at(slow, device),
+            Watched(store_at(slow, device), self._moves),
             self,
             self._limit,
             least_bytes=least_bytes,
@@ -250,18 +273,26 @@ class Sentinel(Policy):
             "budget_bytes": self.budget_bytes,
             "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
-            **{name: self._uses[name] for name in ("in_time", "late", "on_demand")},
+            "hits": self._uses["in_time"],
+            "misses": self._uses["late"] + self._uses["on_demand"],
+            **{name: self._uses[name] for name in ("late", "on_demand")},
             "bookkeeping_ms": self._own_ns // 10**6,
             "steps": dict(self._steps),
         }
 
     def __str__(self) -> str:
-        report = self.report()
-        steps = {f"steps {name}": count for name, count in report.pop("steps").items()}
-        text = described(f"Sentinel: {self._steps.total()} steps", {**steps, **report})
+        text = table(f"Sentinel: {self._steps.total()} steps", self.report())
         if self._steps.total() > 2 and {*self._steps} == {"profiled"}:
             text += "\nno step was like one before, so none was planned for"
         return text
+
+    def timeline(self, path: Path | str) -> Path:
+        """Write the last step's copies and waits, and return the file.
+
+        The file is for https://ui.perfetto.dev, or a picture if its name ends in ``.svg`` or
+        ``.png``. Raises ``InvalidArgumentError`` for a path that cannot be written.
+        """
+        return self._moves.write(path, "Sentinel")
 
     def plot(self, path: Path | str) -> Path:
         """Draw the last step's memory and copies by operation as SVG; return the file's path.
@@ -322,6 +353,10 @@ class Sentinel(Policy):
         if module is self._model:
             self._residency.check_thread()
             self._inside = self._residency.takes = True
+            if (state := self._residency.state) is not None:
+                state.inside = 1
+                if state.diverged:
+                    self._residency.stop_script()
             if torch.is_grad_enabled():
                 if self._run is not None and not _is_checkpointed():
                     self._look_for_steps(self._run)
@@ -330,12 +365,17 @@ class Sentinel(Policy):
                     self._note_versions()
         if (run := self._run) is not None and module in self._layers:
             run.sequence.append(_get_sequence_nr())
-            run.step.visits.append(len(run.step.functions))
             run.visit = len(run.sequence)
+            if (state := self._residency.state) is None or not state.scripted:
+                run.step.visits.append(len(run.step.functions))
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self._model and not _is_traced():
             self._inside = self._residency.takes = False
+            if self._run is not None and not _is_checkpointed():
+                self._run.left_ns = time.perf_counter_ns()
+            if (state := self._residency.state) is not None:
+                state.inside = 0
             if output is None and not _is_checkpointed():  # a checkpoint stops when it has enough
                 self.failed()
             self._note_versions()
@@ -375,12 +415,30 @@ class Sentinel(Policy):
         self._residency.adopt(self._lasting())
         self._run = _Run(time.perf_counter_ns(), self._waited_ns())
         self._run.most_live_bytes = self._residency.most_live_bytes
+        self._moves.restart(getattr(self._residency.store, "anchor", lambda: None)())
+        self._run.moved_bytes = self.statistics.bytes_out + self.statistics.bytes_back
         self._number = 0
+        if self._residency.enter_guard():
+            for kind in self._kinds:
+                kind.has_script = False
+        if (guard := self._residency.guard) is not None:
+            guard.call.begin()
+            guard.state.inside = 1
         if self._kinds:
             count = len(self._kinds[0].step.functions)
             self._asks = deque(ask._replace(use=ask.use - count) for ask in self._asks)
             self._leaving = [(use + count, slot) for use, slot in self._leaving]
             self._kind = self._kinds[0]
+            self._follow(self._kind, 0)
+
+    def _follow(self, kind: _Kind, number: int) -> None:
+        """Let the guard follow a kind of step from an operation on."""
+        guard = self._residency.guard
+        if guard is None or not kind.has_script:
+            return
+        plan = kind.plan
+        wakes = sorted({*plan.leaving, *plan.asks}) if plan is not None else []
+        guard.follow(kind.number, number, wakes)
 
     def _waited_ns(self) -> int:
         """Return how long host and GPU have waited for copies, in ns."""
@@ -390,7 +448,7 @@ class Sentinel(Policy):
     def _update(self, *_: object) -> None:
         self._residency.check_thread()
         if (run := self._run) is not None:
-            run.updates = len(run.step.functions)
+            run.updates, run.updated_ns = len(run.step.functions), time.perf_counter_ns()
 
     def _end(self, *_: object) -> None:
         run, kind = self._run, self._kind
@@ -399,6 +457,14 @@ class Sentinel(Policy):
                 f"the optimizer made {_UNSEEN} steps without a call of the model", _UNSEEN
             )
             return
+        if (guard := self._residency.guard) is not None:
+            state = guard.state
+            run.whole = (
+                bool(state.scripted)
+                and kind is not None
+                and state.number == len(kind.step.functions)
+            )
+            self._residency.stop_script()
         if not run.failed:
             self._unseen = 0
         if self._residency.kind == "cuda":
@@ -406,6 +472,7 @@ class Sentinel(Policy):
         began = time.perf_counter_ns()
         ns, waited_ns = began - run.began_ns, self._waited_ns() - run.waited_ns
         self._run, self._last = None, run
+        self._note_parts(run, began)
         if run.failed:
             self._steps["failed"] += 1
         elif kind is not None and len(kind.step.functions) == len(run.step.functions):
@@ -413,14 +480,20 @@ class Sentinel(Policy):
             kind.tried(ns)
             self._kinds.remove(kind)
             self._kinds.appendleft(kind)
-            moved_bytes = sum(run.moved[-1][1:]) - sum(run.moved[0][1:])
+            self._keep_script(kind)
+            moved_bytes = self.statistics.bytes_out + self.statistics.bytes_back - run.moved_bytes
             if kind.budget_bytes != self._limit() and moved_bytes:
                 bytes_per_s = moved_bytes * 10**9 / max(waited_ns, 1)
                 kind.plan_for(self._limit(), ns - waited_ns, bytes_per_s)
         else:
             self._steps["profiled"] += 1
             self._note_updates(run)
-            self._kinds.appendleft(_Kind(run.step))
+            if guard is not None and len(self._kinds) == _KINDS:
+                guard.call.drop(self._kinds[-1].number)
+            self._scripts += 1
+            self._kinds.appendleft(_Kind(run.step, self._scripts))
+            self._keep_script(self._kinds[0])
+        self._pad_moved(run, len(run.step.functions))
         self._by_slot = {held.slot: held for held in run.seen}
         for held in self._residency:
             held.slot = held.slot if held in run.seen else -1
@@ -432,6 +505,36 @@ class Sentinel(Policy):
                 f"{limit}: give that many, or train with a smaller batch; this step is complete "
                 "and correct"
             )
+
+    def _keep_script(self, kind: _Kind) -> None:
+        """Keep the step that the guard has recorded, so that it follows steps like it."""
+        guard = self._residency.guard
+        if guard is not None and guard.state.recording and not kind.has_script:
+            step = kind.step
+            kind.has_script = guard.save(kind.number, len(step.functions), step.nbytes)
+
+    def _pad_moved(self, run: _Run, number: int) -> None:
+        """Fill in the operations without Python up to ``number``."""
+        if len(run.moved) < number:
+            moved = self.statistics
+            last = (
+                run.moved[-1]
+                if run.moved
+                else (self._residency.used_bytes, moved.bytes_out, moved.bytes_back)
+            )
+            run.moved.extend([last] * (number - len(run.moved)))
+
+    def _note_parts(self, run: _Run, ended_ns: int) -> None:
+        """Note when the step's parts were, for the timeline."""
+        updated_ns = run.updated_ns or ended_ns
+        parts = {
+            "forward": (run.began_ns, run.left_ns),
+            "backward": (run.left_ns, updated_ns),
+            "update": (updated_ns, ended_ns),
+        }
+        for name, (begin_ns, end_ns) in parts.items():
+            self._moves.add("step", name, 0, begin_ns, end_ns)
+        self._moves.turn()
 
     def _note_updates(self, run: _Run) -> None:
         """Add a visit for each parameter's update."""
@@ -458,19 +561,25 @@ class Sentinel(Policy):
         if run is None:
             return None
         began = time.perf_counter_ns()
-        step, kind = run.step, self._kind
+        step, kind, state = run.step, self._kind, self._residency.state
+        if kind is not None and state is not None and state.scripted:
+            number = self._number = state.number
+            state.number = number + 1
+            self._note_uses(used)
+            made_bytes = self._act(kind, number, used)
+            state.wakes_at = number + _RETRIES if self._asks else NEVER
+            self._own_ns += time.perf_counter_ns() - began
+            return made_bytes
         number = self._number = len(step.functions)
+        if state is not None:
+            state.number = number + 1
         if run.sequence and (node := _C._current_autograd_node()) is not None:
             run.backward = True
             self._note_visit(run, node._sequence_nr())
         for held in used:
             if held not in run.seen:
                 self._see(run, held)
-            if not held.here:
-                self._uses["on_demand"] += 1
-            elif held in self._ahead:
-                self._uses["in_time" if held.job is None else "late"] += 1
-                self._ahead.discard(held)
+        self._note_uses(used)
         slots = tuple([held.slot for held in used])
         step.functions.append(func)
         step.slots.append(slots)
@@ -480,16 +589,26 @@ class Sentinel(Policy):
             self._kind = kind
             self._asks.clear()
             self._leaving.clear()
-        if kind is None:
-            made_bytes = None
-        else:
-            if (plan := kind.plan) is not None:
-                self._asks.extend(plan.asks.get(number, ()))
-                self._come(kind.step, number)
-            # Without tensor arguments the size of the result may differ from the last step's.
-            made_bytes = kind.step.made_bytes[number] if used else None
+            self._resumes = kind
+        made_bytes = None if kind is None else self._act(kind, number, used)
         self._own_ns += time.perf_counter_ns() - began
         return made_bytes
+
+    def _note_uses(self, used: list[Held]) -> None:
+        for held in used:
+            if not held.here:
+                self._uses["on_demand"] += 1
+            elif held in self._ahead:
+                self._uses["in_time" if held.job is None else "late"] += 1
+                self._ahead.discard(held)
+
+    def _act(self, kind: _Kind, number: int, used: list[Held]) -> int | None:
+        """Do what a kind's plan says before an operation; return the bytes that this makes."""
+        if (plan := kind.plan) is not None:
+            self._asks.extend(plan.asks.get(number, ()))
+            self._come(kind.step, number)
+        # Without tensor arguments the size of the result may differ from the last step's.
+        return kind.step.made_bytes[number] if used else None
 
     def after(self, func: Any, used: list[Held], made: list[Held]) -> None:
         self._residency.takes = self._inside
@@ -498,18 +617,51 @@ class Sentinel(Policy):
             return
         began = time.perf_counter_ns()
         step, kind, number = run.step, self._kind, self._number
-        for held in made:
-            self._see(run, held)
-            step.born[held.slot] = number
-        step.made[number] = tuple([held.slot for held in made])
+        state = self._residency.state
+        if kind is not None and state is not None and state.scripted:
+            slots = kind.step.made[number]
+            if [held.nbytes for held in made] == [kind.step.nbytes[slot] for slot in slots]:
+                for held, slot in zip(made, slots, strict=True):
+                    self._place(held, slot)
+            else:
+                state.scripted = 0
+                self._residency.take_orphans()
+                self.diverged(RESULTS, made)
+        else:
+            for held in made:
+                self._see(run, held)
+                step.born[held.slot] = number
+            step.made[number] = tuple([held.slot for held in made])
         if kind is not None and kind.plan is not None:
             for slot in kind.plan.leaving.get(number, ()):
-                if (held := self._by_slot.get(slot)) is not None:
+                if (held := self._at(slot)) is not None:
                     self._residency.clean(held)
                     heappush(self._leaving, (-kind.step.next_use(slot, number + 1), slot))
+        if self._resumes is not None:
+            self._follow(self._resumes, number + 1)
+            self._resumes = None
+        self._pad_moved(run, number)
         moved = self.statistics
         run.moved.append((self._residency.used_bytes, moved.bytes_out, moved.bytes_back))
         self._own_ns += time.perf_counter_ns() - began
+
+    def diverged(self, reason: int, new: list[Held]) -> None:
+        run, kind, state = self._run, self._kind, self._residency.state
+        if run is None or kind is None or state is None:
+            return
+        number = state.number
+        results = reason == RESULTS
+        run.step = kind.step if run.whole else kind.step.begin(number, without_results=results)
+        run.seen = {*self._residency.seen()}
+        self._by_slot.update((held.slot, held) for held in run.seen)
+        if results:  # other ones than in the steps before
+            made = [held for held in new if held not in run.seen]
+            for held in made:
+                self._see(run, held)
+                run.step.born[held.slot] = number - 1
+            run.step.made[number - 1] = tuple([held.slot for held in made])
+        if reason == FAILED:
+            self.failed()
 
     def failed(self) -> None:
         if (run := self._run) is not None:
@@ -519,7 +671,20 @@ class Sentinel(Policy):
 
     def _see(self, run: _Run, held: Held) -> None:
         run.see(held)
-        self._by_slot[held.slot] = held
+        self._place(held, held.slot)
+
+    def _place(self, held: Held, slot: int) -> None:
+        held.slot = slot
+        self._by_slot[slot] = held
+        if (guard := self._residency.guard) is not None:
+            guard.call.see(held.number, slot)
+
+    def _at(self, slot: int) -> Held | None:
+        """Return the storage of a slot."""
+        state = self._residency.state
+        if state is not None and state.scripted:
+            return self._residency.at(slot)
+        return self._by_slot.get(slot)
 
     def _note_visit(self, run: _Run, sequence: int) -> None:
         visit = bisect_right(run.sequence, sequence)
@@ -531,7 +696,7 @@ class Sentinel(Policy):
         residency, asks = self._residency, self._asks
         while asks:
             ask = asks[0]
-            held = self._by_slot.get(ask.slot)
+            held = self._at(ask.slot)
             if held is not None and not held.here and ask.use > number:
                 while residency.free_bytes < held.nbytes + ask.beside_bytes:
                     victim = self._leaver(step, (), ask.use)
@@ -545,6 +710,8 @@ class Sentinel(Policy):
     def victim(self, residency: Residency, stay: Collection[Held]) -> Held | None:
         if self._kind is None:
             return super().victim(residency, stay)
+        if (state := residency.state) is not None and state.scripted:
+            self._number = max(self._number, state.number - 1)
         step = self._kind.step
         if (held := self._leaver(step, stay)) is not None:
             return held
@@ -563,7 +730,7 @@ class Sentinel(Policy):
         leaver, kept = None, []
         while self._leaving and leaver is None:
             use, slot = entry = heappop(self._leaving)
-            held = self._by_slot.get(slot)
+            held = self._at(slot)
             if held is None or not held.here or step.next_use(slot, self._number) != -use:
                 continue  # it has left or been used since
             if -use <= after or (after >= 0 and len(kept) == _LOOKED_AT):
@@ -586,7 +753,7 @@ class Sentinel(Policy):
         if self._by_slot.get(held.slot) is held:
             del self._by_slot[held.slot]
         self._ahead.discard(held)
-        if (run := self._run) is not None and held in run.seen:
+        if (run := self._run) is not None and held in run.seen and not run.whole:
             run.step.freed[held.slot] = len(run.step.functions)
             run.seen.discard(held)
 

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable
@@ -27,7 +28,7 @@ _CPU = torch.device("cpu")
 _PAGE_BYTES = 4096
 
 _FULL = "so a tensor stays in memory; give slow= a place with more room, or a larger budget"
-"""What follows from a full disk, for messages."""
+"""Consequence of a full disk, for messages."""
 
 _PIECE_BYTES = 4 << 20
 """Bytes that pass through the buffer for direct I/O at a time."""
@@ -74,14 +75,18 @@ class _Copy:
     def __init__(self, copy: Callable[..., None], *args: Any) -> None:
         self._copy, self._args = copy, args
         self._over, self._error = False, None
+        self.began = self.ended = 0
+        """Begin and end in ns, by ``time.perf_counter_ns()``; 0 before."""
         self._ended = threading.Lock()
         self._ended.acquire()
 
     def __call__(self) -> None:
+        self.began = time.perf_counter_ns()
         try:
             self._copy(*self._args)
         except BaseException as error:
             self._error = error
+        self.ended, self._args = time.perf_counter_ns(), ()
         self._over = True
         self._ended.release()
 

@@ -13,6 +13,7 @@ from sw_driver.device.errors import InvalidArgumentError, shown
 from sw_driver.numbers import check_name
 
 from .memferry import MemFerry
+from .offloading.owned import OwnedOffloading
 from .sentinel import Sentinel
 
 __all__ = ["TrainingPolicy", "train_in"]
@@ -49,9 +50,14 @@ def _memferry(model: Any, optimizer: Any, budget: Any, slow: Any, options: Any) 
     return MemFerry(model, optimizer, budget=budget, **options)
 
 
+def _offload(model: Any, optimizer: Any, budget: Any, slow: Any, options: Any) -> TrainingPolicy:
+    return OwnedOffloading(model, optimizer, budget=budget, slow=slow, **options)
+
+
 _POLICIES: dict[str, Callable[[Any, Any, Any, Any, Any], TrainingPolicy]] = {
     "sentinel": _sentinel,
     "memferry": _memferry,
+    "offload": _offload,
 }
 
 
@@ -75,7 +81,9 @@ def train_in(
         Most memory of the model's device: bytes, or a size such as ``"12GiB"``; for ``"sentinel"``
         also a share of a step's peak, such as ``"25%"``.
     policy
-        Name of the policy: ``"sentinel"`` or ``"memferry"``.
+        ``"sentinel"``, ``"memferry"`` or ``"offload"``: see
+        :class:`~sw_driver.torch.sentinel.Sentinel`, :class:`~sw_driver.torch.memferry.MemFerry` and
+        :class:`~sw_driver.torch.offloading.owned.OwnedOffloading`.
     slow
         Place of what is elsewhere: ``"host"``, a folder, or the path of a new file.
     options

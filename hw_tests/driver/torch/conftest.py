@@ -10,6 +10,14 @@ from hw_tests.driver.conftest import EVERY_RULE
 from sw_driver.axdimm import Axdimm, BackendOptions
 
 
+@pytest.fixture(params=["compiled", "python"])
+def guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The compiled guard of memory plans, and the Python mode that is its oracle."""
+    if request.param == "python":
+        monkeypatch.setattr("sw_driver.torch.guard.load", lambda: None)
+    return request.param
+
+
 @pytest.fixture(scope="session", params=["golden", "cycles", "rtl"])
 def module(request: pytest.FixtureRequest) -> Iterator[Axdimm]:
     """A module with all rules, opened once."""

@@ -22,6 +22,7 @@ from torch import nn
 
 from hw_tests.driver.torch.policies import POLICIES, Begin
 from sw_driver.torch import ModuleOptimizer
+from sw_driver.torch.training import train_in
 
 pytestmark = [pytest.mark.soak, pytest.mark.filterwarnings("ignore")]  # of the tools
 
@@ -131,3 +132,64 @@ def test_accelerates_checkpoints_are_those_of_plain_training(name: str, tmp_path
                 found.append([each.clone() for each in model.state_dict().values()])
     for at in 0, 1:
         assert all(map(torch.equal, found[at], found[at + 2]))
+
+
+BUDGETS = {"sentinel": "80%", "memferry": "40KiB", "offload": "64MiB"}
+
+
+@pytest.mark.parametrize("policy", BUDGETS)
+def test_two_lines_around_a_trainer(policy: str, tmp_path: Path) -> None:
+    """It makes the optimizer itself; the policy is closed before the model is saved."""
+    found: list[Any] = []
+    for at, under in enumerate((policy, "" if policy != "offload" else policy)):
+        transformers.set_seed(1)
+        model = gpt2()
+        args = transformers.TrainingArguments(
+            str(tmp_path / str(at)), max_steps=4, per_device_train_batch_size=4, use_cpu=True,
+            gradient_accumulation_steps=2, max_grad_norm=0.5, save_strategy="no",
+            logging_strategy="no", report_to=[], disable_tqdm=True,
+        )  # fmt: skip
+        trainer = transformers.Trainer(model, args, train_dataset=samples(gpt2, 16))
+        with ExitStack() as stack:
+            if under:
+                options = {"least_bytes": 1 << 10} if policy == "sentinel" else {}
+                optimizer = trainer.create_optimizer()
+                budget = BUDGETS[policy] if not at else "1GiB"
+                made = train_in(model, optimizer, budget=budget, policy=policy, **options)
+                stack.enter_context(made)
+            trainer.train()
+            if under:
+                assert made.report()["back_bytes"] > 0
+        found.append([each.clone() for each in model.state_dict().values()])
+    assert all(map(torch.equal, *found))
+
+
+@pytest.mark.parametrize("policy", BUDGETS)
+def test_two_lines_after_accelerates_prepare(policy: str) -> None:
+    """The optimizer is in accelerate's wrapper then."""
+    found: list[Any] = []
+    for at in range(2):
+        torch.manual_seed(1)
+        model = gpt2()
+        accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        loader = torch.utils.data.DataLoader(samples(gpt2, 24), batch_size=4)
+        model, optimizer, loader, schedule = accelerator.prepare(model, optimizer, loader, schedule)
+        with ExitStack() as stack:
+            if not at or policy == "offload":
+                options = {"least_bytes": 1 << 10} if policy == "sentinel" else {}
+                budget = BUDGETS[policy] if not at else "1GiB"
+                stack.enter_context(
+                    train_in(model, optimizer, budget=budget, policy=policy, **options)
+                )
+            for batch in loader:
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(**batch).loss)
+                    if accelerator.sync_gradients:
+                        accelerator.clip_grad_norm_(model.parameters(), 0.5)
+                    optimizer.step()
+                    schedule.step()
+                    optimizer.zero_grad()
+        found.append([each.clone() for each in model.state_dict().values()])
+    assert all(map(torch.equal, *found))

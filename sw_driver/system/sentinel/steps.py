@@ -90,6 +90,26 @@ class StepRecord:
         """Return whether another step is the same up to its last operation."""
         return all(self.is_like(other, number) for number in range(len(other.functions)))
 
+    def begin(self, number: int, *, without_results: bool = False) -> StepRecord:
+        """Return a record of the operations before ``number``, for a step that goes on otherwise.
+
+        The last of them has no results ``without_results``.
+        """
+        slots, made = self.slots[:number], self.made[:number]
+        if made and without_results:
+            made[-1] = ()
+        seen = {slot for some in (*slots, *made) for slot in some}
+        count = max(seen, default=-1) + 1
+        return StepRecord(
+            functions=self.functions[:number],
+            slots=slots,
+            made=made,
+            nbytes=self.nbytes[:count],
+            born={slot: at for slot, at in self.born.items() if slot < count},
+            freed={slot: at for slot, at in self.freed.items() if slot < count and at <= number},
+            visits=[at for at in self.visits if at < number],
+        )
+
     def lasts(self, slot: int) -> bool:
         """Return whether a storage exists before the step and after it."""
         return slot not in self.born and slot not in self.freed

@@ -77,6 +77,7 @@ class OffloadedOptimizer(ModuleOptimizer):
             raise
         # Graphs from before the step are stale; PyTorch reports their use.
         torch.autograd.graph.increment_version([update[0] for update in updates])
+        platform.moves.turn()
         platform.restart()
         return loss
 

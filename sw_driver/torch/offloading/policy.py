@@ -19,7 +19,8 @@ from sw_driver.files import replacing
 from sw_driver.numbers import check_integer, check_name, check_size
 from sw_driver.torch import ModuleOptimizer
 from sw_driver.torch.copies import PlainCopies, as_copies
-from sw_driver.torch.residency import Held, Policy, Residency, described
+from sw_driver.torch.moves import Moves, Watched, table
+from sw_driver.torch.residency import Held, Policy, Residency
 
 from .optimizer import OffloadedOptimizer, offloaded
 from .store import ChannelChoice, ModuleStore, Place
@@ -150,6 +151,9 @@ class Offloading(Policy):
             storage_bytes=storage_bytes,
             kind=model_device,
         )
+        self.moves = Moves()
+        """Moves of tensors, by step."""
+        self._watched = Watched(self.store, self.moves)
         self.model: nn.Module | None = None
         """Model returned by :meth:`build` or :meth:`take`."""
         self.fetches = 0
@@ -187,6 +191,8 @@ class Offloading(Policy):
         timed = self.device.transport.timed
         return {
             **self.memory.report(),
+            "hits": self.prefetches,
+            "misses": self.fetches - self.prefetches,
             "fetches": self.fetches,
             "prefetches": self.prefetches,
             **routes,
@@ -195,7 +201,16 @@ class Offloading(Policy):
         }
 
     def __str__(self) -> str:
-        return described("Offloading", self.report())
+        return table("Offloading", self.report())
+
+    def timeline(self, path: str | Path) -> Path:
+        """Write when tensors moved in the last step, and return the file.
+
+        The file is for https://ui.perfetto.dev, or a picture if its name ends in ``.svg`` or
+        ``.png``. Times are the host's; the module's own are in the device's ``timeline``. Raises
+        ``InvalidArgumentError`` for a path that cannot be written.
+        """
+        return self.moves.write(path, "Offloading")
 
     def __enter__(self) -> Self:
         if self._closed:
@@ -506,7 +521,7 @@ class Offloading(Policy):
             place = self.store.take(
                 held.nbytes, beside=beside, name=name or "a tensor", sizes=sizes
             )
-            held.name, held.store, held.place = name, self.store, place
+            held.name, held.store, held.place = name, self._watched, place
             self._here[held] = None
         return held
 
