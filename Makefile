@@ -62,9 +62,10 @@ coverage: $(INSTALLED) ## Counts what benches reach of the hardware: build/cover
 verilog: $(INSTALLED) ## Writes build/verilog/NAME.v and NAME.json
 	@$(NEARMEM) verilog $(ARGS)
 
-bench: $(INSTALLED) ## Measures the simulation's speed, beside cocotb and Amaranth's simulator
+bench: $(INSTALLED) ## Measures the simulation's speed beside other simulators, and the cost of Sentinel's guard
 	@$(NEARMEM) bench $(ARGS)
 	@$(BIN)/python -m hw_tests.speed
+	@$(BIN)/python -m hw_tests.speed.guard
 
 measure: $(INSTALLED) ## Measures this machine: products, copies, Adam, a drive (ARGS="--out mine.toml")
 	@$(NEARMEM) measure $(ARGS)

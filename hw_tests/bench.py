@@ -87,6 +87,7 @@ def run_bench(
     if covered:
         # Not --coverage: counting expressions, it fails on selected bits.
         arguments += ["--coverage-line", "--coverage-toggle"]
+        test_seconds = None
     runner = get_runner("verilator")
     environment = verilator_env()
 

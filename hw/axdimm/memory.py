@@ -39,7 +39,9 @@ class MemorySignature(wiring.Signature):
 
     Users send incrementing bursts of whole lines that do not cross 4 KB, with ID 0. The data of a
     write comes with or after its address, never before, but does not wait for the address to be
-    taken. The memory answers in order. It need not bound what it accepts, as the arbiter does: to
+    taken. The memory answers in order: a read that it has taken with as many beats as were asked
+    for, of which only the last has ``RLAST``, and a write once, after its address and all its data.
+    It need not bound what it accepts, as the arbiter does: to
     :data:`MOST_ADMITTED` reads, :data:`MOST_ADMITTED` writes without their data and
     :data:`MOST_UNANSWERED` writes without an answer.
 
@@ -57,7 +59,9 @@ class MemorySignature(wiring.Signature):
         controller that postpones none does not need it.
     idle : In(1)
         No burst is under way; if ``prompt``, no refresh is due either. 1 for a controller that does
-        not tell: the arbiter itself waits for the answer to each burst before a mode takes effect.
+        not tell, such as that behind :class:`AxiMemory`. No user may take it for an answer: the
+        arbiter itself waits for those to all bursts before a mode takes effect, and relies on the
+        answers alone, as above, for host and kernel to exclude each other.
     activity : In(:class:`~hw.dram.activity.Activity`)
         What the cycle before was used for: the account of a run in the registers. Without it, the
         times of a run still add up, but mean nothing.

@@ -127,11 +127,42 @@ def test_a_slider_chooses_what_bars_show(comparison: Any) -> None:
     assert model(page, "batch bars", shown) == ["cannot"] * 4
 
 
-def test_the_documentation_opens_and_leads_on(opened: Callable[[Path], Any]) -> None:
-    index = ROOT / "build" / "docs" / "index.html"
-    if not index.exists():
+@pytest.fixture
+def site() -> Path:
+    folder = ROOT / "build" / "docs"
+    if not (folder / "index.html").exists():
         pytest.skip("the documentation is not built (make docs)")
-    page = opened(index)
+    return folder
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_no_page_of_the_documentation_scrolls_sideways(
+    site: Path, browser: Any, width: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    for folder in (site, site / "papers", site / "api"):
+        for file in folder.glob("*.html"):
+            if "http-equiv" in file.read_text()[:100]:
+                continue  # it leads to another page at once
+            page.goto(file.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, file
+            lost = "[...document.images].filter(one => !one.naturalWidth).map(one => one.src)"
+            assert not page.evaluate(lost), file
+    page.close()
+
+
+def test_the_search_of_the_documentation_names_pages(site: Path, browser: Any) -> None:
+    page = browser.new_page()  # from a file, it cannot fetch what it shows of each page
+    page.goto((site / "index.html").as_uri())
+    page.locator("input[name=q]:visible").first.fill("refresh_postpone")
+    page.keyboard.press("Enter")
+    page.locator("#search-results li a").first.wait_for()
+    assert page.locator("#search-results li a", has_text="Sweeping").count()
+    page.close()
+
+
+def test_the_documentation_opens_and_leads_on(site: Path, opened: Callable[[Path], Any]) -> None:
+    page = opened(site / "index.html")
     page.locator(".sidebar-tree a:visible", has_text="Errors").first.click()
     page.wait_for_url("**/errors.html")
     assert page.locator("h1").first.is_visible()

@@ -118,8 +118,9 @@ def test_examples_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    if re.search(r"^(?:from|import) .*\btorch\b", program, re.MULTILINE):
-        pytest.importorskip("torch", reason="PyTorch is not installed")
+    for package in ("torch", "accelerate", "transformers"):
+        if re.search(rf"^(?:from|import) .*\b{package}\b", program, re.MULTILINE):
+            pytest.importorskip(package, reason=f"{package} is not installed")
     monkeypatch.chdir(tmp_path)
     exec(compile(program, name, "exec"), {"__name__": "__main__"})
     lines = capsys.readouterr().out.splitlines()
@@ -237,6 +238,65 @@ def test_commands_exist(page: Path) -> None:
             for given in (word for word in words if word.startswith("ARGS=")):
                 if f"nearmem {target} " in rule[1]:
                     check_nearmem([target, *shlex.split(given.removeprefix("ARGS="))])
+
+
+NOT_RUN = {
+    r"make .*": "targets run commands that have tests of their own, for minutes",
+    r"nearmem (sim|study|measure|validate|cost) .*": "they take minutes, of RTL or of synthesis",
+    r"nearmem (sim|study|measure|validate|cost)": "as before",
+    r"nearmem sweep (?!.*--backend cycles).*": "builds simulators",
+    r"nearmem pim .*(--backend rtl|--train|--validate).*": "builds simulators",
+    r"nearmem pim .*--network vgg-19 .*": "follows a layer for minutes",
+    r"nearmem plan sentinel .*": "searches for half a minute; the planner's tests do so",
+    r"nearmem sweep .*--count 4194304": "takes some seconds a point; a shorter one runs",
+    r"nearmem rules --set .*": "as the line before it",
+    r"nearmem workload llama.*": "captures as the snippet behind it",
+    r"nearmem verilog .*--resources.*": "synthesizes",
+    r"nearmem verilog axdimm .*": "the tests of Verilog write it",
+    r"nearmem reproduce .*": "the tests of each paper hold its page",
+    r"nearmem compare gpt3-13b gpt3-.*": "makes the page, in a quarter of an hour",
+    r"nearmem .*mine\.toml": "takes what `nearmem measure` wrote",
+    r"nearmem .*signum.*": "the tutorial's own test runs it",
+}
+"""Commands in blocks that no test here runs, and why; `test_commands_exist` parses them."""
+
+
+def shown_commands() -> Iterator[object]:
+    """Commands in blocks, with the program that is shown before them and the tests that run it."""
+    seen = set()
+    for page in PAGES:
+        program = ""
+        for block in FENCE.finditer(page.read_text()):
+            if block[1]:
+                program = block[2]
+                continue
+            if "import " in block[2]:
+                program = block[2]
+            for tool, words in commands(block[0]):
+                line = shlex.join([tool, *words])
+                if line in seen or any(re.fullmatch(rule, line) for rule in NOT_RUN):
+                    continue
+                seen.add(line)
+                yield pytest.param(program, words, id=line)
+
+
+@pytest.mark.parametrize(("program", "words"), list(shown_commands()))
+def test_commands_run(
+    program: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for word in words:
+        if found := re.match(r"(\w+\.py):", word):
+            (tmp_path / found[1]).write_text(program)
+    if program.startswith("import torch") or "llama3.1-8b" in words:
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert cli.main(words) == 0
+
+
+def test_reasons_are_of_commands() -> None:
+    shown = "\n".join(page.read_text() for page in PAGES)
+    lines = {shlex.join([tool, *words]) for tool, words in commands(shown)}
+    assert not [rule for rule in NOT_RUN if not any(re.fullmatch(rule, line) for line in lines)]
 
 
 PROGRAM = re.compile(r"python -m ((?:hw_tests|sw_driver)[.\w]*|pytest)((?:[ \\\n]+[\w./-]+)*)")

@@ -69,7 +69,8 @@ class Proof:
 def load_proofs(file: Path) -> dict[str, Proof]:
     """Return the proofs of a file of properties by name."""
     spec = spec_from_file_location(f"{file.stem}_properties", file)
-    assert spec and spec.loader
+    assert spec
+    assert spec.loader
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return {proof.name: proof for proof in module.PROOFS}

@@ -24,9 +24,6 @@ from typing import NamedTuple
 from hw_tests.formal import PROPERTIES, Proof, load_proofs
 from hw_tests.mutants import ROOT
 
-CONSTRAINED = "fold"
-"""Command of yosys-abc: assumptions hold up to the claim's cycle."""
-
 
 class Result(NamedTuple):
     """Outcome of one check."""
@@ -61,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not failed and (unknown := [name for name in options.names if name not in proofs]):
         parser.error(f"no proof is named {unknown[0]!r}: there are {', '.join(proofs)}")
     chosen = [proofs[name] for name in options.names or proofs if name in proofs]
-    count, rows = 0, []
+    count = 0
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [pool.submit(prove, file, proof) for file, proof in chosen]
         twins = [
@@ -148,7 +145,7 @@ def solve(proof: Proof, folder: Path, model: str, commands: str, name: str = "")
     import pyosys
 
     tool = Path(pyosys.__file__).parent / "yosys-abc"
-    script = f"read_aiger {folder}/{model}.aig; {CONSTRAINED}; {commands}"
+    script = f"read_aiger {folder}/{model}.aig; fold; {commands}"  # folds assumptions in
     log_file = folder / f"{model}.log"
     code, log, seconds = run_limited([tool, "-c", script], folder, log_file, proof.limit_s)
     name = name or f"{proof.name} {model}"

@@ -62,8 +62,9 @@ def write_models(proof: Proof, folder: Path) -> None:
     )
     run(
         f"read_verilog -formal -sv {folder}/check.sv",
-        "hierarchy -check -top check; proc; flatten; setundef -undriven -anyseq; memory_map; opt -full; chformal -lower",
-        "async2sync; techmap; opt -fast; dffunmap; simplemap; aigmap; opt_clean",
+        "hierarchy -check -top check; proc; flatten; setundef -undriven -anyseq",
+        "memory_map; opt -full; chformal -lower",
+        "async2sync; setundef -anyseq; techmap; opt -fast; dffunmap; simplemap; aigmap; opt_clean",
     )
     claims, covers = proof.names("assert"), proof.names("cover")
     models = {"claims": [*claims, "lemma*"]} | {name: [name] for name in claims + covers}

@@ -107,7 +107,7 @@ ALSO_NAMED = {
     # optimizers whose time is measured.
     "sw_driver/system/hetero_pim/operations.py": {"adam", "copy", "fill", "momentum", "sgd"},
     "sw_driver/system/hetero_pim/costs.py": {"fill"},
-    "sw_driver/system/hetero_pim/measuring.py": {"adam", "momentum", "sgd"},
+    "sw_driver/workload/measuring.py": {"adam", "momentum", "sgd"},
     # By which each network is trained.
     "sw_driver/workload/networks.py": {"adam", "momentum", "sgd"},
     # The GPT's optimizers beside those of PyTorch; copies take time in its report.

@@ -382,6 +382,7 @@ def test_source_is_told_on_demand(tmp_path: Path) -> None:
     places = re.findall(r'src = "([^"]*)"', text)
     assert len(places) > 20
     assert all(place.startswith(("hw/", "amaranth/")) for place in places)
+    test_verilator_has_no_warning(tmp_path, "fp32_mul_src")
 
 
 ALSO_WRITTEN = ("axdimm", "tiny")

@@ -17,8 +17,13 @@ __all__ = ["Options", "run"]
 class Options(WorkloadOptions):
     """Options of the command."""
 
-    share: Annotated[str, Parameter(metavar="PERCENT")] = "90%"
-    """share of the step's CPU time to offer to the stack"""
+    share: Annotated[str | None, Parameter(metavar="PERCENT")] = None
+    """share of the step's CPU time to offer to the stack (default: that of the readings; 90% for a
+    profile)"""
+    readings: Literal["headline", "strict"] | None = None
+    """answers to what the paper leaves open (default: headline)"""
+    rate: Annotated[int | None, integer(1)] = None
+    """operations of a unit in a cycle (default: as in RTL; 44 is calibrated)"""
     by: Literal["operation", "type"] | None = None
     """rank single operations (default for a profile) or types of operations (default for others)"""
     profile: Literal["model", "measured"] | None = None
@@ -27,7 +32,7 @@ class Options(WorkloadOptions):
     units: Annotated[int | None, integer(1)] = None
     """multipliers plus adders in the stack, half of each, over 32 banks (default: 444)"""
     cores: Annotated[int | None, integer(1)] = None
-    """programmable cores (default: 1)"""
+    """programmable cores (default: 4; 45 in Progr PIM)"""
     out: OutputFolder = None
     """folder for the profile and a timeline of steps, as trace and pictures (default: none)"""
 
@@ -37,9 +42,9 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
 
     The stack has pools of fixed-function units and programmable cores (Liu et al.). Operations are
     profiled on the CPU and ranked by time and main-memory accesses. The top ones are offered to the
-    stack; the CPU runs the rest. Prints the ranking and, except for a profile, where operations run
-    and the step time on CPU, GPU, cores only, pools only, and all together. Times of units and
-    cores are predicted from the RTL.
+    stack; the CPU runs the rest. Prints the ranking and, except for a profile, where operations
+    run, why the CPU runs some, and the step time on CPU, GPU, cores only, pools only, and all
+    together, with its parts. Times of units and cores are predicted from the RTL.
 
     Example: nearmem plan hetero-pim alexnet-32
 
@@ -57,6 +62,8 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
         made = report(
             workload,
             share=options.share,
+            readings=options.readings,
+            rate=options.rate,
             by=options.by,
             profile=options.profile,
             units=options.units,

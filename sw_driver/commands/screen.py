@@ -128,9 +128,9 @@ def print_prose(text: str, columns: int | None = None) -> None:
 def print_table(table: Table, columns: int | None = None) -> None:
     """Print a table on stdout, in ``columns`` at most.
 
-    On a narrow terminal, columns move together and cells break between words. If the table is still
-    too wide, it becomes lists of names and values. Tables in files keep their width, unless
-    ``columns`` are given.
+    No table is wider than the terminal. Elsewhere the width is ``columns``, ``$COLUMNS`` or 80.
+    In a wider table, columns move together and cells break between words. If it is still too wide,
+    it becomes lists of names and values.
     """
     _print(_shown(table), columns)
 
@@ -165,7 +165,7 @@ def _print(table: Shown, columns: int | None) -> None:
     if columns is not None:
         console.width = min(columns, console.width) if console.is_terminal else columns
     excess = wide.measure(table).maximum - console.width
-    if excess > 0 and (console.is_terminal or columns is not None):
+    if excess > 0:
         table.padding = 0
         excess = wide.measure(table).maximum - console.width
         least, widths = zip(*(_widths(wide, column) for column in table.columns), strict=True)

@@ -23,9 +23,11 @@ class Options(WorkloadOptions):
 def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> int:
     """Show the operations, memory and tensor lifetimes of a network's training step.
 
-    Prints the operations of each pass, the bytes by kind of tensor and at the peak, the number of
-    stages (forward or backward passes of a layer) that tensors live, and the ten most expensive
-    operations. PyTorch captures a step from code; that takes no GPU and no memory for the model.
+    Prints the operations of each pass, the bytes by kind of tensor, the number of stages (forward
+    or backward passes of a layer) that tensors live, and the ten most expensive operations. A kind
+    has its most bytes at a time of its own; peak bytes are those when all kinds together have most.
+
+    PyTorch captures a step from code; that takes no GPU and no memory for the model.
 
     Example: nearmem workload gpt3-xl
 

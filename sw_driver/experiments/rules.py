@@ -103,10 +103,9 @@ def _row(rule: UpdateRule, point: Point) -> dict[str, Any]:
 def _table(rows: Sequence[Row], config: ModuleConfig, count: int, *, resources: bool) -> Table:
     columns: dict[str, Callable[[Row], str]] = {
         "rule": lambda row: row["name"],
-        "title": lambda row: row["title"],
         "loads": lambda row: " ".join(row["inputs"]),
-        "stores": lambda row: " ".join([*row["outputs"], *(f"sum:{n}" for n in row["sums"])]),
-        "hyper-parameters": lambda row: " ".join(row["hyperparameters"]),
+        "stores": lambda row: " ".join([*row["outputs"], *(f"sum {n}" for n in row["sums"])]),
+        "hyper parameters": lambda row: " ".join(row["hyperparameters"]),
         "bytes": lambda row: f"{row['bytes_per_parameter']:g}",
         "latency": lambda row: str(row["latency_fabric_cycles"]),
         "ceiling MP/s": lambda row: f"{row['ceiling_mparams_per_s']:.2f}",
@@ -120,7 +119,7 @@ def _table(rows: Sequence[Row], config: ModuleConfig, count: int, *, resources: 
         f"{config.buffer_blocks} blocks a buffer (cycle model)",
         rows,
         columns,
-        words=range(5),
+        words=range(4),
         caption=f"{count:,} parameters a channel; bytes per parameter; latency in fabric cycles; "
         f"share of the ceiling{'; the last columns: one functional unit' if resources else ''}",
     )

@@ -33,6 +33,18 @@ _COUNTS = 1 << 16
 _PENDING = core_map()["tail"]["pending"].mask
 _WINDOWS_START, _UNCACHED = 0x4000_0000, 0x8000_0000
 TROUBLES = {1: "it has no such kernel", 2: "its arguments are another number of words"}
+EXCEPTIONS = {
+    0: "misaligned jump",
+    1: "access fault of a fetch",
+    2: "illegal instruction",
+    3: "breakpoint",
+    4: "misaligned load",
+    5: "access fault of a load",
+    6: "misaligned store",
+    7: "access fault of a store",
+    11: "environment call",
+}
+"""Names of exceptions by RISC-V's numbers."""
 _REFUSED = 3
 _RING_REASON = 0x80
 """The firmware's reason for a stop after a kernel that wrote its ring's registers."""
@@ -233,9 +245,11 @@ class Core:
         elif name == "stop" and reason == _RING_REASON:
             trouble += ", a kernel wrote registers of its ring"
         elif name == "stop":
-            trouble += f", exception {reason} at {address:#x}"
+            function = self._firmware.function_at(address)
+            trouble += f", {EXCEPTIONS.get(reason, f'exception {reason}')}"
+            trouble += f" in {function or 'unknown code'} at {address:#x}"
         elif name != "ring":
-            trouble += f", at {self._where(address)}"
+            trouble += f", access fault at {self._where(address)}"
         for number in range(self.ended, self.offered):
             is_first = number == self.ended
             self._fail(number, name, trouble if is_first else f"was not begun: {trouble}")

@@ -21,6 +21,7 @@ from .descriptor import Work
 __all__ = [
     "COUNTS_BYTES",
     "FIRMWARE_BYTES",
+    "FUNCTIONS",
     "QUEUE_BYTES",
     "QUEUE_SLOTS",
     "RING_BYTES",
@@ -42,6 +43,8 @@ QUEUE_SLOTS, SLOT_BYTES = 16, 256
 WINDOW_BYTES = 1 << 27
 """Bytes of offsets in a window; window i starts at offset i times this."""
 
+FUNCTIONS = b"\0\x7fC functions\0"
+"""Bytes between an image and the addresses and names of its functions."""
 _ENTRY = struct.Struct("<IHH24s")
 _SLOT_WORDS, _MOST_WORDS, _WINDOWS, _OPERATIONS = 64, 46, 48, 52
 _WINDOW_COUNT = 7
@@ -64,7 +67,8 @@ class Command(NamedTuple):
 class Firmware:
     """Program of a core: its ``image``, and its ``kernels`` in the order of their numbers.
 
-    ``kernels`` has the number of argument words of every kernel, by name.
+    ``kernels`` has the number of argument words of every kernel, by name. ``functions`` has the
+    names of the C functions by address, if the image came with them.
 
     Examples
     --------
@@ -75,9 +79,15 @@ class Firmware:
     (3, [2, 3, 134217728, 1024, 0])
     """
 
-    def __init__(self, kernels: Mapping[str, int], image: bytes = b"") -> None:
+    def __init__(
+        self,
+        kernels: Mapping[str, int],
+        image: bytes = b"",
+        functions: Mapping[int, str] | None = None,
+    ) -> None:
         self.kernels = dict(kernels)
         self.image = image
+        self.functions = dict(functions or {})
         self._numbers = {name: number for number, name in enumerate(self.kernels)}
 
     @classmethod
@@ -90,6 +100,7 @@ class Firmware:
             raise InvalidArgumentError(f"the image is {image!r}: expected bytes")
         if image is None:
             image = (files("sw_driver.pim.firmware") / "firmware.bin").read_bytes()
+        image, _, named = image.partition(FUNCTIONS)
         _, begin, end = struct.unpack_from("<3I", image.ljust(12, b"\0"))
         if not 12 <= begin <= end <= len(image) <= QUEUE_BYTES or (end - begin) % _ENTRY.size:
             raise InvalidArgumentError(
@@ -98,7 +109,20 @@ class Firmware:
                 bytes=len(image),
             )
         entries = _ENTRY.iter_unpack(image[begin:end])
-        return cls({name.rstrip(b"\0").decode(): words for _, words, _, name in entries}, image)
+        kernels = {name.rstrip(b"\0").decode(): words for _, words, _, name in entries}
+        functions = {}
+        while named:
+            (address,) = struct.unpack_from("<I", named.ljust(4, b"\0"))
+            name, _, named = named[4:].partition(b"\0")
+            functions[address] = name.decode(errors="replace")
+        return cls(kernels, image, functions)
+
+    def function_at(self, address: int) -> str:
+        """Return the C function that holds an address; empty if it is unknown."""
+        before = [start for start in self.functions if start <= address]
+        if not before or address - min(before) > len(self.image):
+            return ""
+        return self.functions[max(before)]
 
     def words(self, command: Command) -> list[int]:
         """Return the words of a command: the kernel's number, the argument count, the arguments.

@@ -8,7 +8,7 @@ __all__ = ["public_registers"]
 
 _MODULE = re.compile(r"^module (\w+)(.*?)^endmodule", re.MULTILINE | re.DOTALL)
 _INITIAL = re.compile(r"^  initial begin.*?^  end", re.MULTILINE | re.DOTALL)
-_REG = re.compile(r"\breg (?:signed )?(?:\[[^\]]*\] )?(\w+)")
+_REG = re.compile(r"\breg\s+(?:signed\s+)?(?:\[[^\]]*\]\s*)?(\w+)")
 _NOT_OURS = ("dram_device", "nearmem_clock_gate")
 """Modules that stand for what is outside of the design, or for a cell of the vendor's."""
 
@@ -21,7 +21,7 @@ def public_registers(verilog: str) -> str:
 
     Examples
     --------
-    >>> public_registers('''module m (input clk, output reg [3:0] o);
+    >>> public_registers('''module m (input clk, output reg  [3:0] o);
     ...   reg wire_only;
     ...   always @* wire_only = o[0];
     ...   always @(posedge clk) o <= o + 1;

@@ -266,10 +266,14 @@ class Experiment:
     rows: Sequence[Row] = ()
     quoted: Mapping[str, Claim] = field(default_factory=dict)
     """Claims that are in no row, by name: those that the paper makes in words."""
+    others: Mapping[str, Mapping[str, Claim]] = field(default_factory=dict)
+    """Further columns of :attr:`quoted`: figures that are not judged, by column and claim."""
     notes: Sequence[str] = ()
     """Facts that a reader needs to judge the figures."""
     why_missed: str = ""
     """Reasons of missed claims; a note shows them while a claim is missed."""
+    marked: bool = True
+    """True if figures in rows show their marks."""
     draw: Callable[[Path], Sequence[Path]] | None = None
     """Function that draws pictures to a path without a suffix, and returns their files."""
 
@@ -304,17 +308,29 @@ class Experiment:
         parts: list[Table | str] = []
         if self.rows:
             columns = list(dict.fromkeys(column for row in self.rows for column in row))
-            cells = [[str(row.get(column, "")) for column in columns] for row in self.rows]
+            cells = [
+                [
+                    cell.texts[0] if isinstance(cell, Claim) and not self.marked else str(cell)
+                    for cell in (row.get(column, "") for column in columns)
+                ]
+                for row in self.rows
+            ]
             parts.append(Table(headings=columns, rows=cells))
         parts += self._notes
         if self.quoted:
-            rows = [[name, claim.section, *claim.beside] for name, claim in self.quoted.items()]
-            parts.append(Table(headings=HEADING, rows=rows))
+            rows = [
+                [name, claim.section, claim.beside[0], *self._others(name), *claim.beside[1:]]
+                for name, claim in self.quoted.items()
+            ]
+            parts.append(Table(headings=[*HEADING[:3], *self.others, *HEADING[3:]], rows=rows))
         if claims:
             sections = ", ".join(dict.fromkeys(claim.section for claim in claims.values()))
             parts.append(f"Claims ({sections}): {tally(claims.values())}.")
         results = [{"claim": name, **claim.describe()} for name, claim in claims.items()]
         return Report(title=self.title, parts=parts, results=results)
+
+    def _others(self, name: str) -> list[str]:
+        return [claims[name].texts[0] if name in claims else "" for claims in self.others.values()]
 
     def describe(self) -> dict[str, Any]:
         """Return all figures, for JSON."""
@@ -328,6 +344,10 @@ class Experiment:
                 for row in self.rows
             ],
             "quoted": {name: _whole(claim) for name, claim in self.quoted.items()},
+            "others": {
+                column: {name: claim.ours for name, claim in claims.items()}
+                for column, claims in self.others.items()
+            },
             "notes": self._notes,
         }
 

@@ -17,6 +17,12 @@ from sw_driver.workload.trace import KINDS, SUFFIX, Trace
 __all__ = ["report"]
 
 
+_KINDS = (
+    "most bytes: of this kind at the time when it has most; "
+    "peak bytes: when all kinds together have most"
+)
+
+
 def report(
     workload: str,
     *,
@@ -57,7 +63,7 @@ def report(
         results=results,
         parts=[
             _table("Operations", results["phases"]),
-            _table("Tensors and peak bytes by kind", results["kinds"]),
+            _table("Tensors and peak bytes by kind", results["kinds"], _KINDS),
             _table("Tensors by the number of stages they live in", results["lifetimes"]),
             _table(f"Most expensive operations at {rates}", expensive),
         ],
@@ -67,14 +73,14 @@ def report(
     )
 
 
-def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+def _table(title: str, rows: Sequence[Mapping[str, Any]], caption: str = "") -> Table:
     headings = [
         name.replace("nbytes", "bytes").replace("flops", "FLOP").replace("_", " ")
         for name in rows[0]
     ]
     words = [place for place, cell in enumerate(rows[0].values()) if isinstance(cell, str)]
     cells = [[_shown(name, cell) for name, cell in row.items()] for row in rows]
-    return Table(title=title, headings=headings, rows=cells, words=words)
+    return Table(title=title, headings=headings, rows=cells, words=words, caption=caption)
 
 
 def _shown(name: str, value: Any) -> str:

@@ -66,10 +66,11 @@ void trim(int64_t keep) {
   }
 }
 
-void add(Account* account, int64_t nbytes) {
+// Bytes that a plan has just taken over are no peak: it makes room for them first.
+void add(Account* account, int64_t nbytes, bool is_new = true) {
   const int64_t used = account->used += nbytes;
-  if (used > account->peak) account->peak = used;
-  if (used > account->high) account->high = used;
+  if (is_new && used > account->peak) account->peak = used;
+  if (is_new && used > account->high) account->high = used;
   if (used + account->away > account->most_live) account->most_live = used + account->away;
 }
 
@@ -283,7 +284,7 @@ void put(StorageImpl* storage, Entry& entry, int32_t slot) {
   places[slot] = storage;
 }
 
-Entry& track(StorageImpl* storage, uint8_t flags) {
+Entry& track(StorageImpl* storage, int64_t nbytes, uint8_t flags) {
   auto found = table.find(storage);
   if (found == table.end()) {
     c10::intrusive_ptr<StorageImpl> strong =
@@ -291,7 +292,7 @@ Entry& track(StorageImpl* storage, uint8_t flags) {
     Entry entry{c10::weak_intrusive_ptr<StorageImpl>(strong), 0, -1, 0, 0};
     found = table.emplace(storage, std::move(entry)).first;
   }
-  found->second.nbytes = static_cast<int64_t>(storage->nbytes());
+  found->second.nbytes = nbytes;
   found->second.flags = flags;
   return found->second;
 }
@@ -412,7 +413,7 @@ void skip(const OperatorHandle& op, Stack* stack) {
   uint32_t at = now.made;
   for (StorageImpl* storage : results) {
     if (!counts(storage) || table.count(storage)) continue;
-    Entry& entry = track(storage, 0);
+    Entry& entry = track(storage, static_cast<int64_t>(storage->nbytes()), 0);
     ++state.orphans;
     same = same && at < now.end && entry.nbytes == script->nbytes[script->slots[at]];
     if (same) put(storage, entry, script->slots[at++]);
@@ -579,12 +580,12 @@ int guard_adopt(Account* account, StorageImpl* storage) {
   if (before != account) {
     const auto nbytes = static_cast<int64_t>(block->nbytes);
     if (before) before->used -= nbytes;
-    if (account) add(account, nbytes);
+    if (account) add(account, nbytes, false);
   }
   return 1;
 }
 
-void guard_add(Account* account, int64_t nbytes) { add(account, nbytes); }
+void guard_add(Account* account, int64_t nbytes) { add(account, nbytes, false); }
 
 // Give an empty storage counted memory, or take its memory away. The caller has made room.
 int guard_fill(Account* account, StorageImpl* storage, int64_t nbytes) {
@@ -616,9 +617,9 @@ void guard_own(PyObject* mode, Account* account) {
   ++step_id;
 }
 
-void guard_track(StorageImpl* storage, int flags) {
+void guard_track(StorageImpl* storage, int64_t nbytes, int flags) {
   std::lock_guard<std::mutex> guard(lock);
-  track(storage, static_cast<uint8_t>(flags | HELD));
+  track(storage, nbytes, static_cast<uint8_t>(flags | HELD));
 }
 
 void guard_flag(StorageImpl* storage, int flags) {

@@ -111,7 +111,7 @@ class Guard:
             "add": (None, pointer, number),
             "fill": (integer, pointer, pointer, number),
             "own": (None, pointer, pointer),
-            "track": (None, pointer, integer),
+            "track": (None, pointer, number, integer),
             "flag": (None, pointer, integer),
             "untrack": (None, pointer),
             "see": (None, pointer, integer),

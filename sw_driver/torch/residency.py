@@ -376,7 +376,8 @@ class Residency:
     @property
     def peak_bytes(self) -> int:
         """Peak of bytes in fast memory."""
-        self._note_peak()
+        if self._account is not None:
+            self.statistics.peak_bytes = self._account.peak
         return self.statistics.peak_bytes
 
     @property
@@ -469,12 +470,15 @@ class Residency:
         """
         self.check_thread()
         self.leave_guard()
+        peak_bytes = self.peak_bytes
         for held in self:
             if not held.here:
                 self._fetch(held)
             self._settle(held)
         for held in self:
             self.forget(held)
+        if self._account is not None:
+            self._account.peak = peak_bytes
         self.__exit__()
         if self._guard is not None:
             self._guard.call.keep(0)
@@ -572,6 +576,22 @@ class Residency:
             held.place = store.take(held.nbytes)
         self._start(held, storage, store, comes=False)
         self.statistics.bytes_out += held.nbytes
+
+    def stored_copy(self, held: Held) -> Any:
+        """Return a place in the store with a copy of a storage, which the caller gives back."""
+        storage, store = held.storage(), self._store_of(held)
+        assert storage is not None
+        place = store.take(held.nbytes)
+        store.write(place, _data_ptr(storage), held.nbytes).wait()
+        return place
+
+    def restore(self, held: Held, place: Any) -> None:
+        """Give a storage the bytes of a place."""
+        storage = held.storage()
+        if storage is not None:
+            self._have([held], 0, "restoring a tensor")
+            self._changed(held)
+            self._store_of(held).read(place, _data_ptr(storage), held.nbytes).wait()
 
     def drop(self, held: Held) -> None:
         """Let a storage leave; raise ``RuntimeError`` if its memory was handed out, as to NumPy."""
@@ -725,7 +745,7 @@ class Residency:
         Residency.guarded = self
         guard.call.own(id(self._watch), self._address)
         for held in self:
-            guard.call.track(held.number, self._flags(held))
+            guard.call.track(held.number, held.nbytes, self._flags(held))
         return True
 
     def leave_guard(self) -> None:
@@ -863,7 +883,7 @@ class Residency:
         if self.kind == "cpu" and storage.is_shared():  # with another process
             return None
         try:
-            storage.data_ptr()
+            _data_ptr(storage)
         except RuntimeError:  # zeros without memory, as a derivative may be
             return None
         held = Held(self, storage._cdata, nbytes, lambda: None, used=self._operation)
@@ -872,7 +892,7 @@ class Residency:
             if held.foreign:
                 self._guard.call.add(self._address, nbytes)
             if Residency.guarded is self:
-                self._guard.call.track(held.number, 0)
+                self._guard.call.track(held.number, nbytes, 0)
         elif made_by is not None:
             self._make_room(nbytes, made_by)
         held.storage = weakref.ref(storage, functools.partial(_DEAD.setdefault, held))
@@ -924,8 +944,9 @@ class Residency:
             store.give(place, held.nbytes)
 
     def _note_peak(self) -> None:
-        if self._account is not None:
-            self.statistics.peak_bytes = self._account.peak
+        account = self._account
+        if account is not None:
+            account.peak = self.statistics.peak_bytes = max(account.peak, account.used)
         elif self._used_bytes > self.statistics.peak_bytes:
             self.statistics.peak_bytes = self._used_bytes
 
@@ -1015,7 +1036,7 @@ class Residency:
         return store
 
     def _start(self, held: Held, storage: UntypedStorage, store: Store, *, comes: bool) -> None:
-        with Interrupts():  # a copy's memory must stay while the copy is in flight
+        with Interrupts(recent=True):  # a copy's memory must stay while the copy is in flight
             if comes:
                 self._fill(storage, held.nbytes)
             try:

@@ -7,11 +7,12 @@ steps each, and the fastest is kept (Ren et al., *Sentinel*, HPCA 2021).
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import _disable_current_modes
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_integer, check_name, check_size
@@ -127,6 +129,13 @@ class _Run:
     """True if an operation or a forward pass has raised."""
     most_live_bytes: int = 0
     """Most bytes that were live in the steps before this one."""
+    buffers: set[Held | None] | None = None
+    small: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Tensors without a record that the step may change, and their values before it."""
+    places: dict[Held, Any] = field(default_factory=dict)
+    """Places in the store with the values of others before the step."""
+    states: dict[Any, dict[str, Any]] | None = None
+    """The optimizer's states before the update."""
     whole: bool = False
     """True if the guard has followed the step to its end, so that it shares its kind's record."""
     moved_bytes: int = 0
@@ -418,6 +427,7 @@ class Sentinel(Policy):
         self._moves.restart(getattr(self._residency.store, "anchor", lambda: None)())
         self._run.moved_bytes = self.statistics.bytes_out + self.statistics.bytes_back
         self._number = 0
+        self._keep_small(self._run, self._model.buffers())
         if self._residency.enter_guard():
             for kind in self._kinds:
                 kind.has_script = False
@@ -449,6 +459,10 @@ class Sentinel(Policy):
         self._residency.check_thread()
         if (run := self._run) is not None:
             run.updates, run.updated_ns = len(run.step.functions), time.perf_counter_ns()
+            if self._is_new_kind():
+                states = self._optimizer.state
+                run.states = {one: dict(state) for one, state in states.items()}
+                self._keep_small(run, self._lasting())
 
     def _end(self, *_: object) -> None:
         run, kind = self._run, self._kind
@@ -473,6 +487,7 @@ class Sentinel(Policy):
         ns, waited_ns = began - run.began_ns, self._waited_ns() - run.waited_ns
         self._run, self._last = None, run
         self._note_parts(run, began)
+        self._give_places(run)
         if run.failed:
             self._steps["failed"] += 1
         elif kind is not None and len(kind.step.functions) == len(run.step.functions):
@@ -505,6 +520,55 @@ class Sentinel(Policy):
                 f"{limit}: give that many, or train with a smaller batch; this step is complete "
                 "and correct"
             )
+
+    # What an operation without room inside must not leave half changed.
+
+    def _is_new_kind(self) -> bool:
+        """Return whether an operation of the step may be refused for want of room."""
+        state = self._residency.state
+        scripted = state is not None and state.scripted
+        return bool(self._kinds) and self._kind is None and not scripted
+
+    def _keep_small(self, run: _Run, tensors: Iterable[Tensor]) -> None:
+        """Copy tensors that have no record; a step that is refused restores them."""
+        if self._kinds:
+            with _disable_current_modes(), torch.no_grad():
+                run.small = [
+                    (one, one.detach().clone())
+                    for one in tensors
+                    if one.nbytes < self._residency.least_bytes
+                ]
+
+    def written(self, held: Held) -> None:
+        run = self._run
+        if run is None or held in run.places or not self._is_new_kind():
+            return
+        if run.buffers is None:
+            run.buffers = {self._residency.of(one) for one in self._model.buffers()}
+        if held.slot not in run.step.born and (run.updates >= 0 or held in run.buffers):
+            run.places[held] = self._residency.stored_copy(held)
+
+    def _restore(self, run: _Run) -> None:
+        """Give buffers, and in an update parameters and states, their values before the step."""
+        with _disable_current_modes(), torch.no_grad():
+            for tensor, before in run.small:
+                tensor.detach().copy_(before)
+        for held, place in run.places.items():
+            self._residency.restore(held, place)
+        self._give_places(run)
+        states = self._optimizer.state
+        if run.states is not None:
+            for one in [*states]:
+                if one in run.states:
+                    states[one] = run.states[one]
+                else:
+                    del states[one]
+
+    def _give_places(self, run: _Run) -> None:
+        store = self._residency.store
+        while run.places and store is not None:
+            held, place = run.places.popitem()
+            store.give(place, held.nbytes)
 
     def _keep_script(self, kind: _Kind) -> None:
         """Keep the step that the guard has recorded, so that it follows steps like it."""
@@ -668,6 +732,8 @@ class Sentinel(Policy):
             run.failed = True
             # Shares are of the peak of steps that complete.
             self._residency.most_live_bytes = run.most_live_bytes
+            if isinstance(sys.exception(), torch.OutOfMemoryError):
+                self._restore(run)
 
     def _see(self, run: _Run, held: Held) -> None:
         run.see(held)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import _signal
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -37,18 +38,29 @@ class Interrupts:
     While ``kept`` is set, signals are held back until the context ends. Otherwise they are
     delivered at once, or during a device's call where that takes Ctrl-C: between two steps of the
     simulation. Only the main thread is interrupted.
+
+    With ``recent``, a signal that got its first handler in the last tenth of a second may come at
+    any place: to look for all handlers takes longer than a small copy.
     """
 
-    def __init__(self) -> None:
-        self.kept = True
+    _with_handlers: ClassVar[list[int]] = []
+    _looked_s: ClassVar = 0.0
+
+    def __init__(self, *, recent: bool = False) -> None:
+        self.kept, self._recent = True, recent
         self._came: list[tuple[int, Any]] = []
         self._handlers: dict[int, Any] = {}
         self._installed: list[int] = []
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            handlers = {number: _signal.getsignal(number) for number in SIGNALS}
+            now_s = time.monotonic()
+            recent = self._recent and now_s < Interrupts._looked_s + 0.1
+            numbers = Interrupts._with_handlers if recent else SIGNALS
+            handlers = {number: _signal.getsignal(number) for number in numbers}
             self._handlers = {number: call for number, call in handlers.items() if callable(call)}
+            if not recent:
+                Interrupts._with_handlers, Interrupts._looked_s = [*self._handlers], now_s
             try:
                 for number in self._handlers:
                     self._installed.append(number)

@@ -156,15 +156,30 @@ class _Threaded(ABC):
 
 
 class HostStore(_Threaded):
-    """Store of the CPU's tensors in the host's memory, outside the budget of fast memory."""
+    """Store of the CPU's tensors in the host's memory, outside the budget of fast memory.
+
+    Places are kept for tensors of their size: the system takes long to map new pages.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._free: dict[int, list[Tensor]] = defaultdict(list)
 
     def take(self, nbytes: int) -> Tensor:
-        """Return a place for a tensor."""
+        """Return a place for a tensor, one that is free if there is one."""
+        if free := self._free[nbytes]:
+            return free.pop()
         with _disable_current_modes():
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
 
     def give(self, place: Tensor, nbytes: int) -> None:
-        """Free a place; its memory goes with the last reference to it."""
+        """Free a place for tensors of its size."""
+        self._free[nbytes].append(place)
+
+    def close(self) -> None:
+        """Wait for all copies and release all free places."""
+        super().close()
+        self._free.clear()
 
     def _write(self, place: Tensor, address: int, nbytes: int, ready: Any) -> None:
         self._copy(place, address, ready, back=False)
@@ -218,9 +233,8 @@ class FileStore(_Threaded):
                 try:
                     moved_bytes = os.pwrite(self._file, part, place + done)
                 except OSError as error:
-                    raise type(error)(
-                        error.errno, f"{error.strerror}, {_FULL}", self.path
-                    ) from None
+                    problem = f"{error.strerror}, {_FULL}"
+                    raise OSError(error.errno, problem, str(self.path)) from None
                 self._moved(moved_bytes, len(part))
 
     def _read(self, place: int, address: int, nbytes: int, ready: Any) -> None:

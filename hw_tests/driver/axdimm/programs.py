@@ -94,7 +94,7 @@ class _Player:
         self.old = 0
         """Pointers of the drivers that were closed."""
         self.operations: list[tuple[Handle[Any], Bytes | None]] = []
-        self.device = Axdimm(transport, modes=modes)
+        self.device = Axdimm(transport, modes=modes, stagger=False)
         for channel in range(transport.channels):
             self._allocate(channel)
             transport.backdoor_write(channel, 0, VALUES)
@@ -159,17 +159,21 @@ class _Player:
     def start(self, channel: int, number: int, count: int, line: int, spread: int) -> list[int]:
         """Start the kernel past the driver, with settings that may be wrong in every way.
 
-        Tensors begin ``spread`` times 256 bytes apart, near the end of the memory if that is 5. Of
-        the highest lines, one selects no rule and one is none.
+        With a ``spread`` of 0 tensors share a line, with 1 they touch; with 5 the last one ends
+        two lines before the end of the memory, and ``line`` lines further. The highest two values
+        of ``line`` are an input that begins within a line, and a rule that is not there.
         """
         self.settle()
         self.device.SetArbiterAcc(channel).wait()
         chosen = rule(RULE_NAMES[number])
         registers = kernel_registers(self.transport, channel, RULE_NAMES, False)
-        base = kernel_window(self.transport.capacity_bytes) - 0x2000 if spread == 5 else 0x4000
-        places = {
-            name: base + 64 * line + 256 * spread * at for at, name in enumerate(chosen.tensors)
-        }
+        lines = -(-count // 16)
+        step = lines if spread == 5 else max(lines + spread - 1, 0)
+        first = 0x100 + line
+        if spread == 5:
+            end = kernel_window(self.transport.capacity_bytes) // 64
+            first = end - lines * len(chosen.tensors) + line - 2
+        places = {name: 64 * (first + step * at) for at, name in enumerate(chosen.tensors)}
         constants = rule_constants(chosen, hyperparameters(chosen.name, 2))
         registers.write_many(
             {
@@ -213,7 +217,7 @@ class _Player:
         else:  # whether they were over is a matter of time
             self.operations = [item for item in self.operations if type(item[0]) is not KernelRun]
         self.device.close()
-        self.device = Axdimm(self.transport, modes=self.modes)
+        self.device = Axdimm(self.transport, modes=self.modes, stagger=False)
         self.old = len(self.pointers)
         for channel in range(self.transport.channels):
             self._allocate(channel)

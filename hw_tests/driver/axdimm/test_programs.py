@@ -20,8 +20,13 @@ from sw_driver.axdimm.transport import Transport
 CORPUS = Path(__file__).with_name("programs.json")
 
 
+EDGES = (1, 15, 16, 17, 63, 64, 65, 128, 256, 592, 593, 600, 601, 2400)
+"""Numbers about which lines, allocations and bursts end; drawn as often as all others."""
+
+
 def numbers(most: int) -> st.SearchStrategy[int]:
-    return st.integers(0, most)
+    edges = [edge for edge in EDGES if edge <= most]
+    return st.integers(0, most) | st.sampled_from(edges) if most > 100 else st.integers(0, most)
 
 
 STEP = st.one_of(
@@ -61,7 +66,11 @@ def search(count: int, number: int, opened: Opened = rtl) -> None:
 
     @seed(number)
     @settings(
-        max_examples=count, database=None, deadline=None, suppress_health_check=[*HealthCheck]
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[*HealthCheck],
     )
     @given(PROGRAM, st.sampled_from(["wait", "raise"]))
     def run(program: Program, modes: str) -> None:

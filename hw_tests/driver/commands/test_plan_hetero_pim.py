@@ -9,9 +9,11 @@ import pytest
 
 from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
-from sw_driver.system.hetero_pim import costs
+from sw_driver.system.hetero_pim import costs, report
+from sw_driver.system.hetero_pim.configurations import STRICT
 from sw_driver.system.hetero_pim.profiling import modelled
 from sw_driver.system.hetero_pim.ranking import by_type, chosen, ranking, read_profile
+from sw_driver.system.hetero_pim.runs import HeteroPimCase
 from sw_driver.workload.trace import load_trace
 
 PLAN = ["plan", "hetero-pim"]
@@ -45,7 +47,7 @@ def test_a_profile_is_ranked(profile: str, capsys: pytest.CaptureFixture[str]) -
 def test_a_network_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
     trace = load_trace("dcgan")
     rows = modelled(trace)
-    found = planned(capsys, "dcgan", "--by", "operation")
+    found = planned(capsys, "dcgan", "--by", "operation", "--share", "90%")
     assert found["ranking"] == [each.operation for each in ranking(rows)]
     assert found["chosen"] == [each.operation for each in chosen(rows)]
     assert found["share"] >= 0.9
@@ -59,12 +61,32 @@ def test_a_network_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
     assert steps["Hetero PIM"] <= steps["CPU"]
     assert sum(found["breakdown_ns"]["Hetero PIM"].values()) == steps["Hetero PIM"]
     assert 0 <= found["utilisation"]["Hetero PIM"] <= 1
+    assert {found["on_cpu"][each] for each in others} == {"not offered"}
     assert found["profile"] == "by the rates of the paper's CPU"
     found = planned(capsys, "dcgan")
     assert found["ranking"] == [each.operation for each in ranking(by_type(rows))]
     more = planned(capsys, "dcgan", "--units", "888", "--cores", "4", "--by", "type")["step_ns"]
     assert more["CPU"] == steps["CPU"]
-    assert more["Progr PIM"] < steps["Progr PIM"]
+    fewer = planned(capsys, "dcgan", "--cores", "2")["step_ns"]
+    assert more["Progr PIM"] == pytest.approx(fewer["Progr PIM"] / 2, rel=0.01)
+    assert steps["Progr PIM"] < more["Progr PIM"]
+
+
+def test_readings_and_rates_are_those_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    found = planned(capsys, "alexnet-32", "--rate", "44")
+    case = HeteroPimCase(network="alexnet-32", unit_rate=44)
+    assert found["step_ns"]["Hetero PIM"] == case.result(lambda _: None).step_ns
+    strict = planned(capsys, "alexnet-32", "--readings", "strict")
+    case = HeteroPimCase(network="alexnet-32", readings=STRICT)
+    assert strict["step_ns"]["Hetero PIM"] == case.result(lambda _: None).step_ns
+    assert 0.9 <= strict["share"] < found["share"] == 1
+
+
+def test_the_plan_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*PLAN, "alexnet-32"]) == 0
+    title, *lines = capsys.readouterr().out.splitlines()
+    tables = [line for line in lines if line.startswith(" ")]  # notes are for a terminal to wrap
+    assert max(map(len, [title, *tables])) <= 80
 
 
 def test_what_is_written_can_be_ranked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +98,10 @@ def test_what_is_written_can_be_ranked(tmp_path: Path, capsys: pytest.CaptureFix
         *names,
         *CONFIGURATIONS,
         "Devices that run the operations in Hetero PIM",
-        "gpt-tiny, profiled by the rates",
+        "gpt-tiny: PIMs are offered",
+        "Profiled by the rates",
+        "why the CPU",
+        "Where the time goes",
     ):
         assert words in shown
     rows = modelled(load_trace("gpt-tiny"))
@@ -99,6 +124,7 @@ def test_a_configuration_without_a_kernel_says_so(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["gpt3-13b"], ["gpt3-13b takes", "the main memory has", "expected a smaller batch"]),
         (["dcgna"], ["'dcgna': did you mean dcgan"]),
         (["dcgan", "--share", "101%"], ["--share is '101%': expected 0% to 100%"]),
         (["dcgan", "--share", "0.9"], ["--share is '0.9'"]),
@@ -117,6 +143,13 @@ def test_refusals_take_one_line(
 ) -> None:
     words = [profile if each == "PROFILE" else each for each in arguments]
     assert_refused(capsys, [*PLAN, *words], said)
+
+
+def test_a_network_without_products_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "on_pools", lambda _: "no")
+    assert_refused(capsys, [*PLAN, "gpt-tiny"], ["run no operation of gpt-tiny: expected products"])
 
 
 def test_a_profile_that_lacks_something_is_refused(

@@ -27,6 +27,7 @@ def test_a_shipped_network_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     output = capsys.readouterr()
     assert output.err == ""
     assert "parameters; peak memory" in output.out
+    assert "when all kinds together have most" in " ".join(output.out.split())
     for title in (
         "Operations",
         "Tensors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from sw_driver.pim.backends.rtl import RtlPim
 from sw_driver.pim.cores import offset_in, window_of
 from sw_driver.pim.descriptor import Opcode
 from sw_driver.pim.device import Pim
+from sw_driver.pim.firmware.build import compile_image
 from sw_driver.pim.placing import PlacedTensor, StackMemory, work_on
 from sw_driver.pim.planning import planned
 from sw_driver.pim.programs import WINDOW_BYTES, Command, Firmware, Window, work_slots
@@ -302,6 +304,31 @@ def test_a_core_that_is_stopped(pim: Pim, memory: StackMemory, offend: Offence) 
     words_at(pim, slots, work_slots([planned(sum_of, CONFIG)]))
     pim.wait(pim.pim_prog(FIRST, "works", (slots, 1)))
     assert np.array_equal(pim.read_tensor(y), np.maximum(values(), 0) + values())
+
+
+FAULTS = {
+    "store": ("*(volatile u32 *)0x10000002u = 1;", "misaligned store in run_store at 0x1000"),
+    "load": ("(void)*(volatile u16 *)0x10000001u;", "misaligned load in run_load at 0x1000"),
+    "word": ('__asm__ volatile(".word 0xffffffff");', "illegal instruction in run_word at 0x1000"),
+    "call": ("helper();", "misaligned store in helper at 0x1000"),
+    "null": ("*(volatile u32 *)0 = 1;", "unmapped, access fault at 0x0"),
+    "far": ("((void (*)(void))0x20000000u)();", "illegal instruction in unknown code at 0x2000"),
+}
+
+
+def test_a_fault_has_its_name_and_the_function(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang", reason="it is the extra `firmware`")
+    own = tmp_path / "own.c"
+    helper = (
+        "__attribute__((noinline)) static void helper(void) { *(volatile u16 *)0x10000003u = 1; }"
+    )
+    kernels = [f"KERNEL({name}, 0) {{ {code} }}" for name, (code, _) in FAULTS.items()]
+    own.write_text("\n".join(['#include "pim.h"', helper, *kernels]))
+    firmware = Firmware.of(compile_image([own]))
+    with Pim(RtlPim(CONFIG), firmware=firmware, kernel_limit_cycles=LIMIT_CYCLES) as pim:
+        for name, (_, message) in FAULTS.items():
+            with pytest.raises(KernelError, match=f"kernel {name}, .*{message}"):
+                pim.wait(pim.pim_prog(FIRST, name, ()))
 
 
 def test_a_refused_work_fails_its_kernel_alone(pim: Pim, memory: StackMemory) -> None:

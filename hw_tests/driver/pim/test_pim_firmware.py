@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -526,3 +528,30 @@ def test_a_kernel_of_ones_own_is_in_the_table_unless_the_unit_cannot(tmp_path: P
     own.write_text('#include "pim.h"\nKERNEL(own, 1) { FLOATS(a[0])[0] = (float)a[0]; }')
     with pytest.raises(ValueError, match=r"own.c: the float unit has no fcvt.s.wu"):
         build.compile_image([own])
+
+
+def test_a_compile_error_is_the_compilers_message(tmp_path: Path) -> None:
+    own = tmp_path / "own.c"
+    own.write_text('#include "pim.h"\nKERNEL(own, 0) { put(FLOATS(0), 1) }')
+    with pytest.raises(InvalidArgumentError, match=r"own.c:2:\d+: error: expected .;"):
+        build.compile_library(tmp_path / "own.so", [own])
+    compiler()
+    with pytest.raises(InvalidArgumentError, match=r"own.c:2:\d+: error: expected ';'"):
+        build.compile_image([own])
+    program = [sys.executable, "-m", "sw_driver.pim.firmware.build", own, tmp_path / "own.bin"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error: expected ';'" in done.stderr
+    assert "Traceback" not in done.stderr
+    # A kernel without arguments compiles without a warning.
+    own.write_text('#include "pim.h"\nKERNEL(own, 0) { put(FLOATS(0), 1); }')
+    assert Firmware.of(build.compile_image([own])).kernels["own"] == 0
+
+
+def test_an_address_is_in_a_function() -> None:
+    firmware = Firmware.of()
+    starts = {name: address for address, name in firmware.functions.items()}
+    assert firmware.function_at(starts["run_relu"]) == "run_relu"
+    assert firmware.function_at(starts["run_relu_gradient"] - 4) == "run_relu"
+    assert firmware.function_at(0) == firmware.function_at(0x2000_0000) == ""
+    assert Firmware.of(firmware.image).function_at(starts["run_relu"]) == ""

@@ -155,7 +155,7 @@ def assert_same(these: list[Any], those: list[Any]) -> None:
     [
         (Tied, "host", 150_000, {}),
         (Tied, "file", 150_000, {"foreach": True}),
-        (Recurrent, "file", 1_200_000, {"fused": True}),
+        (Recurrent, "file", 1_400_000, {"fused": True}),
         (Attending, "file", 400_000, {"amsgrad": True}),
     ],
 )

@@ -80,7 +80,6 @@ def test_bits_are_those_of_training_without_also_after_it(policy: str) -> None:
         for _ in range(6):
             step(model, optimizer)
         report = made.report()
-    assert report["peak_bytes"] <= report["budget_bytes"]
     assert report["back_bytes"] > 0
     for one in model.parameters():
         assert one.untyped_storage().nbytes() == one.nbytes  # memory of its own
@@ -193,7 +192,8 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with train_in(model, optimizer, budget="500KiB", slow=tmp_path):
         step(model, optimizer)
         full = True
-        with pytest.raises(OSError, match="No space left on device, so a tensor stays") as raised:
+        refusal = "No space left on device, so a tensor stays in memory; give slow= a place"
+        with pytest.raises((OSError, torch.OutOfMemoryError), match=refusal) as raised:
             step(model, optimizer)
         assert "\n" not in str(raised.value)
         full = False
@@ -215,6 +215,7 @@ def test_a_report_is_a_table_and_the_last_step_a_timeline(policy: str, tmp_path:
         step(model, optimizer)
         report, text = made.report(), str(made)
     assert json.loads(json.dumps(report)) == report
+    assert report["peak_bytes"] <= report["budget_bytes"]
     for name in ("budget_bytes", "peak_bytes", "out_bytes", "back_bytes"):
         assert re.search(rf"^{name[:-6]} +{report[name]:,} bytes$", text, re.M)
     assert re.search(rf"^waited +{report['waited_ms']:,} ms$", text, re.M)

@@ -99,7 +99,8 @@ CLAIMS = """
   reg mode_before = 0;
   always @(posedge clk) mode_before <= dut.mode_mode;
   always @(posedge clk)
-    if (dut.draining && dut.mode_mode == mode_before && memory_idle && reads == 0 && writes == 0 && dut.kernel_registers.idle
+    if (dut.draining && dut.mode_mode == mode_before && memory_idle && reads == 0
+        && writes == 0 && dut.kernel_registers.idle
         && !memory_axi_arvalid && !memory_axi_awvalid) waits <= waits + 1;
     else waits <= 0;
   switch_ends: assert property (waits < 3);

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,16 +20,23 @@ from sw_driver.device.timeline import Timeline
 from sw_driver.pim.descriptor import Opcode, Work
 from sw_driver.pim.device import Pim
 from sw_driver.pim.opencl import CommandQueue, Context, Event, Kernel, Platform, host_ns
+from sw_driver.pim.pass_cycles import work_cycles
 from sw_driver.pim.placing import PlacedTensor, work_on
 from sw_driver.pim.runtime import Scheduler
+from sw_driver.predict.pim.core import KERNELS, kernel_cycles
 from sw_driver.report import Report, Table, Watch, count
+from sw_driver.system.hetero_pim.costs import CORE_CYCLES, OFFER_CYCLES
 from sw_driver.system.hetero_pim.ranking import Profiled, chosen, ranking
 
 from . import training as cnn
 
-__all__ = ["Ran", "ScheduledRun", "draw", "report", "train"]
+__all__ = ["Ran", "ScheduledRun", "draw", "modelled_cycles", "report", "train"]
 
 _LINE_BYTES = 64
+_READ_CYCLES = 40
+"""Cycles of a core's read, as in the system's model."""
+_COPY_WORDS = 14
+"""Arguments of the kernel ``copy``, the last ones of a recursive gradient."""
 
 
 class Ran(NamedTuple):
@@ -51,6 +59,8 @@ class ScheduledRun:
     ran: list[Ran]
     losses: list[float]
     """Mean loss of the samples, by step."""
+    modelled: dict[tuple[str, str], float]
+    """Cycles by the system's model of an operation on a device, where it has them."""
     bounds: list[int]
     """Cycle in which the profiled step began, then the cycle in which each step ended."""
     compared_tensors: int
@@ -139,6 +149,23 @@ def _step(context: Context, parameters: dict[str, PlacedTensor], *, recursive: b
     return _Step(ts, works, kernels)
 
 
+def modelled_cycles(kernel: Kernel, device: str) -> float | None:
+    """Return the cycles of a kernel by the model of whole networks; None if it has none there."""
+    config, command = kernel.context.pim.config, kernel.on_core()
+    name, arguments = command.kernel, tuple(command.arguments)
+    works = sum(work_cycles(work, config, config.banks, 1) for work in kernel.works)
+    if device == "pools":
+        return OFFER_CYCLES + works
+    if device != "cores" or kernel.command is None:
+        return None
+    if kernel.works:
+        name, arguments = "copy", arguments[-_COPY_WORDS:]
+        works += (OFFER_CYCLES + CORE_CYCLES) * len(kernel.works)
+    if name not in KERNELS:
+        return None
+    return works + kernel_cycles(name, arguments, read_cycles=_READ_CYCLES)
+
+
 def _flat(tensor: PlacedTensor) -> PlacedTensor:
     return replace(tensor, shape=(1, tensor.elements), strides=(tensor.elements, 1))
 
@@ -201,6 +228,13 @@ def train(
             for event in events
         ],
         losses=losses,
+        modelled={
+            (kernel.name, device): cycles
+            for kernel in steps[0].kernels
+            for device in ("pools", "cores")
+            if device in kernel.devices
+            if (cycles := modelled_cycles(kernel, device)) is not None
+        },
         bounds=[start, *(max(event.ended for event in events) for events in queued)],
         wrong_tensors=wrong,
         compared_tensors=compared,
@@ -278,22 +312,54 @@ def report(
         "runs: cycles": lambda ranked: _places(run, ranked.operation),
     }
     title = "Operations by rank, with devices, number of runs and cycles"
+    kinds = _kinds(run)
+    results["model"] = [dict(zip(_KIND_COLUMNS, row, strict=True)) for row in kinds]
+    errors = [abs(error) for *_, error in kinds]
+    beside = [[*row[:2], *map(count, row[2:5]), f"{row[5]:+.0%}"] for row in kinds]
+    tables = [Table.of(title, run.ranking, columns, words=(0, 4))]
+    note = "No operation ran on pools or cores after step 0."
+    if errors:
+        note = (
+            "The last table has the model of whole networks beside RTL, in median cycles of a kind "
+            f"of operation: its error is {median(errors):.0%} in the median, {max(errors):.0%} at "
+            "most."
+        )
+        tables.append(Table(title="The model beside RTL", headings=_KIND_COLUMNS, rows=beside))
     return cnn.compared_report(
         device,
         results,
         run.compared_tensors,
         run.wrong_tensors,
-        tables=[Table.of(title, run.ranking, columns, words=(0, 4))],
+        tables=tables,
         notes=[
             "The first table has a row for each step; step 0 is profiled on the CPU. Losses are "
             "from before the step's update; cycles count from the end of the previous step. The "
             "second table has a row for each operation of a step: its time on the CPU, its memory "
             "accesses, whether it is a candidate for the PIMs, and, by device, the number of runs "
             "after step 0 and the cycles of the last one.",
+            note,
         ],
         workload={"steps": steps, "principle": principle, "launch_ns": launch_ns},
         files=files,
     )
+
+
+_KIND_COLUMNS = ("kind", "device", "runs", "RTL", "model", "error")
+
+
+def _kinds(run: ScheduledRun) -> list[tuple[str, str, int, float, float, float]]:
+    """Return rows of kinds of operations by device, with cycles in RTL and by the model."""
+    both: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for ran in run.ran:
+        device = "cores" if ran.place.startswith("core ") else ran.place
+        if ran.step and (ran.operation, device) in run.modelled:
+            cycles = ran.end_cycle - ran.begin_cycle, run.modelled[ran.operation, device]
+            both.setdefault((ran.operation.split("_")[0], device), []).append(cycles)
+    rows = []
+    for (kind, device), cycles in sorted(both.items()):
+        rtl, model = map(median, zip(*cycles, strict=True))
+        rows.append((kind, device, len(cycles), rtl, model, model / rtl - 1))
+    return rows
 
 
 def _places(run: ScheduledRun, operation: str) -> str:

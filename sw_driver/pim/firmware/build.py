@@ -1,20 +1,25 @@
 """Build of the programmable PIM's firmware.
 
 ``ziglang`` (the extra ``firmware``) compiles the cores' image, and ``gcc`` the same kernels for the
-host. This command rebuilds the image in this folder::
+host. This command rebuilds the image in this folder, or compiles one with further kernels::
 
-    .venv/bin/python -m sw_driver.pim.firmware.build
+    .venv/bin/python -m sw_driver.pim.firmware.build [FILE.c ... IMAGE.bin]
 """
 
 from __future__ import annotations
 
 import ctypes
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+from sw_driver.device.errors import InvalidArgumentError
+
+from ..programs import FUNCTIONS
 
 __all__ = ["IMAGE", "compile_image", "compile_library"]
 
@@ -71,7 +76,9 @@ def compile_image(more: Iterable[Path] = ()) -> bytes:
     """Compile the image for a core; ``more`` are C files that may define further kernels.
 
     The compiler emits Zfinx code, with floats in integer registers. Its float instructions are
-    replaced by the float unit's. Raises ``ValueError`` for an instruction that the unit lacks.
+    replaced by the float unit's. The names of functions follow the image. Raises
+    :class:`~sw_driver.device.errors.InvalidArgumentError` with the compiler's message, and for an
+    instruction that the unit lacks.
     """
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -81,7 +88,25 @@ def compile_image(more: Iterable[Path] = ()) -> bytes:
         script = f"-Wl,-T,{_FOLDER / 'link.ld'},--gc-sections"
         _zig("cc", *_CORE, "-mcpu=generic_rv32+m", *_COMMON, script, *files, "-o", linked)
         _zig("objcopy", "-O", "binary", linked, image)
-        return image.read_bytes()
+        return image.read_bytes() + _functions(linked.read_bytes())
+
+
+def _functions(elf: bytes) -> bytes:
+    """Return the address and the name of each function in an ELF file of 32 bits, by address."""
+    (begin,), (count,) = struct.unpack_from("<I", elf, 32), struct.unpack_from("<H", elf, 48)
+    sections = [struct.unpack_from("<10I", elf, begin + 40 * n) for n in range(count)]
+    named = []
+    for _, kind, _, _, offset, size, link, *_ in sections:
+        if kind != 2:  # no table of symbols
+            continue
+        for name, address, _, info, *_ in struct.iter_unpack(
+            "<IIIBBH", elf[offset : offset + size]
+        ):
+            if info & 15 == 2:  # a function
+                start = sections[link][4] + name
+                named.append((address, elf[start : elf.index(0, start)]))
+    entries = (struct.pack("<I", address) + name + b"\0" for address, name in sorted(named))
+    return FUNCTIONS + b"".join(entries)
 
 
 def _for_the_unit(file: Path, folder: Path) -> Path:
@@ -93,7 +118,7 @@ def _for_the_unit(file: Path, folder: Path) -> Path:
     def replaced(match: re.Match[str]) -> str:
         operation, operands = match[1], match[2].split(", ")
         if operation not in _UNIT:
-            raise ValueError(
+            raise InvalidArgumentError(
                 f"{file}: the float unit has no {operation} {match[2]}: use {', '.join(_UNIT)}"
             )
         return "\t" + _UNIT[operation].format(*operands)
@@ -106,15 +131,13 @@ def _for_the_unit(file: Path, folder: Path) -> Path:
 def compile_library(path: Path, more: Iterable[Path] = ()) -> ctypes.CDLL:
     """Compile the kernels for the host into a library at ``path``, and load it.
 
-    ``more`` are C files that may define further kernels.
+    ``more`` are C files that may define further kernels. Raises as :func:`compile_image`.
     """
     sources = [*(_FOLDER / name for name in [*_KERNELS, "host.c", _LAST]), *more]
     # Load it under a new name: a name that was loaded before would return the old library.
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
         made = Path(folder) / path.name
-        subprocess.run(
-            ["gcc", *_COMMON, *_CHECKS, "-fPIC", "-shared", *sources, "-o", made], check=True
-        )
+        _compile("gcc", *_COMMON, *_CHECKS, "-fPIC", "-shared", *sources, "-o", made)
         library = ctypes.CDLL(str(made))
         made.replace(path)
     library.library_name.restype = ctypes.c_char_p
@@ -122,8 +145,20 @@ def compile_library(path: Path, more: Iterable[Path] = ()) -> ctypes.CDLL:
 
 
 def _zig(*arguments: str | Path) -> None:
-    subprocess.run([sys.executable, "-m", "ziglang", *map(str, arguments)], check=True)
+    _compile(sys.executable, "-m", "ziglang", *arguments)
+
+
+def _compile(*command: str | Path) -> None:
+    """Run a compiler; raise its message if it fails."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InvalidArgumentError(done.stderr.strip())
 
 
 if __name__ == "__main__":
-    IMAGE.write_bytes(compile_image())
+    *files, target = sys.argv[1:] or [IMAGE]
+    try:
+        Path(target).write_bytes(compile_image(map(Path, files)))
+    except (InvalidArgumentError, OSError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

@@ -24,10 +24,10 @@ struct kernel {
 #define KERNEL(NAME, COUNT) ENTRY(NAME, COUNT, 0)
 #define RECURSIVE(NAME, COUNT) ENTRY(NAME, COUNT, 1)
 #define ENTRY(NAME, COUNT, WORKS)                                                               \
-    static void run_##NAME(const u32 *a);                                                      \
+    static void run_##NAME(const u32 *a __attribute__((unused)));                              \
     __attribute__((section("kernels"), used, aligned(sizeof(void *))))                         \
     const struct kernel kernel_##NAME = {run_##NAME, COUNT, WORKS, #NAME};                     \
-    static void run_##NAME(const u32 *a)
+    static void run_##NAME(const u32 *a __attribute__((unused)))
 
 extern const struct kernel __start_kernels[], __stop_kernels[];
 

@@ -4,11 +4,47 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sw_driver.numbers import check_integer, check_name
+from sw_driver.numbers import check_fields, check_name
 
 __all__ = [
-    "CONFIGURATIONS", "CPU", "FIXED", "GPU", "HETERO", "PRINCIPLES", "PROGR", "Configuration",
+    "CONFIGURATIONS", "CPU", "FIXED", "GPU", "HEADLINE", "HETERO", "PRINCIPLES", "PROGR", "STRICT",
+    "Configuration", "Readings",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readings:
+    """Answers to what the paper's text leaves open: assumed, but for ``progr_cores``."""
+
+    splits: bool = False
+    """True if the host, without RC, splits an operation and launches each phase.
+
+    If not, an operation that needs a core stays off the pools (III-B, IV-C, VI-E).
+    """
+    stale_steps: int = 1
+    """Updates that a step does without, with OP; it may run beside as many steps (III-C)."""
+    share: float = 1
+    """Share of the time that is offered to the PIMs, by type of operation.
+
+    III-C has 0.9. That leaves out ReLU and pooling, which run on the programmable PIM in IV-D.
+    """
+    cores: int = 4
+    """Cores of the programmable PIM, which share each of its operations (III-B, IV-D)."""
+    core_vaults: int = 32
+    """Vaults whose bandwidth the cores have together."""
+    progr_cores: int = 45
+    """Cores of Progr PIM; calibrated, the fewest that are 1.19 times as fast as the CPU (VI-A)."""
+    units: int = 444
+    """Multipliers and adders: 222 of each (III-C), or 444 (IV-D)."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "stale_steps", "share")
+
+
+HEADLINE = Readings()
+"""Readings by which the figures are judged."""
+STRICT = Readings(splits=True, stale_steps=0, share=0.9, cores=1, core_vaults=1, progr_cores=1)
+"""Readings that give the runtime and the cores the least."""
 
 PRINCIPLES = ("literal", "earliest")
 """Rules for an operation that the PIMs are offered.
@@ -33,12 +69,9 @@ class Configuration:
     """OP: operations share the pools, including those of the next step."""
     principle: str = "earliest"
     """One of :data:`PRINCIPLES`."""
-    cores: int = 1
-    """Cores of the stack. In program order, all of them share each operation evenly."""
 
     def __post_init__(self) -> None:
         check_name("principle", self.principle, PRINCIPLES)
-        check_integer("cores", self.cores)
 
 
 CPU = Configuration(name="CPU", devices=("cpu",))

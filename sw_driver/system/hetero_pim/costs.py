@@ -13,19 +13,20 @@ from itertools import accumulate
 from math import ceil, log2, prod
 from typing import NamedTuple
 
-from hw.pim.config import BEAT_BYTES, PIM_PRESETS, PimConfig
+from hw.pim.config import PIM_PRESETS, PimConfig
 from sw_driver.machine import Device, Machine
 from sw_driver.machine.hetero_pim import ARM_MHZ, ARM_RATE, HETERO_PIM
 from sw_driver.numbers import check_fields, check_number
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
 from sw_driver.pim.lowering import lower
+from sw_driver.pim.pass_cycles import STACK_BYTES, pass_cycles
 from sw_driver.workload.cache import past_cache
 from sw_driver.workload.trace import Op, Trace
 
+from .configurations import HEADLINE, Readings
 from .operations import core_kernels, cycles_of, on_pools, operation_name, plain_kind
-from .pools import STACK_BYTES, pass_cycles
 
-__all__ = ["Cost", "Costs", "Phase", "past"]
+__all__ = ["CORE_CYCLES", "OFFER_CYCLES", "Cost", "Costs", "Phase", "past"]
 
 _ELEMENT_BYTES = 4
 _PASSES = {
@@ -35,12 +36,12 @@ _PASSES = {
 }
 _FLAT = 1 << 16
 """Elements in a row of an element-wise work."""
-_OFFER_CYCLES = 147
+OFFER_CYCLES = 147
 """Cycles from the offer of the smallest work to its completion, without the work itself.
 
 See ``docs/pim.md``, "The cost of a launch": 299, of which 152 are the work.
 """
-_CORE_CYCLES = 954
+CORE_CYCLES = 954
 """Further cycles of a core to offer a work and to see its end.
 
 Measured on RTL of the preset ``tiny`` with a check of 72 cycles: a kernel ``works`` waits 1,245
@@ -90,6 +91,7 @@ class Costs:
     unit_rate: operations that a unit does a cycle, in the calibrated column; 0 for predicted.
     frequency: factor of the clock of the stack, of its units, memory and cores.
     gpu_use: share of the GPU that a network uses, one of ``GPU_USE``.
+    readings: what the paper leaves open of the cores.
 
     Examples
     --------
@@ -107,6 +109,7 @@ class Costs:
     unit_rate: float = 0
     frequency: int = 1
     gpu_use: float = 1.0
+    readings: Readings = HEADLINE
 
     def __post_init__(self) -> None:
         check_fields(self, "unit_rate")
@@ -124,7 +127,7 @@ class Costs:
         return Cost(ceil(self.machine.device("gpu").cost(op) / self.gpu_use), 0, 0)
 
     def core(self, op: Op) -> Cost | None:
-        """Return the cost on one core; None if it has no kernel."""
+        """Return the cost on the cores; None if they have no kernel."""
         kernels = core_kernels(op)
         elements, window = max((*op.read_bytes, *op.write_bytes, _ELEMENT_BYTES)) // 4, 1
         if kernels == ["add_up"]:
@@ -168,19 +171,18 @@ class Costs:
         if self.unit_rate:
             share = banks / self.config.banks
             units = phase.flops / (self.config.units * share * self.unit_rate)
-            gb_per_s = self.machine.memory("stack").total_gb_per_s
-            assert gb_per_s is not None
-            memory = phase.nbytes * self.config.clock_mhz / 1000 / (gb_per_s.value * share)
-            return self._ns(max(units, memory))
+            memory_ns = phase.nbytes / (self._stack_gb_per_s * share)
+            return ceil(max(self._ns(units), memory_ns))
         return self._ns(_cycles(phase, self.config, banks))
 
     def core_ns(self, phase: Phase) -> int:
-        """Return the ns of a phase on a core."""
+        """Return the ns of a phase on all cores."""
+        cores = self.readings.cores
         if not self.unit_rate:
-            return self._ns(cycles_of(phase.kernel, phase.elements, phase.window))
-        rate = ARM_RATE.value if phase.kernel == "add_up" else 1
-        memory_ns = phase.nbytes / (BEAT_BYTES * self.config.clock_mhz * self.frequency / 1000)
-        return ceil(max(phase.flops / rate * 1000 / self.core_mhz, memory_ns))
+            return self._ns(cycles_of(phase.kernel, phase.elements, phase.window) / cores)
+        rate = cores * (ARM_RATE.value if phase.kernel == "add_up" else 1)
+        gb_per_s = self._stack_gb_per_s * self.readings.core_vaults / self.config.banks
+        return ceil(max(phase.flops * 1000 / rate / self.core_mhz, phase.nbytes / gb_per_s))
 
     def cpu_ns(self, phase: Phase) -> int:
         """Return the ns of a core's phase on the CPU."""
@@ -218,12 +220,12 @@ class Costs:
 
         The way over the link and back is included.
         """
-        return self._ns(_OFFER_CYCLES) + 2 * int(self.machine.link("hmc").latency_ns.value)
+        return self._ns(OFFER_CYCLES) + 2 * int(self.machine.link("hmc").latency_ns.value)
 
     @property
     def launch_core_ns(self) -> int:
         """Overhead in ns of a work that a core launches."""
-        return self._ns(_OFFER_CYCLES) + ceil(_CORE_CYCLES * 1000 / self.core_mhz)
+        return self._ns(OFFER_CYCLES) + ceil(CORE_CYCLES * 1000 / self.core_mhz)
 
     def _before(self, op: Op, pools: Phase) -> Phase:
         """Return the core's phase before the pools compute a convolution's gradient.
@@ -239,6 +241,12 @@ class Costs:
         computing_ns = ceil(flops / (device.tflop_per_s.value * 1000))
         moving_ns = ceil(nbytes / device.gb_per_s.value)
         return Cost(computing_ns, max(0, moving_ns - computing_ns), int(device.launch_ns.value))
+
+    @property
+    def _stack_gb_per_s(self) -> float:
+        gb_per_s = self.machine.memory("stack").total_gb_per_s
+        assert gb_per_s is not None
+        return gb_per_s.value * self.frequency
 
     def _ns(self, cycles: float) -> int:
         return ceil(cycles * 1000 / (self.config.clock_mhz * self.frequency))

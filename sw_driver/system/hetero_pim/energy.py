@@ -81,8 +81,7 @@ def energy(made: Schedule, costs: Costs, configuration: Configuration) -> Energy
             outside += outer[number].nbytes
     stacked = bool({"pools", "core"} & {*configuration.devices})
     main = "the stack from outside, pJ a bit" if stacked else "DDR4, pJ a bit"
-    together = configuration.cores if configuration.ordered else 1
-    cycles = made.busy_ns("core") * together * costs.core_mhz / 1000
+    cycles = made.busy_ns("core") * costs.readings.cores * costs.core_mhz / 1000
     return Energy(
         host=made.step_ns * pj["a socket, W"] / 1e9,
         gpu=made.busy_ns("gpu") * costs.gpu_use * pj["a GPU at full use, W"] / 1e9,

@@ -45,7 +45,7 @@ def measured(
     """
 
     def times(build: Build, step: StepFunction) -> list[tuple[str, int]]:
-        from .measuring import operation_times
+        from sw_driver.workload.measuring import operation_times
 
         return operation_times(build, step, trace.origin["rule"])
 

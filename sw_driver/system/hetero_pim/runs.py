@@ -5,8 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping  # noqa: F401 - of the signature that a dataclass inherits
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from hw.pim.config import configure
 from sw_driver.machine.hetero_pim import GPU_USE, HETERO_PIM
@@ -17,25 +16,22 @@ from .. import runs
 from ..errors import EngineError
 from ..outcome import Outcome
 from ..reproduction import Changes, Progress
-from .configurations import GPU, HETERO, Configuration
+from .configurations import GPU, HEADLINE, HETERO, PROGR, STRICT, Configuration, Readings
 from .costs import Costs
-from .energy import energy
+from .energy import energy, units_beside
 from .profiling import modelled, offered
-from .ranking import SHARE
 from .scheduling import Schedule, schedule
 
 __all__ = [
     "CALIBRATED",
     "CALIBRATED_RATE",
     "COLUMNS",
-    "PREDICTED",
+    "Column",
     "HeteroPimCase",
     "HeteroPimRuns",
     "HeteroPimStep",
     "calibrated_rate",
 ]  # fmt: skip
-
-COLUMNS = PREDICTED, CALIBRATED = "predicted", "calibrated"
 
 _MOST_RATE = 1024
 """Largest number of operations a cycle that is tried for a unit."""
@@ -44,8 +40,25 @@ FITTED = "vgg-19"
 
 Its step must take the PIM as long as the GPU.
 """
-CALIBRATED_RATE = 93
+CALIBRATED_RATE = 44
 """Result of :func:`calibrated_rate` on the paper's machine, to avoid the search."""
+
+
+class Column(NamedTuple):
+    """Readings, and ``calibrated`` or ``predicted`` units and cores."""
+
+    mark: str = "predicted"
+    readings: Readings = HEADLINE
+
+
+CALIBRATED = Column("calibrated")
+COLUMNS = {
+    "predicted": Column(),
+    "calibrated": CALIBRATED,
+    "strict predicted": Column(readings=STRICT),
+    "strict calibrated": Column("calibrated", STRICT),
+}
+"""Columns of figures by name; ``calibrated`` is judged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +76,7 @@ class HeteroPimStep(Outcome):
     @property
     def lost_ns(self) -> int:
         """Time during which nothing computes, in ns."""
-        return self.step_ns - self.parts_ns["operation"]
+        return self.made.lost_ns
 
     @property
     def pools_percent(self) -> float:
@@ -90,8 +103,8 @@ class HeteroPimCase(runs.Case[HeteroPimStep]):
     >>> for frequency in (1, 4):
     ...     case = HeteroPimCase(network="alexnet-32", frequency=frequency)
     ...     print(case.result(lambda _: None).step_ns // 10**6, "ms")
-    461 ms
-    253 ms
+    408 ms
+    220 ms
     """
 
     configuration: Configuration = HETERO
@@ -99,16 +112,14 @@ class HeteroPimCase(runs.Case[HeteroPimStep]):
     """Operations that a unit does a cycle; 0 for the predicted column, with the RTL's units."""
     frequency: int = 1
     """Factor of the stack's clock."""
-    units: int = 444
-    share: float = SHARE
-    """Share of a step's time on the CPU that is offered to the PIMs."""
+    readings: Readings = HEADLINE
     beside: tuple[str, int] | None = None
     """Another network and its number of steps, on devices that the first leaves idle."""
-    steps: int = 4
+    steps: int = 8
     """Number of steps that are run, if they overlap."""
 
     def __post_init__(self) -> None:
-        check_fields(self, "unit_rate", "share")
+        check_fields(self, "unit_rate")
 
     def __str__(self) -> str:
         column = f"{self.unit_rate:g} a cycle" if self.unit_rate else "predicted"
@@ -118,7 +129,7 @@ class HeteroPimCase(runs.Case[HeteroPimStep]):
         """Return the schedule and energy of several steps."""
         trace, costs = load_trace(self.network), costs_of(self)
         beside = load_trace(self.beside[0]).unrolled(self.beside[1]) if self.beside else None
-        chosen = offered(modelled(trace, costs.machine), self.share)
+        chosen = offered(modelled(trace, costs.machine), self.readings.share)
         made = schedule(trace, costs, self.configuration, chosen, steps=self.steps, beside=beside)
         joules = energy(made, costs, self.configuration).total
         return HeteroPimStep(
@@ -128,22 +139,26 @@ class HeteroPimCase(runs.Case[HeteroPimStep]):
 
 def costs_of(case: HeteroPimCase) -> Costs:
     """Return the costs of a case's network on its machine."""
+    readings = case.readings
+    if case.configuration == PROGR:
+        readings = replace(readings, cores=readings.progr_cores)
     return Costs(
         machine=HETERO_PIM.override(case.changes),
-        config=configure("paper", total=case.units),
+        config=configure("paper", total=readings.units),
         unit_rate=case.unit_rate,
         frequency=case.frequency,
         gpu_use=GPU_USE[case.network].value,
+        readings=readings,
     )
 
 
-def calibrated_rate(changes: Changes, progress: Progress) -> int:
+def calibrated_rate(changes: Changes, progress: Progress, readings: Readings = HEADLINE) -> int:
     """Return the least whole number of operations a cycle of a unit that matches the GPU.
 
     With it, a step of VGG-19 takes the PIM no longer than the GPU. Raises
     :class:`~sw_driver.system.errors.EngineError` if none is enough.
     """
-    case = HeteroPimCase(network=FITTED, changes=changes)
+    case = HeteroPimCase(network=FITTED, changes=changes, readings=readings)
     gpu_ns = replace(case, configuration=GPU).result(progress).step_ns
 
     def enough(rate: int) -> bool:
@@ -160,14 +175,25 @@ def calibrated_rate(changes: Changes, progress: Progress) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class HeteroPimRuns(runs.Runs):
-    """Steps of networks in one of ``COLUMNS``."""
+    """Steps of networks in columns of figures."""
 
-    @cached_property
-    def rate(self) -> int:
-        """Operations of a unit a cycle in the calibrated column."""
-        return calibrated_rate(self.changes, self.progress)
+    def rate(self, column: Column) -> int:
+        """Return the operations of a unit a cycle; 0 for the RTL's units."""
+        if column.mark == "predicted":
+            return 0
+        return calibrated_rate(self.changes, self.progress, column.readings)
 
-    def run(self, column: str, network: str, **fields: Any) -> HeteroPimStep:
-        """Return a step of a case in one of ``COLUMNS``; ``fields`` are its other fields."""
-        rate = self.rate if column == CALIBRATED else 0
-        return self.simulated(HeteroPimCase, network=network, unit_rate=rate, **fields)
+    def run(
+        self, column: Column, network: str, *, pims: int = 1, share: float = 0, **fields: Any
+    ) -> HeteroPimStep:
+        """Return a step of a case in a column; ``fields`` are further fields of the case.
+
+        ``pims`` is the number of programmable PIMs, which take the place of units. ``share`` is
+        offered instead of the readings' if it is not 0.
+        """
+        own = column.readings
+        more = (pims - 1) * own.cores
+        units = own.units - units_beside(1) + units_beside(1 + more)
+        own = replace(own, cores=own.cores + more, units=units, share=share or own.share)
+        fields = {"unit_rate": self.rate(column), "readings": own, **fields}
+        return self.simulated(HeteroPimCase, network=network, **fields)

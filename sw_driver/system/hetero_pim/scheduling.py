@@ -9,7 +9,7 @@ work for its kernel.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -25,12 +25,13 @@ from .costs import Costs, Phase, past
 
 __all__ = ["PARTS", "Row", "Schedule", "schedule"]
 
-PARTS = ("operation", "movement", "sync")
+PARTS = ("compute", "waiting", "movement", "launch", "sync")
 """Parts of a step's time.
 
-They are computing; moving data between CPU and memory, or GPU and host, while nothing computes; and
-launches with waiting.
+The configuration's first device computes, or waits while another one does. Else data moves between
+CPU and memory, work is launched, or phases of a kernel synchronise.
 """
+_DEVICES = ("pools", "core", "cpu", "gpu")
 
 
 class Row(NamedTuple):
@@ -44,7 +45,7 @@ class Row(NamedTuple):
     begin_ns: int
     end_ns: int
     part: str
-    """One of :data:`PARTS`."""
+    """One of :data:`PARTS`, but ``waiting``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +60,8 @@ class Schedule:
     """End of the last operation of each step and those before it, in ns."""
     total_ns: int
     """End of everything, including steps of the other network, in ns."""
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    """Reason why the CPU runs an operation of the last step."""
 
     @property
     def step_ns(self) -> int:
@@ -78,13 +81,27 @@ class Schedule:
 
     @property
     def breakdown_ns(self) -> dict[str, int]:
-        """Parts of :attr:`step_ns` by :data:`PARTS`; ``sync`` is the rest, launches and waiting."""
+        """Parts of :attr:`step_ns` by :data:`PARTS`."""
         begin, end, steps = self._window
-        parts, covered = {}, 0
-        for number, part in enumerate(PARTS[:2], 1):
-            under = _union([row for row in self.rows if row.part in PARTS[:number]], begin, end)
+        devices = {row.device for row in self.rows}
+        first = next(device for device in (*_DEVICES, "") if device in devices or not device)
+        parts, rows, covered = {}, [], 0
+        for part in PARTS[:-1]:
+            name = "compute" if part == "waiting" else part
+            rows += [
+                row
+                for row in self.rows
+                if row.part == name and (part != "compute" or row.device == first)
+            ]
+            under = _union(rows, begin, end)
             parts[part], covered = (under - covered) // steps, under
         return {**parts, "sync": self.step_ns - sum(parts.values())}
+
+    @property
+    def lost_ns(self) -> int:
+        """Time of a step in which nothing computes, in ns."""
+        parts = self.breakdown_ns
+        return sum(parts[part] for part in PARTS[2:])
 
     def busy_ns(self, device: str) -> int:
         """Return the ns of a step in which a device works, summed over operations with launches."""
@@ -95,7 +112,7 @@ class Schedule:
     def utilisation(self) -> float:
         """Share of the pools' banks that compute, over a step."""
         begin, end, _ = self._window
-        rows = [row for row in self.rows if (row.device, row.part) == ("pools", "operation")]
+        rows = [row for row in self.rows if (row.device, row.part) == ("pools", "compute")]
         used = sum(row.banks * _inside(row, begin, end) for row in rows)
         return used / max(1, self.banks * (end - begin))
 
@@ -141,7 +158,7 @@ def schedule(
     configuration: Configuration,
     chosen: Collection[int] = (),
     *,
-    steps: int = 4,
+    steps: int = 8,
     beside: Trace | None = None,
 ) -> Schedule:
     """Schedule steps of a network; the same input gives the same result.
@@ -173,12 +190,18 @@ def schedule(
         max(run.ended[number * len(trace.ops) : (number + 1) * len(trace.ops)], default=0)
         for number in range(steps)
     ]
+    last = (steps - 1) * len(trace.ops)
     return Schedule(
         trace=trace,
         banks=costs.config.banks,
         rows=tuple(run.rows),
         ends_ns=tuple(accumulate(per_step, max)),
         total_ns=max(run.ended, default=0),
+        reasons={
+            number - last: run.reason(number, chosen)
+            for number, device in run.began.items()
+            if device == "cpu" and 0 <= number - last < len(trace.ops)
+        },
     )
 
 
@@ -198,6 +221,8 @@ class _Part:
     """Phase, on the pools."""
     width: int = 1
     """Banks that no other operation can use meanwhile."""
+    start: str = "launch"
+    """Part of the time that its launch counts as."""
 
     def __post_init__(self) -> None:
         self.took_ns = self.launch_ns + self.operation_ns + self.movement_ns + self.sync_ns
@@ -236,8 +261,12 @@ class _Run:
         """Operations, or their remaining parts, that wait only for a device."""
         self.working: dict[int, _Working] = {}
         banks = costs.config.banks
-        self.places = {"pools": banks, "core": configuration.cores, "cpu": 1, "gpu": 1}
+        self.places = {"pools": banks, "core": 1, "cpu": 1, "gpu": 1}
         self.free = dict(self.places)
+        self.length = 0
+        """Number of operations of a step."""
+        self.began: dict[int, str] = {}
+        """Device on which an operation began."""
         self.owner: int | None = None
         """Operation that owns all pools, without the pipeline."""
 
@@ -248,11 +277,15 @@ class _Run:
         first, ordered = len(self.ended), self.configuration.ordered
         machine = self.costs.machine
         outer = {device: past(step, machine.device(device)) for device in ("cpu", "gpu")}
+        self.length = self.length or len(step.ops)
         of_step = [
             self.ways_of(op, devices if ordered or op.id in chosen else ("cpu",), outer)
             for op in step.ops
         ]
-        for number, needed in enumerate(trace.dependencies, first):
+        dependencies = trace.dependencies
+        if self.costs.readings.stale_steps and not ordered:
+            dependencies = self.between(trace, step)
+        for number, needed in enumerate(dependencies, first):
             before = (number - 1 - first,) * (number > first) if ordered else needed
             self.ended.append(0)
             self.dependents.append([])
@@ -263,6 +296,30 @@ class _Run:
             if not before:
                 self.waiting[number] = self.ways[number]
 
+    def between(self, trace: Trace, step: Trace) -> list[list[int]]:
+        """Return the dependencies of each operation between steps that may be stale.
+
+        An operation waits for an update ``stale_steps`` steps earlier, reads its own copy of what
+        a later step overwrites, and begins after all of the steps before those in flight.
+        """
+        length, stale = len(step.ops), self.costs.readings.stale_steps
+        ended = {number for needed in step.dependencies for number in needed}
+        last = [number for number in range(length) if number not in ended]
+        dependencies = []
+        for op, needed in zip(trace.ops, trace.dependencies, strict=True):
+            begin = op.id - op.id % length
+            kept = {number for number in needed if number >= begin}
+            oldest = begin - (stale + 1) * length
+            if not kept and oldest >= 0:
+                kept = {oldest + number for number in last}
+            for earlier in (trace.ops[number] for number in needed if number < begin):
+                is_update = earlier.phase == "update" != op.phase
+                number = earlier.id - stale * length * is_update
+                if number >= 0 and {*earlier.writes} & {*op.reads, *op.writes}:
+                    kept.add(number)
+            dependencies.append(sorted(kept))
+        return dependencies
+
     def ways_of(
         self, op: Op, devices: tuple[str, ...], outer: Mapping[str, Sequence[Op]]
     ) -> tuple[_Way, ...]:
@@ -270,15 +327,15 @@ class _Run:
         costs, ways = self.costs, {}
         for device in devices:
             if device == "pools":
-                if phases := costs.phases(op):
+                phases = costs.phases(op)
+                whole = self.configuration.recursive or costs.readings.splits
+                if phases and (whole or all(phase.device == "pools" for phase in phases)):
                     ways[device] = self.kernel(phases, "core" in devices)
             elif device == "core" and "pools" in ways:
                 continue  # the pools take it before a core
             elif cost := getattr(costs, device)(outer[device][op.id] if device in outer else op):
                 alone_ns, *others = cost
                 launch_ns = costs.launch_host_ns if device == "core" else 0
-                if device == "core" and self.configuration.ordered:
-                    alone_ns = -(-alone_ns // self.configuration.cores)
                 ways[device] = (_Part(device, launch_ns, alone_ns, *others),)
         if not ways:
             raise EngineError(
@@ -290,19 +347,19 @@ class _Run:
     def kernel(self, phases: Sequence[Phase], has_core: bool) -> _Way:
         """Return a kernel on the pools; the host launches it, and all phases without recursion."""
         costs, way = self.costs, []
-        launch_ns = costs.launch_host_ns
+        launch_ns, start = costs.launch_host_ns, "launch"
         for phase in phases:
             if phase.device == "pools":
                 most = costs.most_banks(phase)
                 took_ns = costs.pools_ns(phase, most)
                 width = most if self.configuration.pipeline else self.places["pools"]
-                way.append(_Part("pools", launch_ns, took_ns, 0, 0, most, phase, width))
+                way.append(_Part("pools", launch_ns, took_ns, 0, 0, most, phase, width, start))
             elif has_core:
-                way.append(_Part("core", launch_ns, costs.core_ns(phase)))
+                way.append(_Part("core", launch_ns, costs.core_ns(phase), start=start))
             else:
                 way.append(_Part("cpu", 0, costs.cpu_ns(phase)))
             if self.configuration.recursive:
-                launch_ns = costs.launch_core_ns
+                launch_ns, start = costs.launch_core_ns, "sync"
         return tuple(way)
 
     def dispatch(self) -> None:
@@ -342,7 +399,16 @@ class _Run:
     def is_free(self, device: str, number: int) -> bool:
         return self.free[device] > 0 and (device != "pools" or self.owner in (None, number))
 
+    def reason(self, number: int, chosen: Collection[int]) -> str:
+        """Return why the CPU runs an operation."""
+        *others, cpu = (sum(part.took_ns for part in way) for way in self.ways[number])
+        if others:
+            return "PIMs slower" if min(others) >= cpu else "PIMs busy"
+        ordered = self.configuration.ordered
+        return "no kernel" if ordered or number % self.length in chosen else "not offered"
+
     def begin(self, number: int, part: _Part, *rest: _Part) -> None:
+        self.began.setdefault(number, part.device)
         banks = min(part.banks, self.free[part.device])
         self.free[part.device] -= banks
         if part.phase is not None and not self.configuration.pipeline:
@@ -373,7 +439,8 @@ class _Run:
         """Add rows for its work with its banks until now."""
         part, moved = working.part, working.end_ns - working.part.sync_ns
         times = (0, working.begin_ns, moved - part.movement_ns, moved, working.end_ns)
-        for name, (begin, end) in zip(("sync", *PARTS), pairwise(times), strict=True):
+        names = (part.start, "compute", "movement", "sync")
+        for name, (begin, end) in zip(names, pairwise(times), strict=True):
             begin, end = max(begin, working.since_ns), min(end, self.clock.now_ns)
             if begin < end:
                 self.rows.append(Row(number, part.device, working.banks, begin, end, name))

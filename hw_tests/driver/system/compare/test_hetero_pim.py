@@ -13,7 +13,7 @@ from sw_driver.system.compare.bases import BASES
 from sw_driver.system.compare.comparison import Row, compare
 from sw_driver.system.compare.hetero_pim import SYSTEMS
 from sw_driver.system.compare.system import all_parts_ns
-from sw_driver.system.hetero_pim.configurations import HETERO
+from sw_driver.system.hetero_pim.configurations import HEADLINE, HETERO
 from sw_driver.system.hetero_pim.costs import Costs
 from sw_driver.system.hetero_pim.profiling import modelled, offered
 from sw_driver.system.hetero_pim.runs import CALIBRATED_RATE, HeteroPimCase
@@ -50,15 +50,15 @@ def test_a_step_is_that_of_the_reproduction(name: str) -> None:
 
 def test_parts_are_what_a_look_at_every_nanosecond_finds() -> None:
     trace, costs = load_trace("gpt-tiny"), Costs(unit_rate=CALIBRATED_RATE)
-    made = schedule(trace, costs, HETERO, offered(modelled(trace)))
+    made = schedule(trace, costs, HETERO, offered(modelled(trace), HEADLINE.share))
     computing, updating = np.zeros((2, made.total_ns), bool)
     for row in made.rows:
         if trace.ops[row.op % len(trace.ops)].phase == "update":
             updating[row.begin_ns : row.end_ns] = True
-        elif row.part == "operation":
+        elif row.part == "compute":
             computing[row.begin_ns : row.end_ns] = True
-    steady = slice(made.ends_ns[0], made.ends_ns[2])
-    by_hand = [int(active[steady].sum()) // 2 for active in (computing, updating & ~computing)]
+    steady = slice(made.ends_ns[0], made.ends_ns[-2])
+    by_hand = [int(active[steady].sum()) // 6 for active in (computing, updating & ~computing)]
     parts = all_parts_ns(outcomes("gpt-tiny")[1])
     assert [parts["computing"], parts["updating"]] == pytest.approx(by_hand, abs=1)
     assert min(by_hand) > 0

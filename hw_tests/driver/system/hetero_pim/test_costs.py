@@ -13,11 +13,12 @@ from sw_driver.machine.hetero_pim import HETERO_PIM
 from sw_driver.pim.layers import Convolution
 from sw_driver.predict.pim.core import kernel_cycles
 from sw_driver.system.hetero_pim import operations
+from sw_driver.system.hetero_pim.configurations import STRICT
 from sw_driver.system.hetero_pim.costs import Cost, Costs, Phase
 from sw_driver.system.hetero_pim.operations import cycles_of
 from sw_driver.workload import Geometry, Op
 
-PREDICTED, CALIBRATED = Costs(), Costs(unit_rate=2)
+PREDICTED, CALIBRATED = Costs(readings=STRICT), Costs(unit_rate=2, readings=STRICT)
 
 
 def _op(kind: str, read: list[int], written: list[int], flops: int = 0, **changes: object) -> Op:
@@ -63,6 +64,11 @@ def test_calibrated_units_and_memory() -> None:
     assert CALIBRATED.core_ns(product) == 1000
     assert CALIBRATED.core_ns(product._replace(kernel="relu")) == 4000
     assert CALIBRATED.core_ns(product._replace(nbytes=100_000)) == 10_000
+    # Four cores have the whole stack's bandwidth, and in RTL a quarter of the cycles.
+    assert Costs(unit_rate=2).core_ns(product) == 250
+    assert Costs(unit_rate=2).core_ns(product._replace(nbytes=3_200_000)) == 10_000
+    relu = product._replace(kernel="relu", elements=1000)
+    assert Costs().core_ns(relu) == pytest.approx(PREDICTED.core_ns(relu) / 4, abs=1)
 
 
 @pytest.mark.parametrize(("size", "banks"), [(11, 18), (7, 28), (3, 32), (1, 32), (21, 32)])

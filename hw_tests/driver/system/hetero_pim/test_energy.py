@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +26,7 @@ def test_energy_by_hand() -> None:
         trace=trace,
         banks=32,
         rows=tuple(
-            Row(min(2, max(0, n - 1)), device, 32 * (device == "pools"), *at, "operation")
+            Row(min(2, max(0, n - 1)), device, 32 * (device == "pools"), *at, "compute")
             for n, (device, *at) in enumerate(rows)
         ),
         ends_ns=(100,),
@@ -38,6 +37,7 @@ def test_energy_by_hand() -> None:
         machine=HETERO_PIM.override({"cpu.cache_bytes": "0"}),
         gpu_use=0.3,
         core_mhz=500,
+        readings=SimpleNamespace(cores=1),
         phases=lambda op: phases,
     )
     ours = energy(made, costs, HETERO)
@@ -52,7 +52,8 @@ def test_energy_by_hand() -> None:
     assert ours.total == pytest.approx(sum(by_hand))
     memory = 8 * (132 * 3.7 + 67 * 20.3) * 1e-12
     assert energy(made, costs, CPU) == pytest.approx(by_hand._replace(memory=memory))
-    assert energy(made, costs, replace(PROGR, cores=4)).cores == pytest.approx(4 * by_hand.cores)
+    costs.readings.cores = 4
+    assert energy(made, costs, PROGR).cores == pytest.approx(4 * by_hand.cores)
 
 
 def test_cores_take_the_place_of_units() -> None:

@@ -10,7 +10,15 @@ import pytest
 
 from sw_driver.system.errors import EngineError
 from sw_driver.system.hetero_pim import figures, runs
-from sw_driver.system.hetero_pim.configurations import CPU, GPU, HETERO
+from sw_driver.system.hetero_pim.configurations import (
+    CPU,
+    FIXED,
+    GPU,
+    HEADLINE,
+    HETERO,
+    PROGR,
+    STRICT,
+)
 from sw_driver.system.hetero_pim.figures import ALEXNET, DCGAN, VGG
 from sw_driver.system.hetero_pim.runs import (
     CALIBRATED,
@@ -34,9 +42,22 @@ def test_the_calibrated_rate_is_the_least() -> None:
         STEPS.run(CALIBRATED, VGG, configuration=configuration).step_ns
         for configuration in (GPU, HETERO)
     )
-    lower = HeteroPimCase(network=VGG, unit_rate=STEPS.rate - 1)
+    rate = STEPS.rate(CALIBRATED)
+    lower = HeteroPimCase(network=VGG, unit_rate=rate - 1)
     assert ours_ns <= gpu_ns < lower.result(quiet).step_ns
-    assert STEPS.rate == CALIBRATED_RATE
+    assert rate == CALIBRATED_RATE
+
+
+def test_the_cores_of_progr_pim_are_the_fewest() -> None:
+    """That are 1.19 times as fast as the CPU with all networks; VGG-19 gains the least."""
+    fewer = replace(HEADLINE, progr_cores=HEADLINE.progr_cores - 1)
+    for readings, is_enough in ((HEADLINE, True), (fewer, False)):
+        case = HeteroPimCase(network=VGG, readings=readings, unit_rate=CALIBRATED_RATE)
+        cpu, progr = (
+            replace(case, configuration=configuration).result(quiet).ms
+            for configuration in (CPU, PROGR)
+        )
+        assert (cpu / progr >= 1.19) == is_enough
 
 
 def test_a_gpu_that_no_rate_reaches_is_refused() -> None:
@@ -49,7 +70,7 @@ def test_a_gpu_that_no_rate_reaches_is_refused() -> None:
 def test_figures_of_times_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "NETWORKS", (VGG, ALEXNET))
     claims = figures.figure11(HeteroPimRuns()).claims
-    fast = HeteroPimCase(network=ALEXNET, unit_rate=STEPS.rate, frequency=2)
+    fast = HeteroPimCase(network=ALEXNET, unit_rate=CALIBRATED_RATE, frequency=2)
     times = [
         replace(fast, configuration=configuration).result(quiet).step_ns
         for configuration in (GPU, HETERO)
@@ -66,7 +87,39 @@ def test_figures_of_times_again(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     gain = claims["speed-up by RC and OP, most"]
     assert gain.ours == pytest.approx(max(gains), rel=1e-9)
-    assert gain.verdict == claims["RC is faster than neither"].verdict == "missed"
+    assert (gain.verdict, claims["RC is faster than neither"].texts[0]) == ("missed", "2")
+
+
+def test_both_readings_are_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "NETWORKS", (ALEXNET,))
+    made = figures.figure13(HeteroPimRuns())
+    name = "speed-up by RC and OP, most"
+    row = next(row for row in made.rows if row["readings"] == "strict")
+    shown = row["neither, ms"].ours / row["RC and OP, ms"].ours  # type: ignore[union-attr]
+    assert made.others["strict calibrated"][name].ours == pytest.approx(shown)
+    case = HeteroPimCase(network=ALEXNET, readings=STRICT)
+    without = replace(HETERO, recursive=False, pipeline=False)
+    gain = replace(case, configuration=without).result(quiet).ms / case.result(quiet).ms
+    assert made.others["strict predicted"][name].ours == pytest.approx(gain)
+    assert list(made.others) == ["predicted", "strict predicted", "strict calibrated"]
+    assert "strict calibrated|here|" in made.report.markdown
+
+
+def test_a_reading_changes_what_it_is_about() -> None:
+    case = HeteroPimCase(network=ALEXNET, unit_rate=CALIBRATED_RATE)
+    alone = replace(HETERO, recursive=False)
+
+    def ms(configuration: object = HETERO, **changes: Any) -> float:
+        readings = replace(HEADLINE, **changes)
+        return replace(case, readings=readings, configuration=configuration).result(quiet).ms  # type: ignore[arg-type]
+
+    assert ms(alone, splits=True) < ms(alone) / 5
+    assert ms(stale_steps=0) > ms()
+    assert ms(share=0.9) > ms()
+    assert ms(cores=1) > ms()
+    assert ms(core_vaults=1) > ms()
+    assert ms(PROGR, progr_cores=90) == pytest.approx(ms(PROGR) / 2, rel=0.1)
+    assert ms(FIXED, units=888) < ms(FIXED)
 
 
 def test_section_2_a_is_judged_and_a_change_of_the_machine_changes_it() -> None:
@@ -76,6 +129,8 @@ def test_section_2_a_is_judged_and_a_change_of_the_machine_changes_it() -> None:
         longest: ("98.04", "met"),
         "share of accesses, five longest operations of vgg-19": ("60.45", "missed"),
         "share of time outside multiply/add, most": ("66.95", "met"),
+        "time of types that make 90 %, vgg-19": ("97.43", "met"),
+        "time of types that make 90 %, alexnet-32": ("99.08", "met"),
     }
     slower = figures.table1(HeteroPimRuns(changes={"cpu.gb_per_s": "1"})).claims[longest].ours
     assert 0 < (slower or 0) < (claims[longest].ours or 0)
@@ -93,7 +148,9 @@ def test_two_networks_side_by_side() -> None:
 def test_what_is_not_offered_runs_on_the_cpu() -> None:
     """With no share of the time all of it does; with all of it the step is sooner over."""
     none, some, every = (
-        HeteroPimCase(network=ALEXNET, unit_rate=48, share=share).result(quiet)
+        HeteroPimCase(
+            network=ALEXNET, unit_rate=48, readings=replace(HEADLINE, share=share)
+        ).result(quiet)
         for share in (0, 0.9, 1)
     )
     assert set(none.made.places.values()) == {"cpu"}
@@ -130,20 +187,18 @@ def test_figures_of_energy_again(tmp_path: Path) -> None:
         row["CPU, J"].ours / row["Hetero PIM, J"].ours  # type: ignore[union-attr,operator]
     )
     assert row["CPU, J"].ours == pytest.approx(cpu.step_ns * 85 / 1e9, rel=0.03)  # type: ignore[union-attr]
-    assert made.claims["GPU takes more energy than Hetero PIM, predicted"].verdict == "missed"
     assert made.draw is not None
     (picture,) = made.draw(tmp_path / "shares")
     assert "J, in % of the sum" in picture.read_text()
 
     claims = figures.figure17(HeteroPimRuns()).claims
-    assert claims["energy-delay product is least at 4x, calibrated"].verdict == "met"
+    assert claims["energy-delay product is least at 4x"].texts[0] == "1"
     fast = replace(case, frequency=4).result(quiet)
     fast_w = 85 + (row["Hetero PIM, J"].ours - host_j) / fast.step_ns * 1e9  # type: ignore[union-attr,operator]
     power = claims["power of GPU over power at 4x, least"].ours
     assert power == pytest.approx(160 / fast_w, rel=0.02)
 
-    both = figures.figure14(HeteroPimRuns()).claims[
-        "energy without RC and OP over energy with both, most"
-    ]
-    assert both.ours == pytest.approx(1, rel=0.02)
-    assert both.verdict == "missed"
+    both = figures.figure14(HeteroPimRuns()).claims["energy without RC and OP, most"]
+    without = replace(HETERO, recursive=False, pipeline=False)
+    gain = replace(case, configuration=without).result(quiet).energy_j / ours.energy_j
+    assert both.ours == pytest.approx(gain)

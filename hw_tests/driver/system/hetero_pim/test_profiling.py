@@ -84,7 +84,7 @@ def test_every_operation_is_measured(rule: str, users: Path) -> None:
 
 def test_measured_steps_are_those_without_marks(users: Path) -> None:
     torch = pytest.importorskip("torch", reason=TORCH)
-    from sw_driver.system.hetero_pim.measuring import operation_times
+    from sw_driver.workload.measuring import operation_times
 
     def trained(build, step):
         made = []

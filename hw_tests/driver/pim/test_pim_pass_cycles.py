@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hw.pim.config import PIM_PRESETS, configure
-from hw_tests.driver.system.hetero_pim.pool_costs import LAYERS, error, mean_banks
+from hw_tests.driver.pim.pass_costs import LAYERS, error, mean_banks
 from sw_driver.experiments.pim.networks import named_layer
 from sw_driver.pim.layers import FullyConnected
-from sw_driver.system.hetero_pim.pools import pass_cycles
+from sw_driver.pim.pass_cycles import pass_cycles
 
 CONFIG = PIM_PRESETS["paper"]
 

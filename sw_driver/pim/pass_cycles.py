@@ -4,7 +4,7 @@ A bank does tiles one after the other. It loads the next tile's vectors while la
 of memory after the other. Changes between the vaults take time, and more if more banks change. The
 tiles are those of the plan that the driver makes.
 
-Errors against the cycle model are (``python -m hw_tests.driver.system.hetero_pim.pool_costs``):
+Errors against the cycle model are (``python -m hw_tests.driver.pim.pass_costs``):
 
 - products of VGG-19 at full size: 8 % at most; its largest bias gradient: 32 %;
 - passes of 2 and 8 million products on all banks: 12 and 15 % in the mean, 42 % at most;
@@ -20,13 +20,14 @@ from math import ceil, prod
 
 from hw.pim.config import PimConfig
 from hw.pim.work.layouts import Second
-from sw_driver.pim.descriptor import Work
-from sw_driver.pim.layers import Layer
-from sw_driver.pim.lowering import lower
-from sw_driver.pim.planning import planned
 from sw_driver.predict.pim.form import Form, form_of
 
-__all__ = ["STACK_BYTES", "pass_cycles"]
+from .descriptor import Work
+from .layers import Layer
+from .lowering import lower
+from .planning import planned
+
+__all__ = ["STACK_BYTES", "pass_cycles", "work_cycles"]
 
 _BEAT, _STRETCH = 8, 128
 """Elements of a beat, and of a stretch in one vault."""
@@ -68,11 +69,12 @@ def pass_cycles(layer: Layer, pass_name: str, config: PimConfig, banks: int) -> 
     cycles = 0.0
     for work in works:
         own = max(1, round(banks * work.units / config.units))
-        cycles += _cycles(work, config, own, banks / config.banks) * own / banks
+        cycles += work_cycles(work, config, own, banks / config.banks) * own / banks
     return ceil(cycles + _OFFER_CYCLES * (len(works) - 1))
 
 
-def _cycles(work: Work, config: PimConfig, banks: int, share: float) -> float:
+def work_cycles(work: Work, config: PimConfig, banks: int, share: float) -> float:
+    """Return the cycles of a work on ``banks``; works load on a ``share`` of all banks."""
     if banks < config.banks:
         work = replace(work, banks=(1 << banks) - 1, units=sum(config.placement.units[:banks]))
     form = form_of(planned(work, config))

@@ -1,4 +1,4 @@
-"""``python -m hw_tests.driver.system.hetero_pim.pool_costs [PRODUCTS ...]``: how far the formula of
+"""``python -m hw_tests.driver.pim.pass_costs [PRODUCTS ...]``: how far the formula of
 the pools' costs is from their cycle model.
 
 Passes of layers, each scaled to so many products at most (by default 2,000,000 and 8,000,000), on
@@ -19,7 +19,7 @@ from sw_driver.experiments.pim.networks import named_layer
 from sw_driver.pim.backends.cycles import CyclesPim
 from sw_driver.pim.device import Pim
 from sw_driver.pim.layers import Convolution, FullyConnected, Layer
-from sw_driver.system.hetero_pim.pools import pass_cycles
+from sw_driver.pim.pass_cycles import pass_cycles
 
 CONFIG = PIM_PRESETS["paper"]
 BANKS = (32, 16, 4)

@@ -1,0 +1,185 @@
+"""Row scheduler of the DRAM controller: tRCD, tRAS, tRTP, tWR, tRP, tRRD and tFAW at each bank."""
+
+import re
+from dataclasses import replace
+
+from hw.dram import rows as row_scheduler
+from hw.dram.fabric_timing import FabricTiming
+from hw.dram.geometry import DramGeometry
+from hw.dram.presets import part
+from hw.dram.request import request_layout
+from hw_tests.formal import Proof, twin
+
+ROWS = "hw/dram/rows.py"
+GEOMETRY = DramGeometry(bank_groups=2, banks_per_group=2, rows=2, columns=256)
+# With distances that no other keeps.
+TIMING = replace(
+    FabricTiming.of(part("ddr4_1600_8gbit_x16").timing),
+    activate_to_activate=2,
+    activate_to_activate_same_group=3,
+    four_activates=12,
+)
+
+# Cycles since the last event of each kind, at a bank, a group or all, up to 31.
+MONITOR = """
+  (* anyconst *) reg [1:0] bank;
+  reg [4:0] activated = 31, precharged = 31, read = 31, written = 31, any = 31, in_group = 31;
+  reg [4:0] second = 31, third = 31, fourth = 31;
+  reg [4:0] wrote = 31;
+  wire here = activate && activate_bank == bank;
+  wire closes = precharge && precharge_bank == bank;
+  wire column = column_issue && column_bank == bank;
+  function [4:0] since(input now, input [4:0] cycles);
+    since = now ? 1 : cycles == 31 ? 31 : cycles + 1;
+  endfunction
+  always @(posedge clk) begin
+    activated <= since(here, activated);
+    precharged <= since(closes, precharged);
+    read <= since(column && !column_write, read);
+    written <= since(column && column_write, written);
+    any <= since(activate, any);
+    second <= activate ? any == 31 ? 31 : any + 1 : since(0, second);
+    third <= activate ? second == 31 ? 31 : second + 1 : since(0, third);
+    fourth <= activate ? third == 31 ? 31 : third + 1 : since(0, fourth);
+    in_group <= since(activate && activate_bank[1] == bank[1], in_group);
+    wrote <= since(column_issue && column_write, wrote);
+  end
+  reg [4:0] time_now = 0;
+  always @(posedge clk) time_now <= time_now + 1;
+  a_now: assume property (now == time_now);
+  // `flush_late` of the refresh scheduler.
+  reg [3:0] held = 0;
+  always @(posedge clk) held <= !hold ? 0 : held + (held != 8);
+  a_flush: assume property (!flush || (hold && held == 8));
+  // The queue numbers its requests, and those that are done have been prepared.
+  wire finished;
+  reg [11:0] planned = 0, ready = 0, done = 0;
+  reg plan_waits = 0;
+  reg [PLAN:0] plan_before;
+  always @(posedge clk) begin
+    planned <= flush ? done : planned + plan_next;
+    ready <= flush ? done : ready + prepared;
+    done <= done + finished;
+    plan_waits <= plan_valid && !plan_next && !flush;
+    plan_before <= plan;
+  end
+  a_planned: assume property (plan_sequence == planned);
+  a_done: assume property (column_sequence == done);
+  a_finished: assume property (!finished || (done != ready && !hold));
+  a_plan: assume property (!plan_waits || (plan_valid && plan == plan_before));
+  a_depth: assume property (!plan_valid || planned - done < 16);
+  a_columns: assume property (!column_issue || (column_ready && !hold));
+"""
+
+
+def component() -> row_scheduler.RowScheduler:
+    row_scheduler.TIME_BITS = 5  # in a process of its own
+    return row_scheduler.RowScheduler(geometry=GEOMETRY, timing=TIMING)
+
+
+def rows(name: str, claims: str, twins: dict, **options) -> Proof:
+    text = re.sub(
+        r"STAMP\((.*?)\)",
+        lambda match: (
+            "".join(f"bank == {n} ? {match[1]}[{n}] : " for n in range(3)) + f"{match[1]}[3]"
+        ),
+        MONITOR.replace("PLAN", str(request_layout(GEOMETRY).size - 1)) + claims,
+    )
+    for field in FabricTiming.__dataclass_fields__:
+        text = re.sub(rf"\b{field.upper()}\b", str(getattr(TIMING, field)), text)
+    return Proof(
+        name=f"rows-{name}",
+        component=component,
+        text=text,
+        twins=twins,
+        reductions="4 banks of 2 rows, DDR4-1600 x16 but tRRD of 2 and 3 and tFAW of 12 cycles, "
+        "stamps of 5 bits",
+        **options,
+    )
+
+
+PROOFS = [
+    rows(
+        "activates",
+        """
+  t_rcd: assert property (!(column_ready && column_bank == bank)
+      || activated >= ACTIVATE_TO_COLUMN);
+  t_rrd_s: assert property (!activate || any >= ACTIVATE_TO_ACTIVATE);
+  t_rrd_l: assert property (!(activate && activate_bank[1] == bank[1])
+      || in_group >= ACTIVATE_TO_ACTIVATE_SAME_GROUP);
+  two: cover property (activate && any < 10 && activated < 10 && column_issue);
+""",
+        {
+            "t_rcd": twin(ROWS, "for age in range(1, cycles):", "for age in range(1, cycles - 1):"),
+            "t_rrd_s": twin(
+                ROWS,
+                "m.d.sync += [oldest.eq(oldest + 1), spacing.eq(timing.activate_to_activate - 1)]",
+                "m.d.sync += [oldest.eq(oldest + 1)]",
+            ),
+            "t_rrd_l": twin(ROWS, "& ~group_activated(group)", "& 1"),
+        },
+    ),
+    rows(
+        "precharges",
+        """
+  t_ras: assert property (!closes || activated >= ACTIVATE_TO_PRECHARGE);
+  t_wr: assert property (!closes || written >= WRITE_TO_PRECHARGE);
+  // The stamps and the recovery are those of the monitor.
+  wire [4:0] stamp = STAMP(dut.activated), until = STAMP(dut.released);
+  wire [4:0] age = now - stamp, left = until - now;
+  lemma_activated: assert property (activated == 31 || age == activated);
+  lemma_recovery: assert property (dut.write_recovery <= WRITE_TO_PRECHARGE - 1
+      && (wrote >= WRITE_TO_PRECHARGE || dut.write_recovery == WRITE_TO_PRECHARGE - wrote));
+  lemma_released: assert property (written >= WRITE_TO_PRECHARGE
+      || (left >= WRITE_TO_PRECHARGE - written && left <= WRITE_TO_PRECHARGE));
+  lemma_wrote: assert property (wrote <= written);
+  written_first: cover property (closes && written < 12 && activated < 20);
+""",
+        {
+            "t_ras": twin(
+                ROWS,
+                "(self._since(get_activated.data) >= timing.activate_to_precharge)",
+                "(self._since(get_activated.data) >= timing.activate_to_precharge - 1)",
+            ),
+            "t_wr": twin(
+                ROWS,
+                "self.now + Mux(self.column_write, timing.write_to_precharge, after_read)",
+                "self.now + after_read",
+            ),
+        },
+    ),
+    rows(
+        "four",
+        """
+  t_faw: assert property (!activate || fourth >= FOUR_ACTIVATES);
+  // The four stamps are those of the monitor, the oldest first.
+  wire [1:0] o = dut.oldest;
+  wire [19:0] stamps = {dut.recent_activates[3], dut.recent_activates[2],
+      dut.recent_activates[1], dut.recent_activates[0]};
+  wire [4:0] s1 = stamps >> 5 * o, s2 = stamps >> 5 * ((o + 1) % 4);
+  wire [4:0] s3 = stamps >> 5 * ((o + 2) % 4), s4 = stamps >> 5 * ((o + 3) % 4);
+  wire [4:0] a1 = now - s1, a2 = now - s2, a3 = now - s3, a4 = now - s4;
+  lemma: assert property ((fourth == 31 || a1 == fourth) && (third == 31 || a2 == third)
+      && (second == 31 || a3 == second) && (any == 31 || a4 == any));
+  five: cover property (activate && fourth < 20);
+""",
+        {
+            "t_faw": twin(
+                ROWS,
+                "& (self._since(get_recent.data) >= timing.four_activates)",
+                "& (self._since(get_recent.data) >= timing.four_activates - 1)",
+            ),
+        },
+        engine="ind -F 2",
+    ),
+    rows(
+        "precharged",
+        """
+  t_rp: assert property (!here || precharged >= PRECHARGE_TO_ACTIVATE);
+  again: cover property (here && precharged < 12);
+""",
+        {"t_rp": twin(ROWS, "~precharging(items.get.addr)", "1")},
+        bound=9,
+        reach=20,
+    ),
+]
