@@ -1063,7 +1063,8 @@ class Residency:
         began = 0 if job.done() else time.perf_counter_ns()
         error = None
         try:
-            job.wait()
+            with Interrupts():  # memory is freed once this has raised
+                job.wait()
         except Exception as caught:
             error = caught
         if began:
@@ -1089,7 +1090,8 @@ class Residency:
             if held.here:
                 _copy(copied, storage)
             else:
-                self._store_of(held).read(held.place, copied.data_ptr(), held.nbytes).wait()
+                with Interrupts():
+                    self._store_of(held).read(held.place, copied.data_ptr(), held.nbytes).wait()
             held.copied = weakref.ref(copied)
             self._flag(held)
         return copied
