@@ -26,7 +26,7 @@ from sw_driver.torch.sentinel import Sentinel
 
 __all__ = ["main"]
 
-ROUNDS = 5
+ROUNDS = 9
 THREADS = 1
 """Threads that compute; Sentinel's copies have threads of their own."""
 
@@ -84,7 +84,7 @@ def _lstm() -> tuple[_Blocks, Tensor]:
 MODELS = {"transformer": _transformer, "resnet": _resnet, "lstm": _lstm}
 
 WAYS = {
-    "plain": 2, "guarded": 4, "half": 12, "python mode": 4, "save_on_cpu": 2, "checkpointing": 2,
+    "plain": 2, "guarded": 4, "half": 24, "python mode": 4, "save_on_cpu": 2, "checkpointing": 2,
 }  # fmt: skip
 """Steps before the measured ones, by way: Sentinel profiles a step, and tries plans for half."""
 
