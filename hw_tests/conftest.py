@@ -19,7 +19,7 @@ from types import FrameType
 import pytest
 from amaranth.hdl import UnusedElaboratable
 
-from hw_tests.coverage.points import FOLDER, watch_builds, write_points
+from hw_tests.coverage.points import FOLDER, watch_builds
 from sw_driver.simulator.buildcache import build_root, build_times_s, plain_path
 
 LIMIT_S = 300
@@ -70,9 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # They build many simulators and run each for a short time.
     os.environ.setdefault("NEARMEM_BUILD_PROFILE", "quick")
     if FOLDER in os.environ:
-        built: Counter[str] = Counter()
-        config.add_cleanup(watch_builds(built).close)
-        config.add_cleanup(lambda: write_points(f"built-{os.getpid()}", {"built": built}))
+        config.add_cleanup(watch_builds().close)
     # Not among the user's builds.
     os.environ.setdefault("NEARMEM_CACHE_DIR", str(build_root()))
 

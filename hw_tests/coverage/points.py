@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import hw
 from hw.verilog import writer
 from hw.verilog.text import source_place
 
-__all__ = ["FOLDER", "HW", "Points", "merged", "record", "watch_builds", "write_points"]
+__all__ = ["FOLDER", "HW", "Points", "merged", "record", "watch_builds"]
 
 FOLDER = "NEARMEM_COVERAGE"
 """Environment variable with the folder of points; benches count points if it is there."""
@@ -100,14 +100,10 @@ def _numbers(ranges: str) -> Iterator[int]:
 def record(name: str, text: str, file: Path) -> None:
     """Write the points of a bench's run to the folder that ``NEARMEM_COVERAGE`` names."""
     if file.exists():
-        write_points(name, points_of(text, file))
-
-
-def write_points(name: str, points: Mapping[str, Mapping[str, int]]) -> None:
-    """Write points that :func:`merged` reads."""
-    folder = Path(os.environ[FOLDER])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(points))
+        folder = Path(os.environ[FOLDER])
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(points_of(text, file)))
+        (folder / f"built-{os.getpid()}.json").write_text(json.dumps({"built": _built}))
 
 
 def merged(folder: Path) -> Points:
@@ -120,17 +116,18 @@ def merged(folder: Path) -> Points:
     return total
 
 
-def watch_builds(built: Counter[str]) -> ExitStack:
-    """Have all Verilog give its places, and note the assignments in it, until the result is closed.
+_built: Counter[str] = Counter()
+"""Designs of this process by place: 1 or more for an assignment without a condition, which each
+clock or change carries out, and 0 for one that has a condition everywhere."""
 
-    ``built`` counts by place: 1 or more for an assignment without a condition, which each clock or
-    change carries out, and 0 for one that has a condition everywhere.
-    """
+
+def watch_builds() -> ExitStack:
+    """Have all Verilog give its places, and note the assignments in it, until it is closed."""
     netlist_of, module_text = writer.netlist_of, writer.module_text
 
     def watched(fragment: Any, ports: Any, name: str) -> Any:
         for place, always in _assignments(fragment):
-            built[place] += always
+            _built[place] += always
         return netlist_of(fragment, ports, name)
 
     def with_places(*arguments: Any, **options: Any) -> str:

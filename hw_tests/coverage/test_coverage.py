@@ -10,7 +10,7 @@ import pytest
 from hw.stream.fifo import StreamFifo
 from hw_tests.bench import run_bench
 from hw_tests.coverage import __main__ as command
-from hw_tests.coverage.points import FOLDER, Points, merged, points_of, watch_builds, write_points
+from hw_tests.coverage.points import FOLDER, Points, merged, points_of, watch_builds
 from hw_tests.coverage.table import Gap, check_gaps, hardware_lines, load_gaps, reached
 
 FIFO = "hw/stream/fifo.py"
@@ -56,15 +56,13 @@ def test_a_bench_reaches_its_component_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    built: Counter[str] = Counter()
-    with watch_builds(built):
+    with watch_builds():
         run_bench(
             StreamFifo(shape=12, depth=3),
             top="fifo",
             module="hw_tests.stream.fifo_bench",
             parameters={"depth": 3},
         )
-    write_points("built", {"built": built})
     table = reached(merged(tmp_path))
     fifo, other = table[FIFO], table["hw/stream/bursts.py"]
     assert len(fifo["lines"].hit) > 8

@@ -48,7 +48,7 @@ from sw_driver.system.compare.system import Need
 from sw_driver.system.driving import Policy, drive
 from sw_driver.system.engine import Engine
 from sw_driver.system.errors import EngineError
-from sw_driver.system.hetero_pim.configurations import HETERO
+from sw_driver.system.hetero_pim.configurations import HEADLINE
 from sw_driver.system.hetero_pim.costs import Costs
 from sw_driver.system.hetero_pim.ranking import Profiled
 from sw_driver.system.hetero_pim.runs import HeteroPimCase
@@ -136,10 +136,10 @@ RECORDS: list[tuple[Any, set[str]]] = [
         {"buffer_ps_per_byte", "bucket_bytes"},
     ),
     (MemferryCase(network="bert-base"), {"reserve"}),
-    (HeteroPimCase(network="vgg-19"), {"unit_rate", "share"}),
+    (HeteroPimCase(network="vgg-19"), {"unit_rate"}),
     (SentinelCase(network="bert-base"), set()),
     (Costs(), {"unit_rate"}),
-    (HETERO, set()),
+    (HEADLINE, {"stale_steps", "share"}),
     (Budget(room_bytes=1, gradient_bytes=1), {"room_bytes", "gradient_bytes"}),
     (Profiled(operation="a", time=1, accesses=1), {"time", "accesses"}),
     (Need(nbytes=1, growing_bytes=1), {"nbytes", "growing_bytes"}),

@@ -99,7 +99,7 @@ def _work(name: str, way: str) -> None:
     if way == "python mode":
         sw_driver.torch.guard.load = lambda: None
     budget = {"guarded": "100%", "python mode": "100%", "half": "50%"}.get(way)
-    policy = Sentinel(model, optimizer, fast=budget) if budget else None
+    policy = Sentinel(model, optimizer, budget=budget) if budget else None
     saving: Callable[[], AbstractContextManager[Any]] = (
         save_on_cpu if way == "save_on_cpu" else nullcontext
     )

@@ -25,7 +25,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from sw_driver.system.sentinel.steps import StepRecord
 from sw_driver.torch.residency import Policy
 from sw_driver.torch.sentinel import Sentinel
-from sw_driver.torch.stores import store_at
+from sw_driver.torch.slow_memory import store_at
 
 __all__ = ["main", "trained"]
 

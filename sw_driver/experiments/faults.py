@@ -24,7 +24,7 @@ from sw_driver.device.errors import AxdimmError, DeviceTimeoutError
 from sw_driver.device.transport import DeviceFault, DeviceTimeout
 from sw_driver.report import Report, Table, Watch, count, share
 
-__all__ = ["WHERE", "Campaign", "Flip", "Outcome", "Place", "Trial", "report"]
+__all__ = ["WHERE", "Campaign", "Effect", "Flip", "Place", "Trial", "report"]
 
 WHERE = ("registers", "dram", "fifo")
 """Kinds of places whose bits are flipped."""
@@ -34,8 +34,8 @@ LIMIT_FABRIC_CYCLES = 20_000
 """Limit of a run, some ten times of what it takes."""
 
 
-class Outcome(StrEnum):
-    """What has come of a flip."""
+class Effect(StrEnum):
+    """Effect of a flip on the step, as the driver sees it."""
 
     WIRE = "masked: a wire, driven anew at once"
     IDLE = "masked: idle, it stands at the end"
@@ -48,12 +48,12 @@ class Outcome(StrEnum):
 
 
 ON_A_BOARD = {
-    Outcome.ERROR: "yes",
-    Outcome.LIMIT: "yes",
-    Outcome.CHECKER: "no",
-    Outcome.WRONG: "no",
+    Effect.ERROR: "yes",
+    Effect.LIMIT: "yes",
+    Effect.CHECKER: "no",
+    Effect.WRONG: "no",
 }
-"""Whether the host of a board notices an outcome that is not masked."""
+"""Answer for an effect that is not masked: does the host of a board notice it?"""
 
 
 class Place(NamedTuple):
@@ -87,7 +87,7 @@ class Trial:
     """A flip and what has come of it."""
 
     flip: Flip
-    outcome: Outcome
+    outcome: Effect
     message: str
     """The error, or the first DRAM rule that was broken."""
 
@@ -113,9 +113,9 @@ class FlippingTransport(VerilatedTransport):
         at = began + flip.fabric_cycle
         self._call("flip", 0, at, flip.place.number, flip.word, flip.bit)
 
-    def masked(self) -> Outcome:
+    def masked(self) -> Effect:
         """Return the outcome of a flip from which nothing else came."""
-        outcomes = (None, Outcome.WIRE, Outcome.OVERWRITTEN, Outcome.IDLE)
+        outcomes = (None, Effect.WIRE, Effect.OVERWRITTEN, Effect.IDLE)
         outcome = outcomes[self._call("flipped", 0)]
         assert outcome is not None, "the bit was not flipped"
         return outcome
@@ -211,18 +211,18 @@ class Campaign:
             transport.flip(flip, self._began)
             _, result, tensors = self._step(job)
         except (DeviceTimeoutError, DeviceTimeout, DeviceFault) as error:
-            return Trial(flip=flip, outcome=Outcome.LIMIT, message=str(error))
+            return Trial(flip=flip, outcome=Effect.LIMIT, message=str(error))
         except AxdimmError as error:
-            return Trial(flip=flip, outcome=Outcome.ERROR, message=str(error))
+            return Trial(flip=flip, outcome=Effect.ERROR, message=str(error))
         else:
             rule = transport.broken_rule()
             if rule:
-                outcome = Outcome.CHECKER
+                outcome = Effect.CHECKER
                 rule += "; the results are " + ("right" if tensors == self._tensors else "wrong")
             elif tensors != self._tensors:
-                outcome = Outcome.WRONG
+                outcome = Effect.WRONG
             elif result != self._result:
-                outcome = Outcome.COUNTERS
+                outcome = Effect.COUNTERS
             else:
                 outcome = transport.masked()
             return Trial(flip=flip, outcome=outcome, message=rule)
@@ -242,7 +242,7 @@ def report(
     flips = campaign.draw(where, number, seed)
     trials = [campaign.trial(flip) for flip in watch.track(flips, "flipping")]
     counts = Counter(trial.outcome for trial in trials)
-    columns: dict[str, Callable[[Outcome], str]] = {
+    columns: dict[str, Callable[[Effect], str]] = {
         "outcome": lambda outcome: outcome.value,
         "flips": lambda outcome: count(counts[outcome]),
         "share": lambda outcome: share(counts[outcome] / number),
@@ -254,11 +254,11 @@ def report(
     ours = f"{count(bits)} bits, none of them of a wire" if where != "dram" else "the tensors' bits"
     return Report(
         results={
-            "counts": {outcome.name.lower(): counts[outcome] for outcome in Outcome},
+            "counts": {outcome.name.lower(): counts[outcome] for outcome in Effect},
             "bits": bits,
             "trials": [trial.describe() for trial in trials],
         },
-        parts=[Table.of(f"{number} flips in {where}, seed {seed}", Outcome, columns)],
+        parts=[Table.of(f"{number} flips in {where}, seed {seed}", Effect, columns)],
         notes=[f"Drawn from {ours}, and from the fabric cycles of an Adam step."],
         machine={"name": "tiny", **campaign.config.describe()},
         workload={"parameters": PARAMETERS, "where": where, "count": number, "seed": seed},

@@ -44,70 +44,56 @@ _WAYS = "to_gpu", "to_host", "written"
 _C: Any = torch._C
 
 
-class _Host:
-    """Stand-in for a GPU; copies are made at once."""
+class _Copies:
+    """Copies between the host's memory and a device's, in a stream each way; a CPU's are at once.
 
-    device = torch.device("cpu")
+    ``torch.cpu`` has what stands for streams.
+    """
 
-    def mark(self, *, back: bool) -> Any:
-        """Return a mark of the time between copies."""
-        return time.perf_counter_ns()
+    def __init__(self, device: torch.device) -> None:
+        self._gpu = Cuda() if device.type == "cuda" else None
+        self.device = device
+        if self._gpu is not None and device.index is None:
+            self.device = self._gpu.device
+        self._torch: Any = torch.get_device_module(device)
+        places = () if self._gpu is None else (self.device,)
+        self._up, self._down = (self._torch.Stream(*places) for _ in range(2))
+
+    def mark(self, *, back: bool = True) -> Any:
+        """Return a mark of the time between copies, those ``back`` to the device or the others."""
+        if self._gpu is None:
+            return time.perf_counter_ns()
+        stream = self._up if back else self._down
+        return stream.record_event(torch.cuda.Event(enable_timing=True))
 
     def pinned(self, nbytes: int) -> tuple[Tensor, Tensor]:
+        """Return host memory, for copies and as the device sees it."""
+        if self._gpu is not None:
+            return self._gpu.pinned(nbytes)
         block = torch.empty(nbytes, dtype=torch.uint8, device="cpu")
         return block, block
 
     def begin(self) -> None:
-        pass
-
-    def load(self, target: Tensor, source: Tensor) -> Any:
-        target.copy_(source)
-        return True
-
-    def wait(self, loaded: Any) -> None:
-        pass
-
-    def save(self, target: Tensor, source: Tensor) -> None:
-        target.copy_(source)
-
-    def settle(self) -> None:
-        pass
-
-
-class _Gpu(Cuda):
-    """A GPU that copies in streams of its own, one for each direction."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__()
-        if device.index is not None:
-            self.device = device
-        self._up, self._down = (torch.cuda.Stream(self.device) for _ in range(2))
-
-    def mark(self, *, back: bool = True) -> Any:
-        """Return a mark of the time between copies, those ``back`` to the GPU or the others."""
-        stream = self._up if back else self._down
-        return stream.record_event(torch.cuda.Event(enable_timing=True))
-
-    def begin(self) -> None:
         """Let later loads overwrite memory that earlier work reads, once that work is done."""
-        self._up.wait_stream(torch.cuda.current_stream(self.device))
+        self._up.wait_stream(self._torch.current_stream(self.device))
 
     def load(self, target: Tensor, source: Tensor) -> Any:
-        with torch.cuda.stream(self._up):
+        with self._torch.stream(self._up):
             target.copy_(source, non_blocking=True)
-            return self._up.record_event()
+            return self._up.record_event() or True
 
     def wait(self, loaded: Any) -> None:
-        torch.cuda.current_stream(self.device).wait_event(loaded)
+        self._torch.current_stream(self.device).wait_event(loaded)
 
     def save(self, target: Tensor, source: Tensor) -> None:
-        self._down.wait_stream(torch.cuda.current_stream(self.device))
-        source.record_stream(self._down)
-        with torch.cuda.stream(self._down):
+        self._down.wait_stream(self._torch.current_stream(self.device))
+        if self._gpu is not None:
+            source.record_stream(self._down)
+        with self._torch.stream(self._down):
             target.copy_(source, non_blocking=True)
 
     def settle(self) -> None:
-        torch.cuda.synchronize(self.device)
+        self._torch.synchronize(self.device)
 
 
 @dataclass(eq=False)
@@ -605,13 +591,13 @@ def _planned(plan: Mapping[str, Any] | str | Path, modules: Mapping[str, Any]) -
     return [_Layer(name, mode, name in stay) for name, mode in modes.items()]
 
 
-def _device(given: torch.device | str) -> _Host | _Gpu:
+def _device(given: torch.device | str) -> _Copies:
     try:
         device = torch.device(given)
     except (RuntimeError, TypeError, ValueError):
         raise InvalidArgumentError(f"device is {shown(given)}: expected cpu or cuda") from None
     check_name("the device's type", device.type, ("cpu", "cuda"))
-    return _Host() if device.type == "cpu" else _Gpu(device)
+    return _Copies(device)
 
 
 def _span_bytes(tensor: Tensor) -> int:

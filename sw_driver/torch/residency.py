@@ -986,6 +986,8 @@ class Residency:
             if nbytes <= free_bytes:
                 return
             victim = self.policy.victim(self, stay)
+            if victim is None and self.take_orphans():
+                continue
             if victim is None and self._account is not None:
                 # Nothing else can leave: what is there is needed.
                 self.most_needed_bytes = max(self.most_needed_bytes, self._used_bytes + nbytes)
@@ -1061,7 +1063,8 @@ class Residency:
         began = 0 if job.done() else time.perf_counter_ns()
         error = None
         try:
-            job.wait()
+            with Interrupts():  # memory is freed once this has raised
+                job.wait()
         except Exception as caught:
             error = caught
         if began:
@@ -1087,7 +1090,8 @@ class Residency:
             if held.here:
                 _copy(copied, storage)
             else:
-                self._store_of(held).read(held.place, copied.data_ptr(), held.nbytes).wait()
+                with Interrupts():
+                    self._store_of(held).read(held.place, copied.data_ptr(), held.nbytes).wait()
             held.copied = weakref.ref(copied)
             self._flag(held)
         return copied

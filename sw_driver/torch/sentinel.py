@@ -37,7 +37,7 @@ from .guard import FAILED, NEVER, RESULTS
 from .moves import Moves, Watched, table
 from .parameters import check_training
 from .residency import Held, Policy, Residency, Statistics
-from .stores import store_at
+from .slow_memory import store_at
 
 __all__ = ["Sentinel"]
 

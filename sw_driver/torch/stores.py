@@ -19,9 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from sw_driver.device.errors import InvalidArgumentError, shown
-
-__all__ = ["FileStore", "HostStore", "Job", "Store", "store_at"]
+__all__ = ["FileStore", "HostStore", "Job", "Store"]
 
 _CPU = torch.device("cpu")
 
@@ -257,32 +255,6 @@ class FileStore(_Threaded):
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-def store_at(slow: str | Path, device: torch.device = _CPU) -> Store:
-    """Return the store for tensors in a device's memory: ``"host"``, or the path of a new file.
-
-    In a folder it is a new file of its own. Raises ``InvalidArgumentError`` for anything else.
-    """
-    if slow == "host":
-        if device.type == "cpu":
-            return HostStore()
-        from .cuda_store import CudaStore, Gpu
-
-        return CudaStore(Gpu(device))
-    if isinstance(slow, str | Path) and str(slow):
-        path = Path(slow)
-        if path.is_dir():
-            path /= f"nearmem-{os.getpid()}-{os.urandom(4).hex()}.slow"
-        try:
-            return FileStore(path, device)
-        except OSError as error:
-            problem = f"{error.strerror or error}: "
-    else:
-        problem = ""
-    raise InvalidArgumentError(
-        f"slow is {shown(slow)}: {problem}expected 'host', a folder, or the path of a new file"
-    )
 
 
 def _whole(nbytes: int) -> int:

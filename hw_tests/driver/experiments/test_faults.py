@@ -11,7 +11,7 @@ from hw_tests.driver.refusals import assert_refused
 from sw_driver.cli import main
 from sw_driver.device.errors import KernelError
 from sw_driver.experiments import faults
-from sw_driver.experiments.faults import Campaign, Flip, FlippingTransport, Outcome, Place, Trial
+from sw_driver.experiments.faults import Campaign, Effect, Flip, FlippingTransport, Place, Trial
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +26,9 @@ def flip(campaign: Campaign, name: str, bit: int, cycle: int, word: int = 0) -> 
 
 
 MASKED = {
-    "arbiter.late_reads_count": (40, 500, Outcome.IDLE),
-    "arbiter.answer": (300, 0, Outcome.OVERWRITTEN),
-    "kernel.idle_cycles_count": (40, 500, Outcome.COUNTERS),
+    "arbiter.late_reads_count": (40, 500, Effect.IDLE),
+    "arbiter.answer": (300, 0, Effect.OVERWRITTEN),
+    "kernel.idle_cycles_count": (40, 500, Effect.COUNTERS),
 }
 
 
@@ -41,12 +41,12 @@ def test_a_flip_that_matters_to_nobody_is_masked(campaign: Campaign, name: str) 
 def test_a_wire_is_told_from_a_register(monkeypatch: pytest.MonkeyPatch) -> None:
     transport = object.__new__(FlippingTransport)
     monkeypatch.setattr(FlippingTransport, "_call", lambda *_: 1)
-    assert transport.masked() is Outcome.WIRE
+    assert transport.masked() is Effect.WIRE
 
 
 def test_a_run_without_end_ends_at_the_limit(campaign: Campaign) -> None:
     trial = flip(campaign, "kernel.loader.in_flight", 3, 400)
-    assert trial.outcome is Outcome.LIMIT
+    assert trial.outcome is Effect.LIMIT
     assert "did not end in 20000 fabric cycles" in trial.message
 
 
@@ -58,24 +58,24 @@ def test_an_error_of_the_driver_has_its_name(
 
     monkeypatch.setattr(Campaign, "_step", refuse)
     trial = flip(campaign, "arbiter.late_reads_count", 40, 500)
-    assert (trial.outcome, trial.message) == (Outcome.ERROR, "stopped")
+    assert (trial.outcome, trial.message) == (Effect.ERROR, "stopped")
 
 
 def test_a_broken_rule_alone_is_the_checkers(campaign: Campaign) -> None:
     trial = flip(campaign, "rows.planned", 5, 30)
-    assert trial.outcome is Outcome.CHECKER
+    assert trial.outcome is Effect.CHECKER
     assert "_CLOSED at tCK" in trial.message
 
 
 def test_a_wrong_result_that_nobody_notices(campaign: Campaign) -> None:
-    assert flip(campaign, "unit_0.mul_0.high", 20, 600).outcome is Outcome.WRONG
+    assert flip(campaign, "unit_0.mul_0.high", 20, 600).outcome is Effect.WRONG
 
 
 def test_bits_of_the_drams_tensors_are_wrong_in_silence(campaign: Campaign) -> None:
     flips = campaign.draw("dram", 8, 1)
     assert {flip.place.name.rpartition(".")[2] for flip in flips} == {"mem"}
     outcomes = [campaign.trial(flip).outcome for flip in flips]
-    assert outcomes.count(Outcome.WRONG) >= 5
+    assert outcomes.count(Effect.WRONG) >= 5
 
 
 def test_a_seed_gives_the_same_flips_and_outcomes(campaign: Campaign) -> None:
@@ -95,7 +95,7 @@ def test_the_table_and_the_object(
     assert main(["faults", "--count", "4", "--seed", "9", "--where", "fifo", "--json"]) == 0
     results = json.loads(capsys.readouterr().out)["results"]
     assert len(results["trials"]) == sum(results["counts"].values()) == 4
-    assert results["counts"].keys() == {outcome.name.lower() for outcome in Outcome}
+    assert results["counts"].keys() == {outcome.name.lower() for outcome in Effect}
     assert main(["faults", "--count", "2"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert max(map(len, shown[:-1])) <= 80
@@ -103,7 +103,7 @@ def test_the_table_and_the_object(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "words"),
     [
         (["--where", "sram"], "sram"),
         (["--count", "0"], "'0'"),
@@ -111,8 +111,8 @@ def test_the_table_and_the_object(
         (["--seed", "-1"], "'-1'"),
     ],
 )
-def test_bad_input(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert_refused(capsys, ["faults", *arguments], [said])
+def test_bad_input(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert_refused(capsys, ["faults", *arguments], [words])
 
 
 def test_a_step_that_is_wrong_by_itself_is_a_failure(

@@ -17,7 +17,7 @@ torch: Any = pytest.importorskip(
 from hw_tests.driver.torch.odd_models import MODELS, batches, loss_of
 from sw_driver.torch.cuda_store import CudaStore, Gpu
 from sw_driver.torch.sentinel import Sentinel
-from sw_driver.torch.stores import store_at
+from sw_driver.torch.slow_memory import store_at
 
 NBYTES = 1 << 12
 

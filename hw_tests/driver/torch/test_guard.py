@@ -17,7 +17,7 @@ from torch import nn
 
 import sw_driver.torch.guard
 from hw_tests.driver.torch.odd_models import MODELS, batches, loss_of
-from sw_driver.torch.guard import FAILED, RESULTS, load
+from sw_driver.torch.guard import RESULTS, load
 from sw_driver.torch.residency import Residency
 from sw_driver.torch.sentinel import Sentinel
 
@@ -30,7 +30,7 @@ def trained(make: Any, budget: str | None, **options: Any) -> tuple[list[Any], i
     torch.manual_seed(0)
     model = make()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, **options)
-    policy = Sentinel(model, optimizer, fast=budget, least_bytes=LEAST_BYTES) if budget else None
+    policy = Sentinel(model, optimizer, budget=budget, least_bytes=LEAST_BYTES) if budget else None
     values: list[Any] = []
     for batch in batches(STEPS, make):
         optimizer.zero_grad()
@@ -43,7 +43,7 @@ def trained(make: Any, budget: str | None, **options: Any) -> tuple[list[Any], i
     if policy is not None:
         state = policy._residency.state
         skipped = state.skipped if state is not None else 0
-        assert policy.report()["peak_bytes"] <= policy.limit_bytes
+        assert policy.report()["peak_bytes"] <= policy.budget_bytes
         policy.close()
     states = [value for state in optimizer.state.values() for value in state.values()]
     return [*values, *model.state_dict().values(), *states], skipped
@@ -55,7 +55,7 @@ def test_bits_are_those_of_the_python_mode(make: Any, options: Any, monkeypatch:
     plain, _ = trained(make, None, **options)
     for budget in "100%", "75%":
         guarded, skipped = trained(make, budget, **options)
-        assert skipped > STEPS * 20
+        assert skipped > STEPS * 10
         assert all(map(torch.equal, guarded, plain))
     with monkeypatch.context() as python:
         python.setattr(sw_driver.torch.guard, "load", lambda: None)
@@ -82,11 +82,11 @@ class _Changing(nn.Module):
         if self.count == 6:
             if self.change == "operator":
                 x = x.sin()
-            elif self.change == "results":
-                x = x[x.detach().sum(1) > -1e9][:, None].squeeze(1) + x[: len(x)]
             elif self.change == "error":
                 torch.mm(x, x[:, :3])
-        return self.layers[2:](x if self.change != "results" else x[x[:, 0] > -self.count])
+        if self.change == "results":
+            x = x[x.detach()[:, 0] > (0 if self.count == 6 else -1e9)]
+        return self.layers[2:](x)
 
 
 @pytest.mark.parametrize("change", ["operator", "results", "error"])
@@ -106,7 +106,7 @@ def test_a_step_that_goes_on_otherwise_has_the_same_bits(
         model = _Changing(change)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
         policy = (
-            Sentinel(model, optimizer, fast=budget, least_bytes=LEAST_BYTES) if budget else None
+            Sentinel(model, optimizer, budget=budget, least_bytes=LEAST_BYTES) if budget else None
         )
         results.append([])
         for number in range(9):
@@ -120,22 +120,21 @@ def test_a_step_that_goes_on_otherwise_has_the_same_bits(
             optimizer.step()
             results[-1].append(loss.detach())
         if policy is not None:
-            assert policy.report()["peak_bytes"] <= policy.limit_bytes
+            assert policy.report()["peak_bytes"] <= policy.budget_bytes
             policy.close()
         results[-1] += model.state_dict().values()
     assert all(map(torch.equal, *results))
-    expected = {"operator": 1, "results": RESULTS, "error": FAILED}[change]
-    assert expected in reasons or (change == "error" and 1 in reasons)
+    assert {"operator": 1, "results": RESULTS, "error": 1}[change] in reasons
 
 
 def test_memory_inside_operations_counts_and_is_refused_there() -> None:
-    residency = Residency(limit=1 << 20, least_bytes=64)
+    residency = Residency(budget=1 << 21, least_bytes=64)
     with residency:
         values = torch.ones(256, 256)
         before = residency.used_bytes
         torch.linalg.svdvals(values)
         assert residency.peak_bytes >= before + values.nbytes  # a copy that LAPACK overwrites
-        residency.limit_bytes = before + values.nbytes // 2
+        residency.budget_bytes = before + 525_312 + 1000  # its results fit
         with pytest.raises(torch.OutOfMemoryError, match=r"no room for 262144 bytes .* would do"):
             torch.linalg.svdvals(values)
         assert residency.used_bytes == before
@@ -157,7 +156,7 @@ class _Wide(nn.Module):
 def test_a_step_refused_inside_an_operation_leaves_all_as_it_was() -> None:
     model = _Wide()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    with Sentinel(model, optimizer, fast=40_000, least_bytes=LEAST_BYTES) as policy:
+    with Sentinel(model, optimizer, budget=40_000, least_bytes=LEAST_BYTES) as policy:
 
         def step(batch: int) -> None:
             optimizer.zero_grad()
@@ -178,7 +177,7 @@ def test_a_step_refused_inside_an_operation_leaves_all_as_it_was() -> None:
 def test_an_update_refused_in_its_middle_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
     model = layers()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    with Sentinel(model, optimizer, fast=10**6, least_bytes=LEAST_BYTES) as policy:
+    with Sentinel(model, optimizer, budget=10**6, least_bytes=LEAST_BYTES) as policy:
 
         def forward(batch: int) -> None:
             optimizer.zero_grad()
@@ -199,7 +198,7 @@ def test_an_update_refused_in_its_middle_is_undone(monkeypatch: pytest.MonkeyPat
         def before_operation(func: Any, used: Any) -> int | None:
             if policy._run is not None and policy._run.updates >= 0:
                 calls[0] += 1
-                if calls[0] == 40:
+                if calls[0] == 20:
                     return 10**7
             return needs(func, used)
 
@@ -246,7 +245,7 @@ def run(text: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_interpreter_ends_in_the_middle_of_a_step() -> None:
     ended = run("""
-    policy = Sentinel(model, optimizer, fast="60%")
+    policy = Sentinel(model, optimizer, budget="60%")
     for _ in range(4): step()
     loss = model(torch.ones(64, 256)).square().mean()
     print(policy._residency.state.skipped > 0)
@@ -256,13 +255,13 @@ def test_an_interpreter_ends_in_the_middle_of_a_step() -> None:
 
 def test_ctrl_c_and_a_fork_in_the_middle_of_steps() -> None:
     ended = run("""
-    policy = Sentinel(model, optimizer, fast="60%")
+    policy = Sentinel(model, optimizer, budget="60%")
     for _ in range(4): step()
     interrupted = 0
     for number in range(30):
         timer = threading.Timer(0.0005 * number, signal.raise_signal, [signal.SIGINT])
-        timer.start()
         try:
+            timer.start()
             step()
             timer.join()
             for _ in range(10**4): pass
@@ -282,7 +281,7 @@ def test_ctrl_c_and_a_fork_in_the_middle_of_steps() -> None:
 
 def test_threads_do_not_use_what_a_step_without_python_has_made() -> None:
     ended = run("""
-    policy = Sentinel(model, optimizer, fast="60%")
+    policy = Sentinel(model, optimizer, budget="60%")
     for _ in range(4): step()
     optimizer.zero_grad()
     hidden = model[:3](torch.ones(64, 256))

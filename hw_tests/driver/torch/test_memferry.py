@@ -170,10 +170,11 @@ def test_autocast(device: str) -> None:
     assert same(trained(device, WAYS, context=context), trained(device, None, context=context))
 
 
-class Late(memferry._Host):
+class Late(memferry._Copies):
     """Copies when they are waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Any) -> None:
+        super().__init__(device)
         self.saves: list[Any] = []
 
     def load(self, target: Tensor, source: Tensor) -> Any:
@@ -194,7 +195,7 @@ class Late(memferry._Host):
 
 
 def test_copies_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memferry, "_Host", Late)
+    monkeypatch.setattr(memferry, "_Copies", Late)
     assert same(trained("cpu", WAYS), trained("cpu", None))
 
 
@@ -224,7 +225,7 @@ def test_which_memory_is_read_in_each_pass(
         target.view(torch.float32).copy_(2 * source.view(torch.float32))
         return True
 
-    monkeypatch.setattr(memferry._Host, "load", double)
+    monkeypatch.setattr(memferry._Copies, "load", double)
     model = nn.Sequential(kind(), kind())
     with torch.no_grad():
         model[0].weight.fill_(3)
@@ -304,7 +305,7 @@ def test_copies_are_in_the_order_of_their_use(monkeypatch: pytest.MonkeyPatch) -
         found.append(source.nbytes // 4096)
         return True
 
-    monkeypatch.setattr(memferry._Host, "load", load)
+    monkeypatch.setattr(memferry._Copies, "load", load)
     model = nn.Sequential(*(nn.Linear(32 * n, 32 * n + 32, bias=False) for n in (1, 2, 3, 4)))
     modes = zip("0123", ("DFGB", "GFGB", "DFGB", "GFGB"), strict=True)
     MemFerry(model, adam(model), plan={"modes": dict(modes), "gradients_on_gpu": []})

@@ -30,7 +30,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.torch.residency import Policy, Residency, held_of
-from sw_driver.torch.stores import HostStore, Job, store_at
+from sw_driver.torch.slow_memory import store_at
+from sw_driver.torch.stores import HostStore, Job
 
 pytestmark = pytest.mark.usefixtures("guard")
 
@@ -431,7 +432,7 @@ GROWTH = """
 import json, sys, torch
 from torch import nn
 from sw_driver.torch.residency import Residency
-from sw_driver.torch.stores import store_at
+from sw_driver.torch.slow_memory import store_at
 
 def status(name):
     lines = open("/proc/self/status")

@@ -35,7 +35,7 @@ PROOFS = [
 """.replace("T_RP", str(TIMING.precharge_to_activate)),
         twins={
             "flush_late": twin(
-                REFRESH, 'with m.State("RESUME"), m.If(wait <= 1):', 'with m.State("RESUME"):'
+                REFRESH, "m.d.comb += self.refresh.eq(1)", "m.d.comb += self.refresh.eq(owed > 1)"
             ),
             "t_rfc": twin(
                 REFRESH,

@@ -82,7 +82,7 @@ ROOT = """
 """
 
 
-def equal(operator, name: str, model: str, twins: dict, formats=("kept", "flushed")) -> list[Proof]:
+def equal(operator, name: str, model: str, twins: dict, formats=("kept",)) -> list[Proof]:
     proofs = []
     for subnormals in formats:
         shape = FloatFormat(exponent_bits=4, fraction_bits=3, subnormals=subnormals == "kept")
@@ -106,6 +106,7 @@ def equal(operator, name: str, model: str, twins: dict, formats=("kept", "flushe
                     ),
                 },
                 bound=latency + 2,
+                limit_s=90,
                 reach=latency + 2,
                 reductions="complete: a pipeline without feedback; operands that do not change",
             )

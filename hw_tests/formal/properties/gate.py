@@ -78,7 +78,11 @@ PROOFS = [
                 "(unanswered < MOST_UNANSWERED - 1)",
                 "self.open & (unanswered < MOST_UNANSWERED - 1)",
             ),
-            "data_after": twin(GATE, "begun=write_offered,", "begun=memory.awvalid,"),
+            "data_after": twin(
+                GATE,
+                "begun=write_offered,",
+                "begun=memory.awvalid & ~(write_waits & kernel.wlast),",
+            ),
             "held": twin(
                 GATE,
                 "with m.If(~(read_open & kernel.arvalid) | memory.arready):",
