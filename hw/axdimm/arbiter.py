@@ -247,7 +247,7 @@ class Arbiter(wiring.Component):
                 dram.o.ready.eq(1),
             ]
 
-        self._connect_registers(m, csr, mode, draining, dram.upset)
+        self._connect_registers(m, csr, mode, draining)
         self._count_events(
             m,
             csr,
@@ -261,21 +261,13 @@ class Arbiter(wiring.Component):
         )
         return m
 
-    def _connect_registers(
-        self, m: Any, csr: Any, mode: Signal, draining: Signal, reads_upset: Any
-    ) -> None:
+    def _connect_registers(self, m: Any, csr: Any, mode: Signal, draining: Signal) -> None:
         """Connect the registers that show values from outside the arbiter."""
         memory = self.memory
         for member, value in {
             "status_mode": mode,
             "status_draining": draining,
             "status_kernel_busy": self.kernel_busy,
-            "status_upset": Cat(
-                getattr(csr, f"upsets_{name}_kept") for name in ("tags", "requests", "reads")
-            ).any(),
-            "upsets_tags": self._port.tags_upset,
-            "upsets_requests": self._port.request_upset,
-            "upsets_reads": reads_upset,
             "capacity_capacity_bytes": 1 << self._address_width,
             "config_lanes": self._lanes,
             "config_block_bytes": self._block_bytes,

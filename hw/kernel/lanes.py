@@ -103,8 +103,6 @@ class Lanes(wiring.Component):
         Take up no further round of this run; must stay high until the next ``start``.
     idle : Out(1)
         No round is at work and none is to come (because all were or because of ``stop``).
-    constants_upset, walk_upset : Out(1)
-        A bit of the constants that the units have was lost, or of the count of rounds.
     """
 
     _more_members: ClassVar[dict[str, Any]] = {}
@@ -130,8 +128,6 @@ class Lanes(wiring.Component):
                 "stored": In(1),
                 "stop": In(1),
                 "idle": Out(1),
-                "constants_upset": Out(1),
-                "walk_upset": Out(1),
                 **self._more_members,
             }
         )
@@ -172,7 +168,6 @@ class Lanes(wiring.Component):
             result.step_beats.eq(1),
             self.filled.eq(beat_done & result.round_end),
             self.idle.eq(over & ~busy),
-            self.walk_upset.eq(issue.upset | result.upset),
         ]
         outputs = [getattr(self.o, name) for name in config.stored]
         for o, value, used in zip(outputs, results, stores, strict=True):
@@ -333,10 +328,6 @@ class Lanes(wiring.Component):
         units_done = Signal()
         m.d.compute += chosen.eq(self.rule)
         m.d.compute += [kept.eq(getattr(self.constants, name)) for name, kept in constants.items()]
-        sources = [getattr(self.constants, name) for name in constants]
-        m.d.comb += self.constants_upset.eq(
-            units_valid & Cat(*constants.values(), *sources, chosen, self.rule).xor()
-        )
         for number, (rule, model) in enumerate(zip(rules, self._units, strict=True)):
             targets = {**dict(zip(rule.outputs, results, strict=False)), **shares}
             for lane in range(config.lanes):

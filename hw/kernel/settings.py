@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -93,9 +93,6 @@ class RunSettings(wiring.Component):
         The rounds of the run.
     last_parameters : Out(16)
         The parameters that are in the last line of each FP32 tensor, a bit each.
-    upset : Out(1)
-        A bit of what is held for the run was lost: the parity is not that of ``take``. The
-        addresses do not count, since loader and writer have their own.
     formats, seed, t : In(9), In(64), In(32)
         The registers of the run, for ``take``; kept in ``kept_formats``, ``kept_seed`` and
         ``kept_t``.
@@ -138,7 +135,6 @@ class RunSettings(wiring.Component):
                 "kept": Out(ConstantsSignature(config)),
                 "rounds": Out(config.rounds),
                 "last_parameters": Out(PARAMETERS_PER_BEAT),
-                "upset": Out(1),
                 **narrow,
             }
         )
@@ -160,7 +156,6 @@ class RunSettings(wiring.Component):
         unaligned = Signal()
         step = Signal.like(self.cycles)
         before_last = Signal(COUNT_WIDTH, reset_less=True)
-        held: list[tuple[Any, Any]] = [(kept_rule, self.rule), (before_last, self.count - 1)]
         beats = Signal(BEATS, reset_less=True)
         count_beats = ((self.count - 1) >> part_bits) + 1
         # The tensor or pair that is checked in this cycle, loaded in the cycle before.
@@ -192,24 +187,23 @@ class RunSettings(wiring.Component):
             low = [Mux(tensor.there, bits, 0) for tensor, bits in zip(requested, low, strict=True)]
             no_format = [("no_format", lengths.unknown)]
             part_of_block = [("part_of_block", lengths.part_of_block)]
-            held += self._keep_narrow(m, lengths)
+            self._keep_narrow(m, lengths)
             m.d.comb += [lengths.before_last.eq(before_last), lengths.beats.eq(beats)]
         for name in self.constants.signature.members:
             constant = Signal(32, name=name, reset_less=True)
             m.d.comb += getattr(self.kept, name).eq(constant)
-            held.append((constant, getattr(self.constants, name)))
-        odd = Signal(reset_less=True)
-        m.d.comb += self.upset.eq(Cat(kept for kept, _ in held).xor() ^ odd)
+            with m.If(self.take):
+                m.d.sync += constant.eq(getattr(self.constants, name))
         with m.If(self.take):
             m.d.sync += [
                 *(
                     line.eq(address[LINE_BYTE_BITS:])
                     for line, address in zip(lines, self.addresses, strict=True)
                 ),
-                *(kept.eq(value) for kept, value in held),
-                odd.eq(Cat(Value.cast(value)[: len(kept)] for kept, value in held).xor()),
+                kept_rule.eq(self.rule),
                 known.eq(self.known),
                 none.eq(self.count == 0),
+                before_last.eq(self.count - 1),
                 beats.eq(count_beats),
                 unaligned.eq(Cat(low).any()),
                 step.eq(0),
@@ -273,16 +267,13 @@ class RunSettings(wiring.Component):
                 m.d.comb += self.fault.eq(self._cause.code(cause))
         return m
 
-    def _keep_narrow(self, m: Any, lengths: RunLengths) -> list[tuple[Any, Any]]:
-        """Connect the results of ``lengths``.
-
-        Return the registers that keep the settings of narrow formats, with what they keep.
-        """
-        held = []
+    def _keep_narrow(self, m: Any, lengths: RunLengths) -> None:
+        """Keep the settings of narrow formats, and connect the results of ``lengths``."""
         for name, width in _NARROW_WIDTHS.items():
             kept = Signal(width, name=f"{name}_kept", reset_less=True)
             m.d.comb += getattr(self, f"kept_{name}").eq(kept)
-            held.append((kept, getattr(self, name)))
+            with m.If(self.take):
+                m.d.sync += kept.eq(getattr(self, name))
         m.d.comb += [lengths.formats.eq(self.kept_formats), self.rounds.eq(lengths.rounds)]
         for way, first in (("load", 0), ("store", self._first_output)):
             for slot in range(len(getattr(self, f"{way}_full"))):
@@ -295,7 +286,6 @@ class RunSettings(wiring.Component):
             strobes.eq(line_strobes)
             for strobes, line_strobes in zip(self.strobes, lengths.strobes, strict=True)
         ]
-        return held
 
     def _slots_of(self, rule: UpdateRule) -> list[int]:
         """Return the slots that ``rule`` uses."""

@@ -57,9 +57,6 @@ class BurstGenerator(wiring.Component):
         With ``offered``: it is the first of a round.
     idle : Out(1)
         No burst is at ``o`` and none is to come.
-    upset : Out(1)
-        A bit of the burst at ``o``, of the next address of the tensor at work or of the walk was
-        lost: a parity is not what it was when it was stored.
     """
 
     def __init__(
@@ -82,13 +79,12 @@ class BurstGenerator(wiring.Component):
                 "offered": Out(1),
                 "begun": Out(1),
                 "idle": Out(1),
-                "upset": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.walker = walker = RoundWalker(**self._walk, late=True)
+        m.submodules.walker = walker = RoundWalker(**self._walk)
         lines = Array(
             Signal.like(line, name=f"line_{index}", reset_less=True)
             for index, line in enumerate(self.lines)
@@ -102,9 +98,6 @@ class BurstGenerator(wiring.Component):
         start_of_next = Cat(Const(0, AXI_BURST_BITS), page + 1)
         burst = Signal(self._burst, reset_less=True)
         valid = Signal()
-        # Parities of what is stored.
-        odd = Array(Signal(name=f"odd_{index}", reset_less=True) for index in range(len(lines)))
-        burst_odd = Signal(reset_less=True)
         expose(m, self, walker, ("load", "start", "rounds", *self._shares))
         m.d.comb += [
             line.eq(lines[walker.tensor]),
@@ -122,33 +115,13 @@ class BurstGenerator(wiring.Component):
             self.o.valid.eq(valid),
             self.o.payload.eq(burst),
             self.idle.eq(~valid & (~walker.active | self.stop)),
-            self.upset.eq(
-                walker.upset
-                | (walker.active & (line.xor() ^ odd[walker.tensor]))
-                | (valid & (burst.as_value().xor() ^ burst_odd))
-            ),
         ]
         with m.If(self.offered):
             m.d.sync += [
                 burst.line.eq(line),
                 burst.len.eq(Mux(next_page, ~place, walker.left - 1)),
-                burst_odd.eq(
-                    Mux(
-                        next_page,
-                        line.xor() ^ (~place).xor(),
-                        line.xor() ^ (walker.left - 1)[:AXI_BURST_BITS].xor(),
-                    )
-                ),
                 lines[walker.tensor].eq(
                     Mux(next_page, start_of_next, Cat(end[:AXI_BURST_BITS], page))
-                ),
-                # The parities do not wait for the choice, which comes late.
-                odd[walker.tensor].eq(
-                    Mux(
-                        next_page,
-                        start_of_next[: len(line)].xor(),
-                        end[:AXI_BURST_BITS].xor() ^ page.xor(),
-                    )
                 ),
                 valid.eq(1),
             ]
@@ -156,5 +129,4 @@ class BurstGenerator(wiring.Component):
             m.d.sync += valid.eq(0)
         with m.If(self.load):
             m.d.sync += [kept.eq(line) for kept, line in zip(lines, self.lines, strict=True)]
-            m.d.sync += [kept.eq(line.xor()) for kept, line in zip(odd, self.lines, strict=True)]
         return m

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -57,9 +57,6 @@ class RoundWalker(wiring.Component):
         Maximum number of tensors in a round.
     uneven
         Give each tensor its own number of beats.
-    late
-        ``step_beats`` comes late in the cycle. The parity of what is left is then taken a cycle
-        after each step, not with it.
 
     Members
     -------
@@ -93,16 +90,11 @@ class RoundWalker(wiring.Component):
         This step ends the round (likewise).
     last_round : Out(1)
         The round is the last.
-    upset : Out(1)
-        A bit of the walk's state was lost: its parity is not what it was when it was stored.
     """
 
-    def __init__(
-        self, *, layout: RoundsLayout, tensors: int, uneven: bool = False, late: bool = False
-    ) -> None:
+    def __init__(self, *, layout: RoundsLayout, tensors: int, uneven: bool = False) -> None:
         self._layout = layout
         self._tensors = tensors
-        self._late = late
         self._uneven = uneven
         beats = range(layout.block_beats + 1)
         super().__init__(
@@ -120,7 +112,6 @@ class RoundWalker(wiring.Component):
                 "tensor_end": Out(1),
                 "round_end": Out(1),
                 "last_round": Out(1),
-                "upset": Out(1),
             }
         )
 
@@ -132,10 +123,9 @@ class RoundWalker(wiring.Component):
             first = next_tensor
             full, tail = (Array(beats)[next_tensor] for beats in (self.full, self.tail))
         else:
-            first, next_tensor = Const(0, len(self.tensor)), self.tensor + 1
+            first, next_tensor = 0, self.tensor + 1
             last_tensor = self.tensor == self.last_tensor
-            full = Const(self._layout.block_beats, len(self.left))
-            tail = self.rounds.tail_beats
+            full, tail = self._layout.block_beats, self.rounds.tail_beats
         m.d.comb += [
             self.last_round.eq(rounds_after == 0),
             self.tensor_end.eq(self.left == self.step_beats),
@@ -145,53 +135,31 @@ class RoundWalker(wiring.Component):
         def block_of(is_last: Any) -> Any:
             return Mux(is_last, tail, full)
 
-        state = {
-            "active": self.active,
-            "fresh": self.fresh,
-            "tensor": self.tensor,
-            "rounds_after": rounds_after,
-            "left": self.left,
-        }
-        covered = [name for name in state if not (self._late and name == "left")]
-        odd = Signal()
-        upset = Cat(state[name] for name in covered).xor() ^ odd
-        if self._late:
-            stepped, left_odd = Signal(), Signal()
-            m.d.sync += stepped.eq(self.load | self.step)
-            with m.If(stepped):
-                m.d.sync += left_odd.eq(self.left.xor())
-            upset |= ~stepped & (self.left.xor() ^ left_odd)
-        m.d.comb += self.upset.eq(upset)
-
-        def become(**changed: Any) -> None:
-            """Change a part of the state, and its parity before the choice that comes late."""
-            following = {
-                name: Value.cast(changed.get(name, register))[: len(register)]
-                for name, register in state.items()
-            }
-            m.d.sync += [state[name].eq(value) for name, value in following.items()]
-            m.d.sync += odd.eq(Cat(following[name] for name in covered).xor())
-
         with m.If(self.load):
-            become(
-                active=self.start,
-                fresh=Const(1, 1),
-                tensor=first,
-                rounds_after=self.rounds.last_round,
-                left=block_of(self.rounds.last_round == 0),
-            )
-        with m.Elif(self.step & ~self.tensor_end):
-            become(fresh=Const(0, 1), left=self.left - self.step_beats)
-        with m.Elif(self.step & ~last_tensor):
-            become(fresh=Const(0, 1), tensor=next_tensor, left=block_of(self.last_round))
+            m.d.sync += [
+                self.active.eq(self.start),
+                self.fresh.eq(1),
+                self.tensor.eq(first),
+                rounds_after.eq(self.rounds.last_round),
+                self.left.eq(block_of(self.rounds.last_round == 0)),
+            ]
         with m.Elif(self.step):
-            become(
-                active=~self.last_round,
-                fresh=Const(1, 1),
-                tensor=first,
-                rounds_after=rounds_after - 1,
-                left=block_of(rounds_after == 1),
-            )
+            m.d.sync += self.fresh.eq(0)
+            with m.If(~self.tensor_end):
+                m.d.sync += self.left.eq(self.left - self.step_beats)
+            with m.Elif(~last_tensor):
+                m.d.sync += [
+                    self.tensor.eq(next_tensor),
+                    self.left.eq(block_of(self.last_round)),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    self.active.eq(~self.last_round),
+                    self.fresh.eq(1),
+                    self.tensor.eq(first),
+                    rounds_after.eq(rounds_after - 1),
+                    self.left.eq(block_of(rounds_after == 1)),
+                ]
         return m
 
     def _next_tensor(self, m: Module) -> tuple[Signal, Any]:

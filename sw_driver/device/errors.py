@@ -26,7 +26,6 @@ __all__ = [
     "StorageError",
     "StreamFailedError",
     "UnknownWorkError",
-    "UpsetError",
     "WaitTimeoutError",
     "WrongModeError",
     "shown",
@@ -132,19 +131,6 @@ class KernelError(AxdimmError):
 
     For a PIM's core: the kernel failed or was stopped, and may have written some results. If the
     core was stopped, the kernels queued behind it were not begun. The core takes new kernels.
-    """
-
-    def __init__(self, message: str, *, cause: str, **details: object) -> None:
-        super().__init__(message, cause=cause, **details)
-        self.cause = cause
-
-
-class UpsetError(AxdimmError):
-    """A channel noticed that a bit of its own state was lost; ``cause`` names the check.
-
-    From a run: it was stopped or had ended, and some of the parameters may be wrong, as may be
-    whatever else is in the channel. From a mode switch: what was copied since the last one may be
-    wrong. The channel takes new copies and runs; copy the tensors in again.
     """
 
     def __init__(self, message: str, *, cause: str, **details: object) -> None:
