@@ -141,8 +141,8 @@ PROOFS = [
             ),
             "t_wr": twin(
                 ROWS,
-                "self.now + Mux(self.column_write, timing.write_to_precharge, after_read)",
-                "self.now + after_read",
+                "& ((get_released.data - self.now - 1)[:TIME_BITS] >= longest_recovery)",
+                "& ((get_released.data - self.now - 1)[:TIME_BITS] >= 2)",
             ),
         },
     ),
