@@ -141,10 +141,11 @@ PROOFS = [
             ),
             "t_wr": twin(
                 ROWS,
-                "& ((get_released.data - self.now - 1)[:TIME_BITS] >= longest_recovery)",
-                "& ((get_released.data - self.now - 1)[:TIME_BITS] >= 2)",
+                "self.now + Mux(self.column_write, timing.write_to_precharge, after_read)",
+                "self.now + after_read",
             ),
         },
+        limit_s=120,
     ),
     rows(
         "four",
