@@ -145,6 +145,7 @@ PROOFS = [
                 "self.now + after_read",
             ),
         },
+        limit_s=120,
     ),
     rows(
         "four",
