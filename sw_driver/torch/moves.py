@@ -59,11 +59,11 @@ class Moves:
 
     Examples
     --------
+    >>> from time import perf_counter_ns
     >>> moves = Moves()
-    >>> moves.turn()
-    >>> moves.add("back", "a tensor", 4096, time.perf_counter_ns(), time.perf_counter_ns())
-    >>> len(moves.spans())
-    1
+    >>> moves.add("back", "a tensor", 4096, perf_counter_ns(), perf_counter_ns())
+    >>> [span[:3] for span in moves.spans()]
+    [('back', 'a tensor', 4096)]
     """
 
     def __init__(self) -> None:

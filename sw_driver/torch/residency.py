@@ -274,10 +274,11 @@ class Residency:
     """Context that keeps the tensors of this thread's operations within a budget.
 
     The budget covers adopted tensors, and results of operations while it ``takes`` them. It does
-    not cover tensors smaller than ``least_bytes``, memory that PyTorch cannot empty (NumPy's or
-    another process'), or workspace inside operations. Results made from another residency's tensors
-    belong to that one. Operations of other threads on tensors that may leave raise
-    ``InvalidArgumentError``; so do calls that would share their memory with another process.
+    not cover tensors smaller than ``least_bytes`` or memory that PyTorch cannot empty (NumPy's or
+    another process'). Workspace inside operations counts on a CPU with the compiled guard.
+    Results made from another residency's tensors belong to that one. Operations of other threads
+    on tensors that may leave raise ``InvalidArgumentError``; so do calls that would share their
+    memory with another process.
 
     Enter it before other dispatch modes of PyTorch; it may be left in any order.
 
@@ -286,6 +287,16 @@ class Residency:
     store: place of storages that are away; without one only storages that can be recomputed leave.
     budget: bytes, None for no limit, or a function that returns them.
     kind: device type of the tensors that count, ``"cpu"`` or ``"cuda"``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from sw_driver.torch.stores import HostStore
+    >>> with Residency(HostStore(), budget=1 << 20) as residency:
+    ...     tensors = [torch.full((1 << 17,), float(number)) for number in range(4)]
+    ...     residency.peak_bytes, tensors[0].sum().item()
+    (1048576, 0.0)
+    >>> residency.close()
     """
 
     guarded: ClassVar[Residency | None] = None

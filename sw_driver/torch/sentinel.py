@@ -186,8 +186,8 @@ class Sentinel(Policy):
     >>> with Sentinel(model, optimizer, budget="50%") as sentinel:
     ...     model(torch.ones(64, 256)).square().mean().backward()
     ...     optimizer.step()
-    >>> sentinel.report()["budget_bytes"]
-    1081344
+    >>> sentinel.report()["steps"]
+    {'profiled': 1}
     """
 
     scripts = True
