@@ -551,7 +551,7 @@ class Residency:
 
         If it cannot be fetched, raises the store's error; its bytes are then undefined.
         """
-        storage = held.storage()
+        storage, peak_bytes = held.storage(), self.peak_bytes
         try:
             if not held.here and storage is not None:
                 self._fetch(held)
@@ -560,6 +560,8 @@ class Residency:
             if storage is not None and _nbytes(storage) != held.nbytes:
                 self._fill(storage, held.nbytes)
             self._release(held)
+            if self._account is not None:
+                self._account.peak = peak_bytes
 
     def bring(self, tensor: Tensor) -> None:
         """Bring a tensor's storage into fast memory now."""
