@@ -287,7 +287,7 @@ class MemFerry:
             buffer.data = buffer.to(self._origin)
         for layer in self._layers:
             layer.held.clear()
-            layer.source = layer.room = torch.empty(0)
+            layer.source = layer.room = torch.empty(0, dtype=torch.uint8, device="cpu")
         self._of.clear()
         if self._optimizer.state:
             self._optimizer.load_state_dict(self._optimizer.state_dict())

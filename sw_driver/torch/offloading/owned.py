@@ -67,7 +67,8 @@ class OwnedOffloading(Offloading):
         check_training(model, optimizer)
         budget_bytes = None if budget is None else check_size("budget", budget)
         kind, given = _of_module(optimizer)
-        probe = offloaded(kind)([torch.zeros(1)], device=SimpleNamespace(device=None), **given)
+        example = torch.zeros(1, dtype=torch.float32, device="cpu")
+        probe = offloaded(kind)([example], device=SimpleNamespace(device=None), **given)
         name = probe.rule_name(probe.param_groups[0])
         # One more than the rule has, for a gradient that is not on the module.
         tensors = len(rule(name).tensors) + 1
