@@ -21,6 +21,7 @@ from sw_driver.torch import ModuleOptimizer
 from sw_driver.torch.copies import PlainCopies, as_copies
 from sw_driver.torch.moves import Moves, Watched, table
 from sw_driver.torch.residency import Held, Policy, Residency
+from sw_driver.torch.step import untraced
 
 from .optimizer import OffloadedOptimizer, offloaded
 from .store import ChannelChoice, ModuleStore, Place
@@ -529,6 +530,7 @@ class Offloading(Policy):
         if (held := self._managed(parameter, None, name)) is not None:
             held.name, held.slot = name, _PARAMETER
 
+    @untraced
     def _came(self, parameter: Tensor) -> None:
         """Let a gradient leave that autograd has just accumulated.
 
