@@ -266,7 +266,7 @@ def readings(runs: HeteroPimRuns) -> Experiment:
         )
         cells = {
             "rate": runs.rate(column),
-            "points by RC, VGG-19": vgg[RC].pools_percent - vgg[NEITHER].pools_percent + 0.0,
+            "points by RC, VGG-19": _zeroed(vgg[RC].pools_percent - vgg[NEITHER].pools_percent),
             "by OP, AlexNet": alexnet[BOTH].pools_percent - alexnet[RC].pools_percent,
             "AlexNet over Fixed PIM": alexnet[FIXED].ms / alexnet[PIM].ms,
             "over GPU": alexnet[GPU].ms / alexnet[PIM].ms,
@@ -291,6 +291,11 @@ def readings(runs: HeteroPimRuns) -> Experiment:
             f"Operations of a unit a cycle: {', '.join(f'{n} {r}' for n, r in rates.items())}.",
         ],
     )
+
+
+def _zeroed(value: float) -> float:
+    """Return a difference, 0 instead of one that rounding makes."""
+    return round(value, 9) + 0.0
 
 
 def breakdown(runs: HeteroPimRuns) -> Experiment:
