@@ -26,7 +26,18 @@ from sw_driver.simulator.buildcache import cached_build, content_key
 from sw_driver.simulator.progress import build_progress
 from sw_driver.workload.writes import HIDDEN_WRITES
 
-__all__ = ["AWAY", "FAILED", "KEPT", "NEVER", "RESULTS", "Account", "Guard", "answering", "load"]
+__all__ = [
+    "AWAY",
+    "FAILED",
+    "KEPT",
+    "NEVER",
+    "RESULTS",
+    "Account",
+    "Guard",
+    "State",
+    "answering",
+    "load",
+]
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 
