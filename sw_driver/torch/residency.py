@@ -633,7 +633,7 @@ class Residency:
             return tensor
         inference = torch.inference_mode(tensor.is_inference())
         with _disable_current_modes(), inference, torch.no_grad():
-            copied = torch.ops.aten.alias(tensor)
+            copied = tensor.data  # an alias would count set_() as a change of the tensor
             size, stride = copied.size(), copied.stride()
             copied.set_(self._copied(held), copied.storage_offset(), size, stride)
             if isinstance(tensor, torch.nn.Parameter):
