@@ -717,8 +717,9 @@ class Residency:
         assert self._guard is not None
         account.limit = _as_integer(self.budget_bytes)
         before_bytes = account.high = account.used
-        before = self._guard.call.count(self._address if self.takes else None)
+        before = self._guard.call.count(None)  # a signal may come before the next line
         try:
+            self._guard.call.count(self._address if self.takes else None)
             return func(*args, **kwargs)
         except torch.OutOfMemoryError:
             refusal, self._refusal = self._refusal, None
@@ -832,7 +833,7 @@ class Residency:
         assert self._guard is not None
         assert self._account is not None
         under_way = len(self._using)
-        counting = self._guard.call.count(None)
+        counting, self._refusal = self._guard.call.count(None), None
         try:
             if Residency.guarded is self:
                 self.take_orphans()
