@@ -35,7 +35,8 @@ namespace {
 struct Account {
   std::atomic<int64_t> used, peak, most_live, high;  // "high" is set by Python before an operator
   int64_t away, limit, least;
-  int (*ask)(int64_t nbytes, char* reason, int64_t size);  // makes room: 0, refused 1, Ctrl-C 2
+  // Makes room: 1, refuses: 2; 0 if a signal has interrupted it, maybe before its first statement.
+  int (*ask)(int64_t nbytes, char* reason, int64_t size);
 };
 
 // Header of a block; the memory that PyTorch gets begins behind it, as aligned as before.
@@ -78,9 +79,12 @@ void reserve(Account* account, int64_t nbytes, bool asks) {
   trim(account->limit - account->used - nbytes);
   if (asks && account->ask && account->used + nbytes > account->limit) {
     char reason[512] = "";
-    const int code = account->ask(nbytes, reason, sizeof reason);
-    TORCH_CHECK_WITH(OutOfMemoryError, code != 1, reason);
-    if (code == 2) std::raise(SIGINT);
+    int code = account->ask(nbytes, reason, sizeof reason);
+    if (code == 0) {  // there must be room for all that; Python sees the signal afterwards
+      code = account->ask(nbytes, reason, sizeof reason);
+      std::raise(SIGINT);
+    }
+    TORCH_CHECK_WITH(OutOfMemoryError, code != 2, reason);
     trim(account->limit - account->used - nbytes);
   }
   add(account, nbytes);

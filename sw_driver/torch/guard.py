@@ -190,12 +190,12 @@ def answering(make_room: Callable[[int], None]) -> Any:
         try:
             make_room(nbytes)
         except KeyboardInterrupt:
-            return 2
+            return 0  # as ctypes does for one that comes before the try
         except BaseException as error:
             text = str(error).encode()[: size - 1] + b"\0"
             ctypes.memmove(reason, text, len(text))
-            return 1
-        return 0
+            return 2
+        return 1
 
     return ANSWER(answer)
 

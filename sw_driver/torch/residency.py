@@ -633,7 +633,7 @@ class Residency:
             return tensor
         inference = torch.inference_mode(tensor.is_inference())
         with _disable_current_modes(), inference, torch.no_grad():
-            copied = torch.ops.aten.alias(tensor)
+            copied = tensor.data  # an alias would count set_() as a change of the tensor
             size, stride = copied.size(), copied.stride()
             copied.set_(self._copied(held), copied.storage_offset(), size, stride)
             if isinstance(tensor, torch.nn.Parameter):
@@ -717,8 +717,9 @@ class Residency:
         assert self._guard is not None
         account.limit = _as_integer(self.budget_bytes)
         before_bytes = account.high = account.used
-        before = self._guard.call.count(self._address if self.takes else None)
+        before = self._guard.call.count(None)  # a signal may come before the next line
         try:
+            self._guard.call.count(self._address if self.takes else None)
             return func(*args, **kwargs)
         except torch.OutOfMemoryError:
             refusal, self._refusal = self._refusal, None
@@ -832,7 +833,7 @@ class Residency:
         assert self._guard is not None
         assert self._account is not None
         under_way = len(self._using)
-        counting = self._guard.call.count(None)
+        counting, self._refusal = self._guard.call.count(None), None
         try:
             if Residency.guarded is self:
                 self.take_orphans()

@@ -71,6 +71,8 @@ class _Kind:
     number: int = 0
     """Number of the guard's script."""
     has_script: bool = False
+    backward: float = inf
+    """First operation of the backward pass."""
     budget_bytes: int = 0
     """Budget that the plans are for."""
     to_try: list[MigrationPlan] = field(default_factory=list)
@@ -121,8 +123,8 @@ class _Run:
     """When the update began, in ns; 0 before."""
     calls: int = 0
     """Calls of the model with gradients."""
-    backward: bool = False
-    """True once the backward pass has begun."""
+    backward: float = inf
+    """First operation of the backward pass."""
     versions: list[int] = field(default_factory=list)
     """PyTorch's change counts of the parameters at the end of the last call."""
     failed: bool = False
@@ -398,7 +400,10 @@ class Sentinel(Policy):
         run.calls += 1
         parameters = [*self._model.parameters()]
         changed = sum(map(int.__ne__, [one._version for one in parameters], run.versions))
-        dropped = run.backward and all(one.grad is None for one in parameters)
+        began = run.backward < inf
+        if (state := self._residency.state) is not None and state.scripted and self._kind:
+            began = state.number > self._kind.backward
+        dropped = began and all(one.grad is None for one in parameters)
         # Fewer changes may come from a layer that changes its parameters when recomputed.
         updated = 2 * changed > len(parameters) or dropped
         if updated or run.calls >= _MOST_CALLS:
@@ -506,7 +511,7 @@ class Sentinel(Policy):
             if guard is not None and len(self._kinds) == _KINDS:
                 guard.call.drop(self._kinds[-1].number)
             self._scripts += 1
-            self._kinds.appendleft(_Kind(run.step, self._scripts))
+            self._kinds.appendleft(_Kind(run.step, self._scripts, backward=run.backward))
             self._keep_script(self._kinds[0])
         self._pad_moved(run, len(run.step.functions))
         self._by_slot = {held.slot: held for held in run.seen}
@@ -638,7 +643,7 @@ class Sentinel(Policy):
         if state is not None:
             state.number = number + 1
         if run.sequence and (node := _C._current_autograd_node()) is not None:
-            run.backward = True
+            run.backward = min(run.backward, number)
             self._note_visit(run, node._sequence_nr())
         for held in used:
             if held not in run.seen:
@@ -716,6 +721,7 @@ class Sentinel(Policy):
         number = state.number
         results = reason == RESULTS
         run.step = kind.step if run.whole else kind.step.begin(number, without_results=results)
+        run.backward = kind.backward if number > kind.backward else inf
         run.seen = {*self._residency.seen()}
         self._by_slot.update((held.slot, held) for held in run.seen)
         if results:  # other ones than in the steps before

@@ -88,6 +88,24 @@ def test_copies_are_plain_and_the_model_goes_on(name: str, way: str, tmp_path: P
     assert same(*ends)
 
 
+@on_each
+def test_copies_before_the_backward_pass_are_no_changes(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
+    with ExitStack() as stack:
+        optimizer = POLICIES[name][0](stack, model, tmp_path)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.ones(8, 64)).square().mean()
+            for each in model.parameters():
+                version = each._version
+                repr(each), each.tolist(), pickle.dumps(each)
+                assert each._version == version
+            model.state_dict()
+            loss.backward()
+            optimizer.step()
+
+
 def check_plain(model: nn.Module) -> None:
     for module in model.modules():
         own = vars(module)

@@ -17,9 +17,10 @@ from torch import nn
 
 import sw_driver.torch.guard
 from hw_tests.driver.torch.odd_models import MODELS, batches, loss_of
-from sw_driver.torch.guard import RESULTS, load
+from sw_driver.torch.guard import ANSWER, RESULTS, load
 from sw_driver.torch.residency import Residency
 from sw_driver.torch.sentinel import Sentinel
+from sw_driver.torch.stores import HostStore
 
 LEAST_BYTES = 1 << 10
 STEPS = 9
@@ -138,6 +139,50 @@ def test_memory_inside_operations_counts_and_is_refused_there() -> None:
         with pytest.raises(torch.OutOfMemoryError, match=r"no room for 262144 bytes .* would do"):
             torch.linalg.svdvals(values)
         assert residency.used_bytes == before
+        residency.close()
+
+
+def test_ctrl_c_while_room_is_made_inside_an_operation() -> None:
+    residency = Residency(HostStore(), budget=1 << 20, least_bytes=64)
+    answer, asked = residency._answer, []
+
+    def ask(*given: Any) -> int:
+        asked.append(given)
+        return answer(*given) if len(asked) > 1 else 0  # as if a signal came at its beginning
+
+    with residency:
+        values, other = torch.ones(256, 256), torch.ones(256, 256)
+        residency.budget_bytes = 900_000  # svdvals() takes 525,312 bytes inside
+        account = residency._account
+        assert account is not None
+        account.ask = ANSWER(ask)
+        with pytest.raises(KeyboardInterrupt):
+            torch.linalg.svdvals(values)
+        assert len(asked) == 2
+        assert residency.peak_bytes <= residency.budget_bytes
+        assert other.sum() == 256 * 256
+        residency.close()
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_ctrl_c_before_an_operation_ends_its_count(at: int, monkeypatch: Any) -> None:
+    guard, calls = load(), []
+    assert guard is not None
+    count = guard.call.count
+
+    def interrupted(account: Any) -> Any:
+        before = count(account)
+        calls.append(account)
+        if len(calls) == at + 1:
+            raise KeyboardInterrupt
+        return before
+
+    with Residency(budget=1 << 20) as residency:
+        with monkeypatch.context() as during:
+            during.setattr(guard.call, "count", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                torch.ones(256, 256)
+        assert count(None) is None
         residency.close()
 
 

@@ -175,6 +175,21 @@ def test_a_step_with_an_exception_is_not_learnt(fails: Any) -> None:
     assert results[0] == results[1]
 
 
+def test_a_known_step_that_is_dropped_after_its_backward_pass_is_not_learnt() -> None:
+    model = layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with sentinel(model, optimizer, "60%") as policy:
+        for _ in range(4):
+            step(model, optimizer)
+        for update in False, True, True:  # such as a scaler skips for infinite gradients
+            optimizer.zero_grad()
+            model(torch.ones(32, 64)).square().mean().backward()
+            if update:
+                optimizer.step()
+        steps = policy.report()["steps"]
+    assert (steps["profiled"], steps.get("failed", 0)) == (1, 1)
+
+
 @pytest.mark.parametrize("fails", [_fails_forward, _fails_in_an_operation])
 def test_a_share_is_not_of_what_a_step_had_that_failed(fails: Any) -> None:
     model = layers()
