@@ -59,8 +59,9 @@ def test_the_budget_decides(profile: str, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_person_sees_modes_other_ways_and_what_to_change(
-    profile: str, capsys: pytest.CaptureFixture[str]
+    profile: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     assert main(["plan", "memferry", profile, "--gpu-memory", "92"]) == 0
     shown = capsys.readouterr().out
     for words in (
