@@ -539,6 +539,7 @@ class Residency:
         Another residency gives up a storage that it only counts. Return None for a storage that
         this one cannot have.
         """
+        self._bury()  # places of the dead are free again
         held = held_of(tensor)
         if held is not None and held.residency is not self and _only_counted(held):
             held.residency.forget(held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import os
@@ -81,6 +82,7 @@ def test_bits_are_those_of_training_without_also_after_it(policy: str) -> None:
             step(model, optimizer)
         report = made.report()
     assert report["back_bytes"] > 0
+    assert report["peak_bytes"] <= report["budget_bytes"]
     for one in model.parameters():
         assert one.untyped_storage().nbytes() == one.nbytes  # memory of its own
     step(model, optimizer)
@@ -92,6 +94,30 @@ def test_bits_are_those_of_training_without_also_after_it(policy: str) -> None:
     with pytest.raises(InvalidArgumentError, match="is closed: make another"):
         made.__enter__()
     made.close()
+
+
+@on_each
+def test_a_state_that_is_loaded_takes_the_place_of_the_one_before(policy: str) -> None:
+    def trained(model: nn.Module, optimizer: Any) -> nn.Module:
+        step(model, optimizer)
+        state = copy.deepcopy(optimizer.state_dict())
+        step(model, optimizer)
+        for _ in range(2):
+            optimizer.load_state_dict(copy.deepcopy(state))
+            step(model, optimizer)
+        return model
+
+    model = layers()
+    optimizer = adam(model)
+    with train_in(model, optimizer, budget=BUDGETS[policy], policy=policy):
+        trained(model, optimizer)
+    other = layers()
+    if policy == "offload":
+        with AdamW(other.parameters(), lr=1e-2, device="golden") as there:
+            trained(other, there)
+    else:
+        trained(other, adam(other))
+    assert same(model, other)
 
 
 def test_a_plan_by_rule_copies_the_largest_layers_that_fit() -> None:

@@ -118,6 +118,8 @@ class OwnedOffloading(Offloading):
 
         def call(name: str) -> Any:
             def called(_: Optimizer, *args: Any, **keywords: Any) -> Any:
+                if name == "load_state_dict":
+                    optimizer.state = {}  # the state before leaves the module first
                 try:
                     return getattr(made, name)(*args, **keywords)
                 finally:
