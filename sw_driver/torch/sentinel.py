@@ -157,8 +157,8 @@ class Sentinel(Policy):
 
     Losses, gradients and parameters are bit for bit those of ordinary training. The budget covers
     tensors made in the model and from its tensors until :meth:`close`: activations, gradients and
-    the optimizer's state. It does not cover inputs, workspace inside operations, or tensors smaller
-    than ``least_bytes``.
+    the optimizer's state; on a CPU with the compiled guard also memory inside operations. It does
+    not cover inputs or tensors smaller than ``least_bytes``.
 
     A step lasts from the model's call to the end of the optimizer's ``step()``. The first step is
     profiled, and so is each that is like none before; in these the least recently used storages

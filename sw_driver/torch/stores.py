@@ -156,28 +156,45 @@ class _Threaded(ABC):
 class HostStore(_Threaded):
     """Store of the CPU's tensors in the host's memory, outside the budget of fast memory.
 
-    Places are kept for tensors of their size: the system takes long to map new pages.
+    Places are kept for tensors of their size: the system takes long to map new pages. With these
+    the store never has more than the most bytes that were in use at a time.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._free: dict[int, list[Tensor]] = defaultdict(list)
+        self._free: dict[int, list[Tensor]] = {}
+        self._used_bytes = self._most_bytes = self._free_bytes = 0
 
     def take(self, nbytes: int) -> Tensor:
         """Return a place for a tensor, one that is free if there is one."""
-        if free := self._free[nbytes]:
-            return free.pop()
+        self._used_bytes += nbytes
+        self._most_bytes = max(self._most_bytes, self._used_bytes)
+        if nbytes in self._free:
+            return self._kept(nbytes)
+        while self._free and self._used_bytes + self._free_bytes > self._most_bytes:
+            self._kept(next(iter(self._free)))
         with _disable_current_modes():
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
 
+    def _kept(self, nbytes: int) -> Tensor:
+        places = self._free[nbytes]
+        place = places.pop()
+        if not places:
+            del self._free[nbytes]
+        self._free_bytes -= nbytes
+        return place
+
     def give(self, place: Tensor, nbytes: int) -> None:
         """Free a place for tensors of its size."""
-        self._free[nbytes].append(place)
+        self._free.setdefault(nbytes, []).append(place)
+        self._free_bytes += nbytes
+        self._used_bytes -= nbytes
 
     def close(self) -> None:
         """Wait for all copies and release all free places."""
         super().close()
         self._free.clear()
+        self._free_bytes = 0
 
     def _write(self, place: Tensor, address: int, nbytes: int, ready: Any) -> None:
         self._copy(place, address, ready, back=False)

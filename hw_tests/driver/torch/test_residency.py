@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -76,6 +77,23 @@ class Attending(nn.Module):
             for n, block in enumerate(self.blocks):
                 h = checkpoint(block, h, use_reentrant=n == 1) if self.training else block(h)
             return self.out(h.mean(1)).float()
+
+
+def test_a_hosts_places_are_kept_within_what_was_in_use_at_a_time() -> None:
+    store = HostStore()
+    first = store.take(1000)
+    store.give(first, 1000)
+    assert store.take(1000) is first
+    store.give(first, 1000)
+    gone = weakref.ref(first)
+    del first
+    places = [store.take(nbytes) for nbytes in (400, 500)]
+    assert gone() is None  # 1,900 bytes would be more than ever in use
+    for place, nbytes in zip(places, (400, 500), strict=True):
+        store.give(place, nbytes)
+    assert store.take(400) is places[0]
+    assert store.take(500) is places[1]
+    store.close()
 
 
 class Now(HostStore):

@@ -49,8 +49,8 @@ class DeviceMemory(Residency):
 
     While it is entered, every tensor that an operation returns counts with its whole storage until
     the storage is freed: parameters, activations, gradients, optimizer state, intermediate results.
-    Tensors made elsewhere are the host's (data sets, NumPy arrays). Workspace inside operations and
-    operations of other threads do not count.
+    Tensors made elsewhere are the host's (data sets, NumPy arrays). On a CPU with the compiled
+    guard, memory inside operations counts, too. Operations of other threads do not count.
 
     Parameters
     ----------
