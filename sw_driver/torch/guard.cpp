@@ -216,7 +216,7 @@ std::vector<StorageImpl*> places;  // storages of the step by slot
 Script recorded, *script = nullptr;
 size_t position = 0;
 uint32_t step_id = 1;
-std::vector<StorageImpl*> arguments, results, in_use;
+std::vector<StorageImpl*> arguments, numbered, results, in_use;
 const PyInterpreterVTable* python = nullptr;
 PyInterpreter* interpreter = nullptr;
 
@@ -288,6 +288,13 @@ void put(StorageImpl* storage, Entry& entry, int32_t slot) {
   places[slot] = storage;
 }
 
+// Whether another storage of this step has a slot.
+bool is_taken(int32_t slot) {
+  if (static_cast<size_t>(slot) >= places.size() || !places[slot]) return false;
+  auto found = table.find(places[slot]);
+  return found != table.end() && found->second.step == step_id && found->second.slot == slot;
+}
+
 Entry& track(StorageImpl* storage, int64_t nbytes, uint8_t flags) {
   auto found = table.find(storage);
   if (found == table.end()) {
@@ -350,6 +357,7 @@ Choice choose(const OperatorHandle& op, const Stack& stack, const Properties& pr
   const auto& schema = op.schema();
   const size_t count = schema.arguments().size(), from = stack.size() - count;
   arguments.clear();
+  numbered.clear();
   bool python_sees = properties.python, is_plain = true;
   std::lock_guard<std::mutex> guard(lock);
   const Operator* next =
@@ -367,8 +375,12 @@ Choice choose(const OperatorHandle& op, const Stack& stack, const Properties& pr
       python_sees |= (entry.flags & AWAY) || ((entry.flags & KEPT) && properties.writes[n]);
       if (same && at < next->made) {
         const int32_t slot = script->slots[at++];
-        same = entry.step == step_id ? entry.slot == slot
-                                     : entry.nbytes == script->nbytes[slot];
+        same = entry.step == step_id
+            ? entry.slot == slot
+            : entry.nbytes == script->nbytes[slot] && !is_taken(slot);
+        for (size_t n = 0; n < numbered.size(); ++n)  // of this operator, not put yet
+          same = same && (numbered[n] == storage) == (script->slots[next->used + n] == slot);
+        numbered.push_back(storage);
       } else {
         same = false;
       }

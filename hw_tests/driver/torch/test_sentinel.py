@@ -242,6 +242,40 @@ def test_a_model_that_is_another_in_each_step_trains_on_demand() -> None:
     assert results[0] == results[1]
 
 
+class Routed(nn.Module):
+    """A trained layer, and two frozen ones that the program chooses, in one operation or two."""
+
+    def __init__(self, at_once: bool) -> None:
+        super().__init__()
+        self.at_once = at_once
+        self.first = nn.Linear(64, 64)
+        self.experts = nn.ModuleList(nn.Linear(64, 64).requires_grad_(False) for _ in range(2))
+        self.chosen = 0, 0
+
+    def forward(self, inputs: Any) -> Any:
+        values = self.first(inputs)
+        one, other = (self.experts[number].weight for number in self.chosen)
+        return values @ (one @ other) if self.at_once else values @ one @ other
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_equal_operations_on_other_storages_are_another_step(at_once: bool) -> None:
+    found = []
+    for budget in ("70%", None):
+        torch.manual_seed(1)
+        model = Routed(at_once)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        policy = sentinel(model, optimizer, budget) if budget else None
+        for number in range(12):
+            model.chosen = 0, number // 3 % 2
+            step(model, optimizer)
+        if policy is not None:
+            assert policy.report()["steps"]["profiled"] == 2
+            policy.close()
+        found.append(values(model))
+    assert_same(*found)
+
+
 def test_too_little_is_said_with_the_least_that_is_enough() -> None:
     def trained(budget: int | None) -> tuple[nn.Module, str]:
         model = layers()
