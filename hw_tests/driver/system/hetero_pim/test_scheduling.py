@@ -266,6 +266,19 @@ def test_a_stale_step_begins_before_the_update() -> None:
     assert stale.step_ns == 400
 
 
+def test_a_later_step_overwrites_a_copy_of_its_own() -> None:
+    """The CPU reads for 400 ns what lasts and the pools write in 100, such as running statistics:
+    the next step's write does not wait for it, and one step is in flight beside it."""
+    step = a_step(1, (0, "i1>p1"), (0, "p1>b1"), sizes=dict.fromkeys(("i1", "p1", "b1"), 4))
+    costs: dict[str, Any] = {
+        "phases": {0: (Made("pools", 3200, 32),)},
+        "cpu": {0: (9000, 0, 0), 1: (400, 0, 0)},
+    }
+    strict, stale = (made(step, MadeCosts(readings=x, **costs), HETERO) for x in (STRICT, HEADLINE))
+    assert strict.step_ns == HOST + 100 + 400
+    assert stale.step_ns == 400
+
+
 def test_principles() -> None:
     """Two operations want all banks for 100 ns, beside a CPU that takes 1,000. By the words of the
     paper the second goes there; who asks where it ends first, waits if that is sooner. A core does
