@@ -254,7 +254,8 @@ class Routed(nn.Module):
 
     def forward(self, inputs: Any) -> Any:
         values = self.first(inputs)
-        one, other = (self.experts[number].weight for number in self.chosen)
+        weights: Any = [self.experts[number].weight for number in self.chosen]
+        one, other = weights
         return values @ (one @ other) if self.at_once else values @ one @ other
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -119,7 +120,7 @@ class OwnedOffloading(Offloading):
         def call(name: str) -> Any:
             def called(_: Optimizer, *args: Any, **keywords: Any) -> Any:
                 if name == "load_state_dict":
-                    optimizer.state = {}  # the state before leaves the module first
+                    optimizer.state = defaultdict(dict)  # the state before leaves the module first
                 try:
                     return getattr(made, name)(*args, **keywords)
                 finally:
