@@ -295,6 +295,7 @@ def collapse_navigation(
 
 MOVED = {
     "decisions": "architecture.html#decisions",
+    "offloading": "less-memory.html#offloading",
     "results": "methods.html",
     "what-precision-buys": "formats.html#what-precision-buys",
 }

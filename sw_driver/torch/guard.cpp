@@ -14,6 +14,8 @@
 #include <c10/util/flat_hash_map.h>
 #include <torch/library.h>
 
+#include <sys/mman.h>
+
 #include <atomic>
 #include <csignal>
 #include <map>
@@ -43,27 +45,46 @@ struct Account {
 struct alignas(64) Block {
   std::atomic<Account*> account;
   size_t nbytes;
+  size_t mapped;  // bytes of its own mapping, or 0 for a block of the allocator before
 };
 static_assert(sizeof(Block) == 64);
 
-constexpr size_t KEPT_BYTES = 1 << 20;  // smaller blocks are not kept for reuse
+constexpr size_t PAGE = 4096;
+constexpr size_t MAPPED_BYTES = 1 << 20;  // smaller blocks have no mapping of their own
 
 c10::Allocator* base = nullptr;
 thread_local Account* counting = nullptr;
 std::mutex free_lock;
-std::multimap<size_t, Block*> free_blocks;  // by bytes; their pages are there already
+std::multimap<size_t, char*> free_maps;  // by bytes; their pages are there already
 std::atomic<int64_t> free_bytes{0};
-std::atomic<int64_t> keep_bytes{0};  // blocks to keep, at most
+std::atomic<bool> keeps{false};  // what is free of a limit, while one residency is entered
 
 Block* block_of(void* memory) { return static_cast<Block*>(memory) - 1; }
 
-void trim(int64_t keep) {
+void keep(char* memory, size_t nbytes) {
+  free_maps.emplace(nbytes, memory);
+  free_bytes += static_cast<int64_t>(nbytes);
+}
+
+// Take a kept mapping out of the table.
+std::pair<char*, size_t> drop(std::multimap<size_t, char*>::iterator at) {
+  const std::pair<char*, size_t> dropped{at->second, at->first};
+  free_bytes -= static_cast<int64_t>(at->first);
+  free_maps.erase(at);
+  return dropped;
+}
+
+// Give the ends of kept mappings back to the system, the largest first.
+void trim(int64_t most) {
+  most = std::max<int64_t>(most, 0);
+  if (free_bytes <= most) return;
   std::lock_guard<std::mutex> guard(free_lock);
-  while (free_bytes > std::max<int64_t>(keep, 0) && !free_blocks.empty()) {
-    auto last = std::prev(free_blocks.end());
-    free_bytes -= static_cast<int64_t>(last->first);
-    base->raw_deallocate(last->second);
-    free_blocks.erase(last);
+  while (free_bytes > most && !free_maps.empty()) {
+    auto [memory, nbytes] = drop(std::prev(free_maps.end()));
+    const size_t room = (std::max<int64_t>(most - free_bytes, 0)) / PAGE * PAGE;
+    const size_t left = std::min(room, nbytes);
+    munmap(memory + left, nbytes - left);
+    if (left) keep(memory, left);
   }
 }
 
@@ -90,34 +111,57 @@ void reserve(Account* account, int64_t nbytes, bool asks) {
   add(account, nbytes);
 }
 
+// Give a block back, or keep its mapping within the limit.
+void give(Block* block) {
+  const Account* account = block->account;
+  const size_t mapped = block->mapped;
+  if (!mapped) return base->raw_deallocate(block);
+  if (!keeps || !account ||
+      free_bytes + static_cast<int64_t>(mapped) > account->limit - account->used) {
+    munmap(static_cast<void*>(block), mapped);
+    return;
+  }
+  std::lock_guard<std::mutex> guard(free_lock);
+  keep(reinterpret_cast<char*>(block), mapped);
+}
+
 void release(void* memory) {
   if (memory == nullptr) return;
   Block* block = block_of(memory);
-  if (Account* account = block->account) {
-    const int64_t nbytes = static_cast<int64_t>(block->nbytes);
-    account->used -= nbytes;
-    if (block->nbytes >= KEPT_BYTES && free_bytes + nbytes <= keep_bytes) {
-      std::lock_guard<std::mutex> guard(free_lock);
-      free_blocks.emplace(block->nbytes, block);
-      free_bytes += nbytes;
-      return;
-    }
-  }
-  base->raw_deallocate(block);
+  if (Account* account = block->account) account->used -= static_cast<int64_t>(block->nbytes);
+  give(block);
 }
 
-Block* take(size_t nbytes) {
-  if (nbytes >= KEPT_BYTES && free_bytes) {
-    std::lock_guard<std::mutex> guard(free_lock);
-    auto found = free_blocks.find(nbytes);
-    if (found != free_blocks.end()) {
-      Block* block = found->second;
-      free_blocks.erase(found);
-      free_bytes -= static_cast<int64_t>(nbytes);
-      return block;
-    }
+// A mapping: a kept one, the begin of a larger one, a smaller one that grows, or a new one.
+char* map(size_t nbytes) {
+  std::unique_lock<std::mutex> guard(free_lock);
+  if (auto at = free_maps.lower_bound(nbytes); at != free_maps.end()) {
+    auto [memory, size] = drop(at);
+    if (size - nbytes >= MAPPED_BYTES)
+      keep(memory + nbytes, size - nbytes);
+    else if (size > nbytes)
+      munmap(memory + nbytes, size - nbytes);
+    return memory;
   }
-  return static_cast<Block*>(base->raw_allocate(nbytes + sizeof(Block)));
+  void* memory = MAP_FAILED;
+  if (!free_maps.empty()) {
+    auto [smaller, size] = drop(std::prev(free_maps.end()));
+    memory = mremap(smaller, size, nbytes, MREMAP_MAYMOVE);
+    if (memory == MAP_FAILED) munmap(smaller, size);
+  }
+  guard.unlock();
+  if (memory == MAP_FAILED)
+    memory = mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  TORCH_CHECK_WITH(OutOfMemoryError, memory != MAP_FAILED, "the system has no ", nbytes, " bytes");
+  return static_cast<char*>(memory);
+}
+
+Block* take(size_t nbytes, Account* account) {
+  const size_t mapped = (nbytes + sizeof(Block) + PAGE - 1) / PAGE * PAGE;
+  if (account && nbytes >= MAPPED_BYTES) {
+    return new (map(mapped)) Block{account, nbytes, mapped};
+  }
+  return new (base->raw_allocate(nbytes + sizeof(Block))) Block{account, nbytes, 0};
 }
 
 struct Counter final : c10::Allocator {
@@ -127,28 +171,15 @@ struct Counter final : c10::Allocator {
     const c10::Device cpu(c10::DeviceType::CPU);
     if (nbytes == 0) return {nullptr, nullptr, &release, cpu};
     if (account && static_cast<int64_t>(nbytes) < account->least) account = nullptr;
-    // A kept block of this size is taken before room is made.
-    Block* block = nullptr;
+    Block* block = take(nbytes, account);  // with kept memory, before room is made
     if (account) {
-      if (nbytes >= KEPT_BYTES && free_bytes) block = take(nbytes);
       try {
         reserve(account, static_cast<int64_t>(nbytes), asks);
       } catch (...) {
-        if (block) base->raw_deallocate(block);
+        give(block);
         throw;
       }
     }
-    if (!block) {
-      try {
-        block = account ? take(nbytes)
-                       : static_cast<Block*>(base->raw_allocate(nbytes + sizeof(Block)));
-      } catch (...) {
-        if (account) account->used -= static_cast<int64_t>(nbytes);
-        throw;
-      }
-    }
-    new (&block->account) std::atomic<Account*>(account);
-    block->nbytes = nbytes;
     return {block + 1, block + 1, &release, cpu};
   }
 
@@ -580,9 +611,10 @@ Account* guard_account(int64_t least, int (*ask)(int64_t, char*, int64_t)) {
   return account;
 }
 
-void guard_keep(int64_t nbytes) {
-  keep_bytes = nbytes;
-  trim(nbytes);
+// Begin or end to keep freed mappings within the limit.
+void guard_keep(int begins) {
+  keeps = begins;
+  if (!begins) trim(0);
 }
 
 // Begin or end to count this thread's memory.

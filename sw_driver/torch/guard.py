@@ -116,7 +116,7 @@ class Guard:
             "install": (integer,),
             "hide": (None, ctypes.c_char_p, ctypes.c_char_p),
             "account": (ctypes.POINTER(Account), number, ANSWER),
-            "keep": (None, number),
+            "keep": (None, integer),
             "count": (pointer, pointer),
             "adopt": (integer, pointer, pointer),
             "add": (None, pointer, number),

@@ -347,7 +347,7 @@ class Residency:
         self._using: list[Held] = []
         """Storages used by operations in progress."""
         self._operation = 0
-        if budget is not None and store is not None:
+        if budget is not None and store is not None and self._guard is None:
             ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, min(max(1 << 20, least_bytes), _MOST_INT))
         _RESIDENCIES.add(self)
         _read_through()
@@ -754,7 +754,7 @@ class Residency:
         if guard is None or Residency.guarded is self:
             return False
         others = any(one._watch is not None for one in _RESIDENCIES if one is not self)
-        guard.call.keep(0 if others else _as_integer(self.budget_bytes))
+        guard.call.keep(not others)
         if others or self._watch is None or not self.policy.scripts:
             return False
         Residency.guarded = self

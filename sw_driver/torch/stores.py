@@ -158,6 +158,16 @@ class HostStore(_Threaded):
 
     Places are kept for tensors of their size: the system takes long to map new pages. With these
     the store never has more than the most bytes that were in use at a time.
+
+    Examples
+    --------
+    >>> from sw_driver.torch.stores import HostStore
+    >>> store = HostStore()
+    >>> place = store.take(64)
+    >>> store.give(place, 64)
+    >>> store.take(64) is place
+    True
+    >>> store.close()
     """
 
     def __init__(self) -> None:

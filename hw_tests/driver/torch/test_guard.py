@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import resource
 import subprocess
 import sys
 import textwrap
@@ -140,6 +142,42 @@ def test_memory_inside_operations_counts_and_is_refused_there() -> None:
             torch.linalg.svdvals(values)
         assert residency.used_bytes == before
         residency.close()
+
+
+def test_freed_pages_serve_later_blocks_without_overlaps() -> None:
+    lot = random.Random(1)
+    residency = Residency(budget=24 << 20, least_bytes=1 << 16)
+    values: list[tuple[Any, int]] = []
+    with residency:
+        residency.enter_guard()
+        for _ in range(3):
+            for number in range(400):
+                nbytes = 4 * lot.randrange(1 << 14, 1 << 20)
+                while values and residency.used_bytes + nbytes > 23 << 20:
+                    value, content = values.pop(lot.randrange(len(values)))
+                    assert (value == content).all()
+                    del value
+                values.append((torch.full((nbytes // 4,), number, dtype=torch.int32), number))
+        assert all((value == content).all() for value, content in values)
+        values.clear()
+    residency.close()
+
+
+def test_steps_like_one_before_need_no_new_pages() -> None:
+    model = nn.Sequential(*(nn.Conv2d(16, 16, 3, padding=1) for _ in range(8)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    policy = Sentinel(model, optimizer, budget="100%")
+    values = torch.randn(8, 16, 64, 64)  # 2 MiB, as each layer's results
+    faults: list[int] = []
+    for _ in range(8):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        optimizer.zero_grad()
+        model(values).square().mean().backward()
+        optimizer.step()
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    policy.close()
+    step_pages = 16 * values.nbytes // resource.getpagesize()
+    assert min(faults[4:]) < step_pages // 4
 
 
 def test_ctrl_c_while_room_is_made_inside_an_operation() -> None:
