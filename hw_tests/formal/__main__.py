@@ -96,10 +96,10 @@ def prove(file: Path, proof: Proof) -> list[Result]:
         if broken := write_models(file, proof, ROOT, Path(folder)):
             return [Result(proof.name, False, f"does not compile: {broken}")]
         engine = proof.engine if proof.bound is None else f"bmc3 -F {proof.bound}"
-        if engine.startswith("ind"):  # that is the step alone; scorr would take lemmas from it
-            engine = f"bmc3 -F 8; {engine}"
-        else:
-            engine = f"scorr; {engine}; sat"  # what scorr has left without registers
+        # `ind` is the step alone, and scorr would take lemmas from it; `sat` proves what scorr has
+        # left without registers.
+        step = engine.startswith("ind")
+        engine = f"bmc3 -F 8; {engine}" if step else f"scorr; {engine}; sat"
         results = [solve(proof, Path(folder), "claims", f"orpos; {engine}", proof.name)]
         if not results[0].good and "cycle" in results[0].text:
             # Which of them is it?
