@@ -103,8 +103,8 @@ def rows(
         component=lambda: component(timing),
         text=text,
         twins=twins,
-        reductions="4 banks of 2 rows, DDR4-1600 x16 but tRRD of 2 and 3 and tFAW of 12 cycles, "
-        f"stamps of 5 bits{more}",
+        reductions="4 banks of 2 rows, DDR4-1600 x16 but tRRD of 2 and 3 and tFAW of "
+        f"{timing.four_activates} cycles, stamps of 5 bits{more}",
         **options,
     )
 
@@ -191,7 +191,6 @@ PROOFS = [
             ),
         },
         timing=EARLY,
-        more=", tFAW short",
     ),
     rows(
         "closed",
@@ -206,7 +205,7 @@ PROOFS = [
             "t_rp": twin(ROWS, "~precharging(items.get.addr)", "~precharging(items.put.addr)"),
         },
         timing=SMALL,
-        more=", tRAS and tFAW short; 4 items and 8 requests, numbers of 5 bits",
+        more=", tRAS of 3 cycles; 4 items, 8 requests, numbers of 5 bits",
         engine="ind -F 2",
     ),
     rows(
