@@ -8,20 +8,29 @@ from hw_tests.formal import Proof, twin
 BURSTS = "hw/stream/bursts.py"
 WRITER = "hw/stream/block_writer.py"
 LAYOUT = RoundsLayout(block_beats=8, beats_width=6)
-# The environment is what the members' documentation asks of the kernel.
-RUN = """
+SHORT = RoundsLayout(block_beats=4, beats_width=4)
+
+
+def run_holds(layout: RoundsLayout) -> str:
+    """Return what the members' documentation asks of the kernel."""
+    last, tail = layout.size - 1, layout["tail_beats"]
+    return f"""
   reg before = 0, stopped = 0;
-  reg [RUN:0] run;
+  reg [{last + 1}:0] run;
+  wire [{tail.width - 1}:0] tail = rounds[{last}:{tail.offset}];
   always @(posedge clk) begin
     before <= 1;
-    run <= {rounds, last_tensor};
+    run <= {{rounds, last_tensor}};
     stopped <= stop && !(load && start);
   end
-  a_run: assume property (!before || load || run == {rounds, last_tensor});
+  a_run: assume property (!before || load || run == {{rounds, last_tensor}});
   a_load: assume property (!load || idle);
   a_stop: assume property (!stopped || stop || (load && start));
-  a_tail: assume property (rounds[TAIL] >= 1 && rounds[TAIL] <= 8);
-""".replace("RUN", str(LAYOUT.size)).replace("TAIL", f"{LAYOUT.size - 1}:3")
+  a_tail: assume property (tail >= 1 && tail <= {layout.block_beats});
+"""
+
+
+RUN = run_holds(LAYOUT)
 
 PROOFS = [
     Proof(
@@ -95,31 +104,97 @@ PROOFS = [
     ),
     Proof(
         name="block-writer-data",
-        component=lambda: BlockWriter(layout=LAYOUT, tensors=2, addr_width=14, buffer_blocks=2),
-        text=RUN
+        component=lambda: BlockWriter(layout=SHORT, tensors=2, addr_width=13, buffer_blocks=2),
+        text=run_holds(SHORT)
         + """
+  // The lengths of the bursts whose address was offered, without all their data.
   wire w = axi_wvalid && axi_wready;
   reg offered = 0;
-  reg [5:0] bursts = 0, taken = 0, done = 0, answered = 0;
-  reg [7:0] beat = 0, length;
-  (* anyconst *) reg [5:0] chosen;
-  // A chosen burst has as many beats as its address told, the last of them marked.
+  reg [1:0] beat = 0;
+  reg [3:0] queued = 0;
+  reg [15:0] lengths = 0;
+  wire put = axi_awvalid && !offered, got = w && axi_wlast;
+  wire [3:0] owed = queued + put;
+  wire [15:0] all = put ? lengths & ~(16'hffff << 2 * queued) | axi_awlen[1:0] << 2 * queued
+      : lengths;
   always @(posedge clk) begin
     offered <= axi_awvalid && !axi_awready;
-    bursts <= bursts + (axi_awvalid && !offered);
-    if (axi_awvalid && !offered && bursts == chosen) length <= axi_awlen;
-    taken <= taken + (axi_awvalid && axi_awready);
-    done <= done + (w && axi_wlast);
-    answered <= answered + (axi_bvalid && axi_bready);
     if (w) beat <= axi_wlast ? 0 : beat + 1;
+    queued <= owed - got;
+    lengths <= got ? all >> 2 : all;
   end
-  wire [7:0] told = axi_awvalid && !offered && bursts == chosen ? axi_awlen : length;
-  a_filled: assume property (!filled || dut.full_rounds != 2);
+  // The FIFOs hold two rounds.
+  reg [1:0] rounds_in = 0;
+  always @(posedge clk) rounds_in <= load ? 0 : rounds_in + filled - stored;
+  a_filled: assume property (!filled || (rounds_in != 2 && !load));
   // The memory answers a write that it has taken with all its data.
-  a_answers: assume property (!axi_bvalid || (answered != done && answered != taken));
-  after_address: assert property (!axi_wvalid || done != bursts + (axi_awvalid && !offered));
-  last_beat: assert property (!(w && done == chosen) || axi_wlast == (beat == told));
-  three: cover property (done == 3);
+  a_answers: assume property (!axi_bvalid || (dut.unanswered > owed
+      && dut.unanswered > axi_awvalid));
+  after_address: assert property (!axi_wvalid || owed != 0);
+  last_beat: assert property (!w || axi_wlast == (beat == all[1:0]));
+  four: cover property (owed == 4 && beat == 2);
+  // From the beat that departs, the bursts with those lengths lead to where the generator is. A
+  // place is the line of both tensors in their pages, rounds after this one, lines left of the
+  // block, and the tensor.
+  function [2:0] beats(input [19:0] at);
+    reg [6:0] room;
+    begin
+      room = 64 - (at[0] ? at[19:14] : at[13:8]);
+      beats = at[3:1] < room ? at[3:1] : room;
+    end
+  endfunction
+  function [19:0] after(input [19:0] at, input last, input [2:0] tail);
+    reg [2:0] left;
+    reg [3:0] rounds;
+    begin
+      left = at[3:1] - beats(at);
+      rounds = at[7:4] - (left == 0 && at[0] == last);
+      after = {at[0] ? at[19:14] + beats(at) : at[19:14],
+          at[0] ? at[13:8] : at[13:8] + beats(at), rounds,
+          left != 0 ? left : rounds[1:0] == 0 ? tail : 3'd4,
+          left != 0 ? at[0] : !at[0] && last};
+    end
+  endfunction
+  wire [19:0] made = {dut.bursts.line_1[5:0], dut.bursts.line_0[5:0],
+      at_8[7:6], dut.bursts.walker.rounds_after, dut.bursts.walker.left, dut.bursts.walker.tensor};
+  wire [19:0] at_0 = {dut.page_line_1, dut.page_line_0,
+      2'd2, dut.departure.rounds_after, dut.departure.left, dut.departure.tensor};
+  wire [2:0] kept = run[TAIL], first = all[1:0] - beat + 1;
+  lemma_first: assert property (owed == 0 ? beat == 0 : beat <= all[1:0] && beats(at_0) == first);
+""".replace("TAIL", f"{SHORT.size}:{SHORT.size - 2}")
+        + "".join(
+            f"""
+  wire [19:0] at_{place + 1} = owed > {place} ? after(at_{place}, run[0], kept) : at_{place};
+"""
+            + (place > 0)
+            * f"""
+  lemma_{place}: assert property (owed <= {place}
+      || beats(at_{place}) == 1 + all[{2 * place + 1}:{2 * place}]);
+"""
+            for place in range(8)
+        )
+        + """
+  lemma_same: assert property (at_8 == made);
+  wire fresh = dut.bursts.walker.fresh, second = dut.bursts.walker.tensor;
+  wire [2:0] left = dut.bursts.walker.left;
+  wire [2:0] size = dut.bursts.walker.rounds_after == 0 ? kept : 4;
+  wire whole = left == size;
+  reg loaded = 0;
+  always @(posedge clk) loaded <= loaded || load;
+  lemma_loaded: assert property (loaded ? before && kept >= 1 && kept <= 4
+      : !dut.bursts.walker.active && !axi_awvalid && dut.unanswered == 0);
+  lemma_fresh: assert property (!loaded || (fresh == (!second && whole) && left != 0 && left <= size
+      && (whole || (second ? made[19:14] : made[13:8]) == 0)
+      && dut.departure.left <= (dut.departure.rounds_after == 0 ? kept : 4)
+      && second <= run[0] && dut.departure.tensor <= run[0]));
+  wire [3:0] begun = at_0[7:4] - at_8[7:4] + !fresh;
+  lemma_rounds: assert property (rounds_in <= 2 && dut.full_rounds <= rounds_in
+      && (!loaded || rounds_in == dut.full_rounds + begun));
+  lemma_count: assert property (owed <= 8 && dut.without_data == owed
+      && dut.no_without_data == (owed == 0));
+  lemma_answers: assert property (dut.unanswered >= owed && dut.unanswered >= axi_awvalid
+      && dut.unanswered <= (fresh ? 19 : !second ? 16 : whole ? 17 : 18));
+  lemma_held: assert property (!offered || axi_awvalid);
 """,
         twins={
             "after_address": twin(
@@ -128,11 +203,12 @@ PROOFS = [
             "last_beat": twin(
                 WRITER,
                 "burst_end.eq(departure.tensor_end | page_line.all()),",
-                "burst_end.eq(departure.tensor_end),",
+                "burst_end.eq(departure.tensor_end | page_line[1:].all()),",
             ),
         },
-        bound=9,
+        engine="ind -F 2",
         reach=20,
-        reductions="as `block-writer`",
+        reductions="2 tensors, blocks of 4 lines, 4 rounds, addresses of 13 bits; FIFOs of 2 "
+        "blocks; an answer only to a write that was taken with its data",
     ),
 ]
