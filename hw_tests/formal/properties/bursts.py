@@ -93,7 +93,8 @@ def chain(walker: str, bits: int, counter: str) -> str:
   lemma_loaded: assert property (was_loaded ? before && kept >= 1 && kept <= 4
       : !dut.bursts.walker.active && !dut.bursts.o_valid && dut.{counter} == 0);
   lemma_fresh: assert property (!was_loaded || (fresh == (!second && whole)
-      && left != 0 && left <= size && (whole || (second ? made[{13 + bits}:{8 + bits}] : made[13:8]) == 0)
+      && left != 0 && left <= size
+      && (whole || (second ? made[{13 + bits}:{8 + bits}] : made[13:8]) == 0)
       && at_0[3:1] <= size_0 && second <= run[0] && at_0[0] <= run[0]));
   wire [3:0] begun = at_0[7:4] - at_8[7:4] + !fresh;
 """
