@@ -165,7 +165,10 @@ PROOFS = [
             "responses.w_data.eq(Cat(read_burst.id, write_burst.response)),",
         ),
         hold=(BVALID, BVALID.replace(")),", ") & ~self.low),")),
-        data_first=("last.eq(accept & (beat == receiving.length)),", "last.eq(accept),"),
+        data_first=(
+            "last.eq(accept & (beat == receiving.length)),",
+            "last.eq(accept & (beat + 1 >= receiving.length)),",
+        ),
         written_first=(BVALID, "axi.bvalid.eq(responses.r_rdy),"),
         idle_means=("| responses.r_rdy", "| 0"),
     ),
