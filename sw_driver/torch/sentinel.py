@@ -259,6 +259,14 @@ class Sentinel(Policy):
         )
         try:
             self._residency.adopt(self._lasting())
+            if stays := self._staying():
+                warnings.warn(
+                    f"{sum(one.nbytes for one in stays)} bytes of the model stay in memory, beyond "
+                    f"the budget, in {len(stays)} tensors whose memory is not of PyTorch's "
+                    "allocator but of a loaded file, NumPy or other processes: give them their "
+                    "own first, by tensor.data = tensor.data.clone()",
+                    stacklevel=2,
+                )
         except BaseException:
             self._residency.close()
             raise
@@ -291,6 +299,7 @@ class Sentinel(Policy):
             "budget_bytes": self.budget_bytes,
             "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
+            "beyond_budget_bytes": sum(one.nbytes for one in self._staying()),
             "hits": self._uses["in_time"],
             "misses": self._uses["late"] + self._uses["on_demand"],
             **{name: self._uses[name] for name in ("late", "on_demand")},
@@ -364,6 +373,12 @@ class Sentinel(Policy):
         states = (one for state in self._optimizer.state.values() for one in _tensors(state))
         there = [one for one in states if one.device.type == self._residency.kind]
         return [*self._model.parameters(), *self._model.buffers(), *there]
+
+    def _staying(self) -> list[Tensor]:
+        """Return the model's and optimizer's tensors in memory that cannot be moved."""
+        least_bytes, of = self._residency.least_bytes, self._residency.of
+        there = [one for one in self._lasting() if not nn.parameter.is_lazy(one)]
+        return [one for one in there if one.nbytes >= least_bytes and of(one) is None]
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         if _is_traced():

@@ -23,12 +23,12 @@ def make() -> tuple[nn.Sequential, Any]:
     return model, torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
 
 
-def policy_of(name: str, model: Any, optimizer: Any) -> Any:
+def policy_of(name: str, model: Any, optimizer: Any, budget: int | str = "60%") -> Any:
     if name == "plain":
         return None
     if name == "memferry":
         return MemFerry(model, optimizer, plan=PLAN)
-    return Sentinel(model, optimizer, budget="60%", least_bytes=1 << 10)
+    return Sentinel(model, optimizer, budget=budget, least_bytes=1 << 10)
 
 
 def step(model: Any, optimizer: Any, number: int) -> Any:
