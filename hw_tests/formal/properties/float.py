@@ -1,6 +1,7 @@
 """Arithmetic of an 8-bit format equals an exact integer model, for all operands."""
 
 from hw.float.add import FloatAdd
+from hw.float.div import FloatDiv
 from hw.float.format import FloatFormat
 from hw.float.mul import FloatMul
 from hw.float.sqrt import FloatSqrt
@@ -12,23 +13,30 @@ from hw_tests.mutants import Mutant
 MODEL = """
   localparam E = EXPONENT, F = FRACTION, FLUSH = FLUSHED, SIZE = F + (1 << E) - 1;
   localparam INF = ((1 << E) - 1) << F, NAN = INF | (1 << F - 1), B = (1 << E - 1) + F - 2;
-  function [7:0] pack(input sign, input [2*SIZE-1:0] number, input integer k);
+  localparam WIDTH = 2 * SIZE + F + 4;
+  function [7:0] pack(input sign, input [WIDTH-1:0] number, input integer k);
     integer e;
-    reg [2*SIZE-1:0] quotient, below, half;
+    reg [WIDTH-1:0] quotient, below, half;
     begin
       e = 1;
       for (integer i = 2; i < 1 << E; i = i + 1) if ((number >> (k + i + F - 1)) != 0) e = i;
       quotient = number >> (k + e - 1);
       below = number - (quotient << (k + e - 1));
-      half = {{2*SIZE-1{1'b0}}, 1'b1} << (k + e - 1) >> 1;
+      half = {{WIDTH-1{1'b0}}, 1'b1} << (k + e - 1) >> 1;
       if (half != 0 && (below > half || (below == half && quotient[0]))) quotient = quotient + 1;
       quotient = quotient + ((e - 1) << F);
       if (FLUSH && (number >> (k + F)) == 0) quotient = 0;
       pack = {sign, quotient >= INF ? INF[6:0] : quotient[6:0]};
     end
   endfunction
+  function [F:0] digits(input [7:0] x);
+    digits = x[6:F] == 0 ? (FLUSH ? 0 : x[F-1:0]) : {1'b1, x[F-1:0]};
+  endfunction
+  function integer places(input [7:0] x);
+    places = x[6:F] == 0 ? 0 : x[6:F] - 1;
+  endfunction
   function [SIZE-1:0] size(input [7:0] x);
-    size = x[6:F] == 0 ? (FLUSH ? 0 : x[F-1:0]) : {1'b1, x[F-1:0]} << (x[6:F] - 1);
+    size = digits(x) << places(x);
   endfunction
   function is_nan(input [7:0] x);
     is_nan = x[6:0] > INF;
@@ -72,6 +80,20 @@ MUL = """
     if (is_nan(a) || is_nan(b) || (is_inf(a) && zero_b) || (zero_a && is_inf(b))) y = NAN;
     else if (is_inf(a) || is_inf(b)) y = {sign, INF[6:0]};
     else y = pack(sign, {{SIZE{1'b0}}, size(a)} * size(b), B);
+"""
+DIV = """
+  // Digits have a quotient of at least F + 2 bits, and a bit for what lies below. The difference of
+  // places is at least 2 - (1 << E).
+  localparam MORE = 2 * F + 2, LEAST = (1 << E) - 2;
+  wire sign = a[7] ^ b[7];
+  wire [F+MORE:0] dividend = {digits(a), {MORE{1'b0}}};
+  wire [F+MORE:0] quotient = dividend / digits(b);
+  wire more = dividend % digits(b) != 0;
+  always @*
+    if (is_nan(a) || is_nan(b) || (is_inf(a) && is_inf(b)) || (zero_a && zero_b)) y = NAN;
+    else if (is_inf(a) || zero_b) y = {sign, INF[6:0]};
+    else if (is_inf(b)) y = {sign, 7'd0};
+    else y = pack(sign, {quotient, more} << LEAST + places(a) - places(b), MORE + 1 + LEAST - B);
 """
 ROOT = """
   // The root is claimed, not computed: what is free is assumed to be it.
@@ -158,10 +180,24 @@ PROOFS = [
         E4M3_FLUSHED,
     ),
     *equal(
+        FloatDiv,
+        "div",
+        DIV,
+        twin(
+            "hw/float/div.py",
+            'word = register(m, cat(lost, quotient), "word")',
+            'word = register(m, cat(C(0, 1), quotient), "word")',
+        ),
+        E4M3,
+        E4M3_FLUSHED,
+        E5M2,
+    ),
+    *equal(
         FloatSqrt,
         "sqrt",
         ROOT,
         twin("hw/float/sqrt.py", "sign=a.sign & a.zero,", "sign=C(0, 1),"),
         E4M3,
+        E4M3_FLUSHED,
     ),
 ]
