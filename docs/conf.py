@@ -141,13 +141,18 @@ def write_module_pages(app: Sphinx) -> None:
 
 
 def commands_page() -> str:
-    """Return the page with each command's help, as a terminal of 80 columns shows it."""
+    """Return the page with each command's help for 80 columns, without boxes and their output."""
     application = cli.application()
-    parts = ["# Every command\n\nEach command's own help. [Commands](../commands.md) has more.\n"]
+    parts = [
+        "# Every command\n\nFor users of `nearmem`: every command's `--help`, without the options"
+        " `--quiet` and `--json` of [all commands](../commands.md#common-options).\n"
+    ]
     for name in commands.COMMANDS:
         shown = StringIO()
         application.help_print(name.split(), console=Console(file=shown, width=80))
-        text = "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
+        text = re.sub(r"╭─ Output ─.*?╯", "", shown.getvalue(), flags=re.DOTALL)
+        text = re.sub(r"╭─ (.*?) ─+╮", r"\1:", re.sub(r"╰─+╯\n", "\n", text))
+        text = "\n".join(line.strip("│").rstrip() for line in text.splitlines())
         parts.append(f"## nearmem {name}\n\n```none\n{text.strip()}\n```\n")
     return "\n".join(parts)
 

@@ -361,8 +361,8 @@ def table(heading: str) -> set[str]:
 def test_every_exception_is_in_the_catalogue() -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed")
     own = {name for name in errors.__all__ if isinstance(getattr(errors, name), type)}
-    assert table("Of the driver") == own
-    assert table("Of simulation, tools and models") == exceptions() - own
+    assert table("Driver") == own
+    assert table("Simulation, tools and models") == exceptions() - own
 
 
 def test_every_cause_is_in_the_catalogue() -> None:

@@ -76,18 +76,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("\n".join(f"FAILED {result.name}: {result.text}" for result in failed))
     print(f"{count} checks of {len(chosen)} proofs, {len(failed)} failed")
     if options.table:
+        first: dict[str, str] = {}
         for (_, proof), run in zip(chosen, runs, strict=True):
-            print(row(proof, run.result()))
+            name = first.setdefault(proof.reductions, proof.name)
+            print(
+                row(proof, run.result(), proof.reductions if name == proof.name else f"as `{name}`")
+            )
     return 1 if failed else 0
 
 
-def row(proof: Proof, results: Sequence[Result]) -> str:
+def row(proof: Proof, results: Sequence[Result], reductions: str) -> str:
     """Return the row of a proof in the documentation's table."""
-    bound = "unbounded" if proof.bound is None else f"{proof.bound} cycles"
-    engine = proof.engine.partition(" ")[0] if proof.bound is None else "bmc3"
+    engine = proof.engine.partition(" ")[0]
+    engine = engine if proof.bound is None else f"bmc3, {proof.bound} cycles"
     claims = ", ".join(f"`{name}`" for name in proof.names("assert"))
     seconds = f"{results[0].seconds:.1f}"
-    return f"| `{proof.name}` | {claims} | {engine} | {bound} | {seconds} | {proof.reductions} |"
+    return f"| `{proof.name}` | {claims} | {engine} | {seconds} | {reductions} |"
 
 
 def prove(file: Path, proof: Proof) -> list[Result]:

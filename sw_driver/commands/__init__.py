@@ -184,10 +184,9 @@ class MachineOptions(OutputOptions):
     """Options for the configuration of the module or the PIM, and for the output."""
 
     config: Annotated[str | None, Parameter(metavar="PRESET|FILE")] = None
-    """preset from the list of 'nearmem config', or a TOML file (default: the paper's)"""
+    """preset of 'nearmem config', or a TOML file (default: the paper's)"""
     set: Settings = ()
-    """change one setting of the configuration; may be given several times ('nearmem config PRESET'
-    lists the settings)"""
+    """change a setting ('nearmem config PRESET' lists them); repeatable"""
 
     def settings(self, *, pim: bool = False) -> dict[str, Any]:
         """Return the settings of ``--config`` and ``--set``."""
@@ -219,7 +218,7 @@ class DepthOptions:
 
     depth: Annotated[tuple[str, ...], Parameter(metavar="OPERATION=STAGES")] = ()
     """pipeline stages of an operation, such as add=8, in operators (fp32_add, ...) and functional
-    units (adam_unit, ...); may be given several times (default: the depths of the designs)"""
+    units (adam_unit, ...); repeatable (default: the depths of the designs)"""
 
     def depths(self, names: Iterable[str]) -> dict[str, int]:
         """Return the stages by operation; raise :class:`Refusal` if ``names`` take no depth."""

@@ -33,11 +33,11 @@ class Options(SizeOptions):
         "v100",
     )
     """GPU of the machine, such as v100, a100, h100 or rtx4090; h100x8 has eight; or the FILE.toml
-    of nearmem measure; may be given several times"""
+    of nearmem measure; repeatable"""
     memory: Annotated[int | None, integer(1, metavar="BYTES")] = None
     """memory of the GPU, such as 16GiB (default: the memory of that GPU)"""
     set: Settings = ()
-    """change a setting of the machine, such as pcie.read_gb_per_s=25; may be given several times"""
+    """change a setting of the machine, such as pcie.read_gb_per_s=25; repeatable"""
     precision: Annotated[str, Parameter(metavar="NAME")] = ""
     """formats of numbers: fp32 as in the papers, tf32, bf16-mixed, fp16-mixed, bf16 or fp8-mixed
     (default: bf16-mixed, on a v100 fp16-mixed, for a step captured in other formats those)"""

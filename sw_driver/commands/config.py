@@ -18,7 +18,7 @@ class Options(OutputOptions):
     """Options of the command."""
 
     set: Settings = ()
-    """change one setting, such as lanes=4; may be given several times"""
+    """change one setting, such as lanes=4; repeatable"""
 
 
 def run(

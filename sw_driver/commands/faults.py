@@ -25,11 +25,11 @@ class Options(OutputOptions):
 
 
 def run(options: Annotated[Options, FLAT] = Options()) -> int:
-    """Flip bits in the RTL during an Adam step, and count what comes of it.
+    """Flip bits in the RTL during an Adam step, and count the outcomes.
 
-    Each flip is of one drawn bit in a drawn cycle of a step on the tiny preset, and the host then
-    reads all tensors. Flips are masked, end in an error of the driver or at its limit, are noticed
-    by the simulated DRAM's checker alone, which no board has, or give silently wrong results.
+    Each flip inverts a random bit in a random cycle of a step on the tiny preset; then the host
+    reads all tensors. Outcomes: masked; an error of the driver or its limit; noticed only by the
+    simulated DRAM's checker, which no board has; silently wrong results.
 
     Example: nearmem faults --count 300 --seed 2 --where registers
     """

@@ -16,8 +16,7 @@ class Options(OutputOptions):
     """Options of the command."""
 
     set: Settings = ()
-    """change a setting of the machine, such as gpu.capacity_bytes=16GiB; may be given several
-    times"""
+    """change a setting of the machine, such as gpu.capacity_bytes=16GiB; repeatable"""
     out: OutputFolder = None
     """folder for figures, pictures and timelines, in a folder per paper; a complete paper also gets
     a page, all papers together a page of all claims (default: none)"""

@@ -36,7 +36,7 @@ class Options(MachineOptions):
 
 
 def run(name: Literal["fcfs", "parallel"], /, options: Annotated[Options, FLAT] = Options()) -> int:
-    """Measure what host and kernel cost each other, on one channel or on two.
+    """Measure how host and kernel slow each other down, on one channel or on two.
 
     fcfs: host and kernel share a channel, first come first served, beside the two exclusive modes;
     the arbiter for it exists in simulation only. parallel: the host copies to one channel while the

@@ -23,7 +23,7 @@ class Options(MachineOptions):
     backend: Literal["rtl", "cycles"] = "rtl"
     """simulator to measure: the Verilated RTL or the cycle model"""
     axis: Annotated[tuple[str, ...], Parameter(metavar="KEY=V1,V2,...")] = ()
-    """a setting to vary; may be given several times"""
+    """a setting to vary; repeatable"""
     count: Annotated[str | None, Parameter(metavar="N[,N...]")] = None
     """parameters of each channel (default: 4194304, enough to show the speed of long runs)"""
     jobs: Annotated[int | None, integer(1, 4096, metavar="J"), _PACE] = None

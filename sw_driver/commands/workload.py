@@ -24,8 +24,8 @@ def run(workload: str, /, *, options: Annotated[Options, FLAT] = Options()) -> i
     """Show the operations, memory and tensor lifetimes of a network's training step.
 
     Prints the operations of each pass, the bytes by kind of tensor, the number of stages (forward
-    or backward passes of a layer) that tensors live, and the ten most expensive operations. A kind
-    has its most bytes at a time of its own; peak bytes are those when all kinds together have most.
+    or backward passes of a layer) that tensors live, and the ten most expensive operations. Every
+    kind peaks at its own time; peak bytes are those of all kinds together.
 
     PyTorch captures a step from code; that takes no GPU and no memory for the model.
 

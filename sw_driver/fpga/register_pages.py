@@ -88,6 +88,15 @@ def _encodings(registers: RegisterMap) -> str:
     )
 
 
+def _shortened(text: str) -> str:
+    """Return a map's page with one offset a register, and its fields as a list."""
+    place = r"^- Absolute Address: (\w+)\n- Base Offset: \1\n- Size: 0x8\n"
+    text = re.sub(place, r"Offset \1.\n", text, flags=re.MULTILINE)
+    field = r"^#### (\w+) field\n\n<p>(.*)</p>\n"
+    text = re.sub(field, r"- `\1`: \2\n", text, flags=re.MULTILINE)
+    return re.sub(r"^(- `.*\n)\n(?=- `)", r"\1", text, flags=re.MULTILINE)
+
+
 def register_document(rules: tuple[str, ...] = PAPER_RULES, narrow: bool = False) -> str:
     """Return all register maps as Markdown, for a kernel with ``rules`` and ``narrow`` formats.
 
@@ -104,7 +113,7 @@ def register_document(rules: tuple[str, ...] = PAPER_RULES, narrow: bool = False
                 text = chapter.described(rules, narrow)
                 MarkdownExporter().export(elaborated(name, text), str(path))
                 encodings = _encodings(parse_registers(name, text))
-                text = path.read_text().partition("-->\n")[2]
+                text = _shortened(path.read_text().partition("-->\n")[2])
                 # Headings are one level below the chapter.
                 text = re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE)
                 parts += [text.rstrip() + "\n", encodings]

@@ -17,7 +17,7 @@ from sw_driver.files import write_whole
 from sw_driver.numbers import check_name, split_entries
 from sw_driver.report import Report, Table, Watch, count
 
-from .reproduction import HEADING, VERDICTS, Datum, Experiment, Progress, page
+from .reproduction import HEADING, VERDICTS, Datum, Experiment, Progress, page, tally
 
 __all__ = [
     "ALL",
@@ -189,7 +189,8 @@ A claim is a number that a paper states for its system; it stands beside our res
 make reproduce ARGS="--out docs/papers"
 ```
 
-A claim is *met* within the band, and *missed* outside of it. *c* marks calibrated figures, fitted
+A claim is *met* within its band, and *missed* outside of it. Missed claims follow, with the reason
+here or on the paper's page. That page has the met ones, too. *c* marks calibrated figures, fitted
 to the paper's, and *g* given ones; all others are predicted. [Figures that are not
 judged](#not-judged) follow, with the reason."""
 
@@ -217,33 +218,52 @@ def claims_page(
     names: Mapping[str, str],
     data: Mapping[str, Sequence[Datum]],
 ) -> str:
-    """Return the page as Markdown: counts of verdicts, all claims, and figures not judged.
+    """Return the page as Markdown: counts of verdicts, missed claims, and figures not judged.
 
     ``done`` are experiments by paper and name, ``names`` the papers' names, and ``data`` the
     figures that are not judged, by paper.
     """
     labels = {paper: f"[{name}]({paper}.md)" for paper, name in names.items()}
     table = [[labels.get(paper, paper), *map(str, count)] for paper, count in counts(done).items()]
-    claims = [row for paper, name in names.items() for row in _rows(paper, name, done[paper])]
+    made = [
+        (_link(paper, name, experiment.title), experiment)
+        for paper, name in names.items()
+        for experiment in done[paper].values()
+        if experiment.claims
+    ]
+    tallies = [
+        [link, tally(claims), "; ".join(dict.fromkeys(claim.beside[-2] for claim in claims))]
+        for link, experiment in made
+        for claims in [experiment.claims.values()]
+    ]
+    missed = [row for link, experiment in made for row in _missed(link, experiment)]
     figures = [
         [name, section, "; ".join(map(str, group)), why]
         for paper, name in names.items()
         for (section, why), group in groupby(data[paper], lambda datum: (datum.section, datum.why))
     ]
     parts = [_INTRODUCTION, Table(headings=["paper", *COUNTS], rows=table).markdown]
-    parts += ["## Judged", Table(headings=HEADING, rows=claims).markdown]
+    tally_table = Table(headings=["table or figure", "claims", "bands"], rows=tallies)
+    parts += ["## Judged", tally_table.markdown]
+    if missed:
+        parts += ["## Missed", Table(headings=HEADING[:-1], rows=missed).markdown]
     if figures:
         heading = ["paper", "section", "the paper's figures", "reason"]
         parts += ["## Not judged", Table(headings=heading, rows=figures).markdown]
     return "\n\n".join(parts) + "\n"
 
 
-def _rows(paper: str, name: str, made: Mapping[str, Experiment]) -> Iterator[list[str]]:
-    """Yield a row with an experiment's heading on the paper's page, then those of its claims."""
-    for experiment in made.values():
-        # GitHub and Sphinx make this anchor of a heading.
-        anchor = re.sub(r"[^\w\- ]", "", experiment.title.lower()).replace(" ", "-")
-        heading = f"**{name}, [{experiment.title}]({paper}.md#{anchor})**"
-        yield [heading, *[""] * (len(HEADING) - 1)]
-        for claim_name, claim in experiment.claims.items():
-            yield [claim_name, claim.section, *claim.beside]
+def _link(paper: str, name: str, title: str) -> str:
+    """Return a link to an experiment's heading, with the anchor that GitHub and Sphinx make."""
+    anchor = re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+    return f"{name}, [{title.partition(':')[0]}]({paper}.md#{anchor})"
+
+
+def _missed(link: str, experiment: Experiment) -> Iterator[list[str]]:
+    """Yield a row with an experiment's link and reason, then a row per missed claim, if any."""
+    claims = {n: claim for n, claim in experiment.claims.items() if claim.verdict == "missed"}
+    if claims:
+        why = f": {experiment.why_missed}" * bool(experiment.why_missed)
+        yield [f"**{link}**{why}", *[""] * (len(HEADING) - 2)]
+    for name, claim in claims.items():
+        yield [name, claim.section, *claim.beside[:-1]]

@@ -260,7 +260,8 @@ def two(paper: dict[str, Experiment], monkeypatch: pytest.MonkeyPatch) -> dict[s
     toy.EXPERIMENTS = {"one": toy.EXPERIMENTS["one"]}  # type: ignore[attr-defined]
     monkeypatch.setattr(reproduce, "PAPERS", {"toy": "toy", "other": "other"})
     far = {"name": "y", "c": calibrated(6, 4, section="3", unit="s", band=0.25)}
-    paper["two"] = Experiment(title="Table 2 (b): x, %", rows=[far, {"name": "z", "c": given(1)}])
+    rows: list[Row] = [far, {"name": "z", "c": given(1)}]
+    paper["two"] = Experiment(title="Table 2 (b): x, %", rows=rows, why_missed="It is far.")
     return paper
 
 
@@ -282,13 +283,13 @@ def test_all_papers_have_a_page_of_all_claims(
     assert text.partition("follow, with the reason.\n\n")[2] == (
         "|paper|claims|met|missed|met as calibrated|\n|---|--:|--:|--:|--:|\n"
         "|[Toy](toy.md)|2|2|0|1|\n|[Other](other.md)|1|0|1|0|\n|all|3|2|1|1|\n\n"
-        "## Judged\n\n|claim|section|paper|here|deviation|band|verdict|\n"
-        "|---|--:|--:|--:|--:|--:|--:|\n"
-        "|**Toy, [One](toy.md#one)**|||||||\n"
-        "|a y, c|2.1|4.00 s|2.00 s c|-50.0%|50 %|met|\n"
-        "|at most 3|2.2|3.00 x|2.00 x|-33.3%|-inf to 3|met|\n"
-        "|**Other, [Table 2 (b): x, %](other.md#table-2-b-x-)**|||||||\n"
-        "|name y, c|3|4.00 s|6.00 s c MISSED|+50.0%|25 %|missed|\n\n"
+        "## Judged\n\n|table or figure|claims|bands|\n|---|--:|--:|\n"
+        "|Toy, [One](toy.md#one)|2 met|50 %; -inf to 3|\n"
+        "|Other, [Table 2 (b)](other.md#table-2-b-x-)|1 missed|25 %|\n\n"
+        "## Missed\n\n|claim|section|paper|here|deviation|band|\n"
+        "|---|--:|--:|--:|--:|--:|\n"
+        "|**Other, [Table 2 (b)](other.md#table-2-b-x-)**: It is far.||||||\n"
+        "|name y, c|3|4.00 s|6.00 s c MISSED|+50.0%|25 %|\n\n"
         "## Not judged\n\n|paper|section|the paper's figures|reason|\n"
         "|---|--:|--:|--:|\n"
         "|Toy|3.1|host: 32 GB; GPU: 16 GB|It is an input.|\n"

@@ -22,7 +22,9 @@ __all__ = ["report"]
 _INTRODUCTION = """\
 # Held to measurements
 
-Steps of training that others measured and published, beside the predictions of this package.
+For readers who ask how far predicted training steps are off. This page compares them with steps
+that others measured and published, row by row.
+
 Each row of `{rows}` has a configuration, a metric, its
 value and the address of the source. This command writes the page:
 
@@ -30,22 +32,21 @@ value and the address of the source. This command writes the page:
 {command}
 ```
 
-`--rows FILE.csv` takes rows of your own, with the same columns.
+`--rows FILE.csv` reads rows of your own, with the same columns.
 
-- **Error** is predicted over measured, less 1: of a rate, a negative one is too slow; of a time or
-  a memory, it is too little.
-- **Nothing is fitted to a row.** A GPU has rates of its data sheet, shares of them from published
-  products, and one share that it sustains in training
-  ({{py:mod}}`sw_driver.machine.gpus`). Rows of kind *input* are those products. They are no test
-  and count in no other line.
-- **Part of it is a fit.** The sustained shares of A100, H100 and V100 are set by rows of this page:
-  those of llm-foundry, torchtune and DLPerf. The shares of attention were chosen in view of them.
-  Errors of these rows are smaller than those of unseen ones would be. The rest took no part.
+- **Error** is predicted over measured, less 1. A negative error of a rate is too slow; of a time or
+  a memory, too little.
+- **No prediction is adjusted to its row.** A GPU has rates of its data sheet, shares of them from
+  published products, and one share that training sustains ({{py:mod}}`sw_driver.machine.gpus`).
+  The products are the rows of kind *input*. They are no test and count in no other line.
+- **The shares are partly fitted.** Rows of llm-foundry, torchtune and DLPerf set the sustained
+  shares of A100, H100 and V100. The shares of attention were chosen in view of them. Errors of
+  these rows are smaller than those of unseen ones would be. The rest took no part.
 - **Ranges**, marked *r*, are ratios of systems, single reports in issues and rows with an uncertain
-  size. They depend on what a row does not say: the same offload differs 1.3 times by the binding of
-  cores alone. One is met if the prediction is within a factor of {span:g}. They count in no median.
-- **What a row does not say** is taken from its framework: the [list](#what-is-assumed) is below.
-- **Kinds.** *FSDP* is all data parallelism. *input* are products.
+  size. They depend on facts that a row lacks: the same offload differs 1.3 times by the binding of
+  cores alone. A range is met within a factor of {span:g}. Ranges count in no median.
+- **Missing facts** are taken from the row's framework: see the [list](#what-is-assumed).
+- **Kinds.** *FSDP* includes all data parallelism; *input* are products of matrices.
 """
 
 _PICTURE = """\
@@ -58,19 +59,19 @@ _MARKERS = "osD^vPX"
 """Markers of kinds in the plot."""
 
 _ASSUMPTIONS = (
-    "A peak of memory is that of tensors: neither the CUDA context nor gaps of the allocator, "
-    "which torchtitan and DLPerf count, too.",
-    "TFLOPS are those of products and attention, with what is computed again.",
-    "Element-wise operations are fused where a compiler is named, in Megatron, NeMo and OneFlow by "
-    "their kernels, and in torchtune's tables, which say that all are compiled.",
+    "A peak of memory is that of tensors. It excludes the CUDA context and gaps of the allocator, "
+    "which torchtitan and DLPerf count.",
+    "TFLOPS are those of products and attention, recomputation included.",
+    "Element-wise operations are fused if the row names a compiler. Kernels of Megatron, NeMo and "
+    "OneFlow fuse them, too; torchtune's tables say that all are compiled.",
     "torchtune computes the loss in 8 chunks in steps with checkpoints.",
-    "Steps of llm-foundry have PyTorch's cross entropy. Its default is a fused one, with which the "
+    "Steps of llm-foundry have PyTorch's cross entropy. With its default, a fused one, the "
     "smallest networks, m01 and m20, come out 22 and 32 % too fast, and the others at most 7 % "
-    "faster than here: something else is missing there, such as slower attention of narrow heads.",
-    "Attention is fused, but for Megatron, OneFlow, any V100, and where a row says math attention.",
-    f"Adapters have the rank {LORA_RANK}. Plain bf16 stands for parameters in BF16.",
-    "Hosts are those that are sold with a GPU. A row may give PCIe, the network of a host, and the "
-    "number of drives, which share one x16 link.",
+    "faster than here. Something else is missing there, such as slower attention of narrow heads.",
+    "Attention is fused, except for Megatron, OneFlow, any V100 and rows with math attention.",
+    f"Adapters have the rank {LORA_RANK}. Plain bf16 means parameters in BF16.",
+    "Hosts are those sold with a GPU. A row may give PCIe, the network of a host, and the number "
+    "of drives, which share one x16 link.",
     "With context parallelism a GPU has samples of its own, of equal work.",
     "A GPT without layers and width has a width of 64 times its layers.",
 )

@@ -16,13 +16,13 @@ __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 INTRODUCTION = """\
 # AXDIMM: the platform
 
-Kim et al., *Synergistic Approach for Systems with AXDIMMs, GPUs, and NVMe Devices* (sections 5 and
-6). A GPU trains models that its memory cannot hold. Parameters and optimizer states are on the
-AXDIMM module, and the rest of them on NVMe drives. The module updates parameters while gradients
-arrive. In the baseline the same memory has no kernel, and one CPU core updates parameters.
+For researchers: the figures of Kim et al., sections 5 and 6, beside ours. A GPU trains models that
+its memory cannot hold. Parameters and optimizer states are on the AXDIMM module and, where it is
+full, on NVMe drives. The module updates parameters while gradients arrive. In the baseline the same
+memory has no kernel, and one CPU core updates parameters.
 
-[Papers](../papers.md) describes the module, and [models of whole systems](../systems.md) the
-simulation of steps. This page is written by
+See [the module](../papers.md#axdimm) and [the simulation of steps](../systems.md). This command
+writes the page:
 
 ```
 .venv/bin/nearmem reproduce axdimm --out docs/papers
@@ -35,7 +35,7 @@ sizes within 4 %. The paper has no figures of GPUDirect Storage (4.4) and of pin
 **Four rates are calibrated,** on the forward and backward passes of two models in Table 6. The
 other three models are predicted with them.
 
-The paper leaves the following open. We chose it knowing Table 6:
+We chose what the paper leaves open, knowing Table 6:
 
 - The baseline's memory has two parts of 8 GiB, like the module.
 - The runtime makes one transfer at a time. Gradients wait in the stream that fetches parameters.

@@ -17,13 +17,17 @@ __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 INTRODUCTION = """\
 # MC-DLA: the systems
 
-Kwon and Rhu, *Beyond the Memory Wall: A Case for Memory-centric HPC System for Deep Learning*
-(MICRO 2018). Eight devices train a network that does not fit their memory. Activations move out
-until the backward pass needs them. In DC-DLA they move to the host's memory over PCIe, in HC-DLA
-over half of the devices' links. In MC-DLA they move to memory-nodes that sit between the devices:
-to a device's own one (S), to one neighbour (L), or to both neighbours (B). The oracle, DC-DLA(O),
-has unlimited memory and moves nothing. [Models of whole systems](../systems.md) explains the
-simulation. This page is written by
+For researchers: the figures of Kwon and Rhu, *Beyond the Memory Wall* (MICRO 2018), beside ours.
+Eight devices train a network that does not fit their memory. Activations move out until the
+backward pass needs them:
+
+- in DC-DLA to the host's memory over PCIe;
+- in HC-DLA to the host's memory over half of the devices' links;
+- in MC-DLA to memory-nodes between the devices: a device's own one (S), one neighbour (L), or both
+  neighbours (B).
+
+The oracle, DC-DLA(O), has unlimited memory and moves nothing. See [the simulation](../systems.md)
+and the paper's [given parts](../papers.md#mc-dla). This command writes the page:
 
 ```
 .venv/bin/nearmem reproduce mc-dla --out docs/papers
@@ -38,11 +42,11 @@ simulation. This page is written by
 MC-DLA(S) is at worst 24 % behind (B). A PCIe uplink carries 14.2 GB/s, fitted to (B)'s two means;
 copies reach 12, and the lanes have 15.75.
 
-The paper leaves the following open. We chose it knowing the paper's means:
+We chose what the paper leaves open, knowing its means:
 
 - Numbers are FP32. Recurrent layers have the widths of DeepBench's published sizes and, as there,
   no products with inputs. The gradient of their weights is one product over all time steps.
-- The results of products are moved, once for each layer. Results between them are computed again.
+- Only the results of products are moved, once per layer. Results between them are computed again.
   Moves overlap with everything else, and begin as soon as there is memory.
 - In model-parallel training each device computes a share of each layer's outputs. Inputs are
   gathered in the forward pass and once more in the backward pass. Their gradients are all-reduced.

@@ -13,16 +13,16 @@ __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 INTRODUCTION = """\
 # MemFerry: the systems
 
-Yao et al., *MemFerry: A Fast and Memory Efficient Offload Training Framework with Hybrid GPU
-Computation*. Parameters are in the host's memory while a GPU trains:
+For researchers: the figures of Yao et al., *MemFerry*, beside ours. Parameters are in the host's
+memory while a GPU trains:
 
 - *native* copies all of them to the GPU, as ZeRO-Offload's paper has it;
-- *DeepSpeed* does so, and waits for a buffer for each gradient;
-- *MemFerry* copies some, and reads others where they are (direct host access, DHA);
+- *DeepSpeed* also does so, and waits for a buffer for each gradient;
+- *MemFerry* copies some, and reads others in place (direct host access, DHA);
 - *GO-MemFerry* also writes all gradients to the host by DHA.
 
-[Parameters in the host's memory](../memferry.md) has the planners,
-[models of whole systems](../systems.md) explains the simulation. This page is written by
+See [the planners](../memferry.md), [the simulation](../systems.md) and the paper's
+[given parts](../papers.md#memferry). This command writes the page:
 
 ```
 .venv/bin/nearmem reproduce memferry --out docs/papers
@@ -39,10 +39,11 @@ place on a V100 and MemFerry's gain there (Figure 11), and how the gain changes 
 and 13).
 
 **Two numbers are calibrated.** The GPU's wait for DeepSpeed's buffers is fitted to the gain at 1 B
-(Figure 13), and the V100's tokens to the largest networks (Figure 11). The paper leaves the
-following open, and we chose it:
+(Figure 13), and the V100's tokens to the largest networks (Figure 11).
 
-- MemFerry plans with the paper's Algorithm 1, repaired. DHA and copies share a link here.
+We chose what the paper leaves open:
+
+- MemFerry plans with the paper's Algorithm 1, repaired. DHA and copies share a link.
 - Native updates when all gradients are there (II-B). If it updated layer by layer, it would be
   faster than MemFerry for three networks of Figure 9.
 - All numbers are FP32, and DeepSpeed has its default bucket.

@@ -12,20 +12,20 @@ __all__ = ["DATA", "EXPERIMENTS", "INTRODUCTION"]
 INTRODUCTION = """\
 # Sentinel: the systems
 
-Ren et al., *Sentinel: Runtime Data Management on Heterogeneous Main Memory Systems for Deep
-Learning*, train with a small fast memory beside a large slow one. Tensors that live within a layer
-stay in a pool in fast memory. Others move there before an interval of layers needs them. More:
-[the planner](../sentinel.md), [the simulation](../systems.md).
+For researchers: the figures of Ren et al., *Sentinel*, beside ours. Sentinel trains with a small
+fast memory beside a large slow one. Tensors that live within a layer stay in a pool in fast memory.
+Others move there before an interval of layers needs them. See [the planner](../sentinel.md), [the
+simulation](../systems.md) and the paper's [given parts](../papers.md#sentinel).
 `.venv/bin/nearmem reproduce sentinel --out docs/papers` writes this page.
 
-Nothing is measured: bytes and arithmetic give the time of an operation. The paper leaves open
-whether moves share the memories' rates with operations. *Shared*, they do; *apart*, they have rates
-of their own. Without a name, it is *apart*. Figures 1 to 4 and Tables 1 and 3 to 5 are
+Nothing is measured: bytes and arithmetic give the time of an operation. The paper does not state
+whether moves share the memories' rates with operations. *Shared*: they do. *Apart*, or no name:
+moves have their own rates. Figures 1 to 4 and Tables 1 and 3 to 5 are
 [not judged](claims.md#not-judged).
 
-**Met.** With a fifth of the peak as fast memory ResNets lose nothing *apart*, and 6 % at most
-*shared*. IAL moves pages by a kernel's lists; with its best settings it loses as much as in the
-paper. More fast memory is never slower.
+**Met.** With a fifth of the peak as fast memory, ResNets lose nothing *apart* and at most 6 %
+*shared*. IAL moves pages by an operating system's lists; with its best settings it loses as much as
+in the paper. More fast memory is never slower.
 
 **Missed,** so the command fails:
 
