@@ -295,7 +295,7 @@ class Kernel(wiring.Component):
         movers = [mover for mover in (parts.loader, parts.writer) if mover is not None]
         lost = [fifo.i.valid & ~fifo.i.ready for fifo in fifos]
         checks = {
-            "settings_upset": [parts.settings.upset, parts.lanes.constants_upset],
+            "settings_upset": [parts.lanes.constants_upset],
             "walk_upset": [parts.lanes.walk_upset, *(mover.upset for mover in movers)],
             "order_upset": lost if parts.loader is None else [*lost, parts.loader.out_of_order],
             "fifos_left": [~fifo.rests for fifo in fifos],

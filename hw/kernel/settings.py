@@ -12,7 +12,6 @@ from amaranth.lib.wiring import In, Out
 from hw.kernel.config import COUNT_WIDTH, PARAMETERS_PER_BEAT, KernelConfig
 from hw.kernel.lengths import BEATS, RunLengths
 from hw.kernel.registers import kernel_map, union
-from hw.logic.held import lost_bit
 from hw.logic.line import LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.narrow.run_formats import FORMATS_WIDTH, RunFormats
 from hw.rules.update_rule import UpdateRule
@@ -94,9 +93,6 @@ class RunSettings(wiring.Component):
         The rounds of the run.
     last_parameters : Out(16)
         The parameters that are in the last line of each FP32 tensor, a bit each.
-    upset : Out(1)
-        Pulse: a bit of the rule, the count or a setting of narrow formats was lost since ``take``
-        (see :func:`~hw.logic.held.lost_bit`). :class:`~hw.kernel.lanes.Lanes` checks the constants.
     formats, seed, t : In(9), In(64), In(32)
         The registers of the run, for ``take``; kept in ``kept_formats``, ``kept_seed`` and
         ``kept_t``.
@@ -139,7 +135,6 @@ class RunSettings(wiring.Component):
                 "kept": Out(ConstantsSignature(config)),
                 "rounds": Out(config.rounds),
                 "last_parameters": Out(PARAMETERS_PER_BEAT),
-                "upset": Out(1),
                 **narrow,
             }
         )
@@ -258,12 +253,6 @@ class RunSettings(wiring.Component):
             out_of_range &= first.there
             overlap &= first.there & second.there
         m.d.comb += self.last.eq(step == self.cycles - 1)
-        held = [
-            kept_rule,
-            before_last,
-            *([getattr(self, f"kept_{name}") for name in _NARROW_WIDTHS] if config.narrow else []),
-        ]
-        m.d.comb += self.upset.eq(lost_bit(m, "settings", held, self.take))
         causes = [
             ("no_rule", ~known),
             *no_format,

@@ -12,7 +12,7 @@ __all__ = ["lost_bit", "parity_of"]
 _LUT_INPUTS = 6
 
 
-def parity_of(bits: Value) -> Value:
+def parity_of(bits: Any) -> Value:
     """Return the parity of ``bits``, six of them in a lookup table.
 
     Synthesis makes tables of four from a sum over all bits: half as many again.

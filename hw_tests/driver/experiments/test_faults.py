@@ -63,7 +63,6 @@ def test_an_error_of_the_driver_has_its_name(
 
 
 NOTICED = {
-    "kernel.settings.before_last": "settings_upset",
     "kernel.settings.kept_lr": "settings_upset",
     "kernel.lanes.beta1": "settings_upset",
     "kernel.loader.bursts.walker.left": "walk_upset",
