@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import xor
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal, Value
@@ -35,8 +37,11 @@ def lost_bit(m: Any, name: str, state: Sequence[Any], *changes: Any) -> Signal:
     """
     m.submodules[f"{name}_check"] = check = Module()
     now, parity, upset = Signal(), Signal(), Signal(name=f"{name}_upset")
+    # Words are folded first, which a simulator does in an instruction each.
+    values = [Value.cast(value) for value in state]
+    folded = Signal(max(map(len, values)))
     changed = Signal(len(changes), init=-1)
-    check.d.comb += now.eq(parity_of(Cat(state)))
+    check.d.comb += [folded.eq(reduce(xor, values)), now.eq(folded.xor())]
     check.d.sync += [
         changed.eq(Cat(changes)),
         parity.eq(now),
