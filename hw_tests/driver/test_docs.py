@@ -121,6 +121,8 @@ def test_examples_run(
     for package in ("torch", "accelerate", "transformers"):
         if re.search(rf"^(?:from|import) .*\b{package}\b", program, re.MULTILINE):
             pytest.importorskip(package, reason=f"{package} is not installed")
+    if "load_workload(" in program:
+        pytest.importorskip("torch", reason="torch, which captures networks, is not installed")
     monkeypatch.chdir(tmp_path)
     exec(compile(program, name, "exec"), {"__name__": "__main__"})
     lines = capsys.readouterr().out.splitlines()

@@ -3,6 +3,7 @@
 python -m hw_tests.formal                 # all of them
 python -m hw_tests.formal fifo-4 fifo-8   # these alone
 python -m hw_tests.formal --table         # and print the table of docs/formal.md
+python -m hw_tests.formal --mutants       # or which of make mutate's faults the claims see
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from hw_tests.formal import PROPERTIES, Proof, load_proofs
-from hw_tests.mutants import ROOT
+from hw_tests.mutants import ROOT, load_mutants
 
 
 class Result(NamedTuple):
@@ -43,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time")
     parser.add_argument("--no-twins", action="store_true", help="proofs and covers alone")
     parser.add_argument("--table", action="store_true", help="print the table of the results")
+    parser.add_argument("--mutants", action="store_true", help="try faults of hw_tests/mutants")
     options = parser.parse_args(arguments)
     if find_spec("pyosys") is None:
         print("pyosys is missing, with which properties are proven: pip install -e '.[formal]'")
@@ -58,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not failed and (unknown := [name for name in options.names if name not in proofs]):
         parser.error(f"no proof is named {unknown[0]!r}: there are {', '.join(proofs)}")
     chosen = [proofs[name] for name in options.names or proofs if name in proofs]
+    if options.mutants:
+        return try_mutants(chosen)
     count = 0
     with ThreadPoolExecutor(options.jobs) as pool:
         runs = [pool.submit(prove, file, proof) for file, proof in chosen]
@@ -100,10 +105,11 @@ def prove(file: Path, proof: Proof) -> list[Result]:
         if broken := write_models(file, proof, ROOT, Path(folder)):
             return [Result(proof.name, False, f"does not compile: {broken}")]
         engine = proof.engine if proof.bound is None else f"bmc3 -F {proof.bound}"
-        if engine.startswith("ind"):  # that is the step alone
-            engine = f"bmc3 -F 8; {engine}"
-        engine += "; sat"  # what scorr has left without registers
-        results = [solve(proof, Path(folder), "claims", f"orpos; scorr; {engine}", proof.name)]
+        # `ind` is the step alone, and scorr would take lemmas from it; `sat` proves what scorr has
+        # left without registers.
+        step = engine.startswith("ind")
+        engine = f"bmc3 -F 8; {engine}" if step else f"scorr; {engine}; sat"
+        results = [solve(proof, Path(folder), "claims", f"orpos; {engine}", proof.name)]
         if not results[0].good and "cycle" in results[0].text:
             # Which of them is it?
             alone = (solve(proof, Path(folder), n, f"bmc3 -F {proof.reach}") for n in proof.twins)
@@ -134,6 +140,25 @@ def try_twin(file: Path, proof: Proof, claim: str) -> list[Result]:
         fails = result.text.startswith("reached")
         text = result.text.replace("reached", "fails") if fails else f"holds, {result.text}"
         return [result._replace(good=fails, text=text)]
+
+
+def try_mutants(chosen: Sequence[tuple[Path, Proof]]) -> int:
+    """Print which claims see the mutants in files that have one of their twins."""
+    seen = []
+    for mutant in load_mutants():
+        runs = [
+            (file, replace(proof, limit_s=10, twins=dict.fromkeys(proof.twins, mutant)), claim)
+            for file, proof in chosen
+            if mutant.file in {fault.file for fault in proof.twins.values()}
+            for claim in proof.twins
+        ]
+        if runs:
+            results = (try_twin(*run)[0] for run in runs)
+            first = next((result.name for result in results if result.good), "")
+            print(f"{mutant.name:<50} {first.replace(' twin of', '') or 'not seen'}", flush=True)
+            seen.append(first)
+    print(f"{len(seen)} mutants, {len([*filter(None, seen)])} seen")
+    return 0
 
 
 def write_models(file: Path, proof: Proof, root: Path, folder: Path) -> str:

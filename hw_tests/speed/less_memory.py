@@ -68,6 +68,10 @@ def tight(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
     return sentinel(stack, model, folder, "18%")
 
 
+def fixed(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
+    return sentinel(stack, model, folder, "256MiB")
+
+
 def memferry(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
     optimizer = plain(stack, model, folder)
     modes = dict.fromkeys(layers_of(model), "GFGB")
@@ -92,7 +96,9 @@ def offloading(stack: ExitStack, model: nn.Module, folder: Path) -> Optimizer:
     return platform.optimizer()
 
 
-POLICIES = {each.__name__: each for each in (plain, sentinel, tight, memferry, overlay, offloading)}
+POLICIES = {
+    each.__name__: each for each in (plain, sentinel, tight, fixed, memferry, overlay, offloading)
+}
 
 
 def memory_bytes(name: str) -> int:

@@ -37,8 +37,9 @@ def run(options: Annotated[Options, FLAT] = Options()) -> int:
     """
     from sw_driver.experiments.measurements.report import report
     from sw_driver.experiments.measurements.rows import RowError
+    from sw_driver.workload.trace import TraceError
 
-    with turning(RowError, into=Refusal), Screen(options) as watch:
+    with turning(RowError, TraceError, into=Refusal), Screen(options) as watch:
         folder = options.out and output_folder(options.out, "validation")
         made = report(options.rows, folder=folder, watch=watch)
     return show(made, options)

@@ -15,6 +15,7 @@
 #include <torch/library.h>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -49,7 +50,7 @@ struct alignas(64) Block {
 };
 static_assert(sizeof(Block) == 64);
 
-constexpr size_t PAGE = 4096;
+const size_t PAGE = sysconf(_SC_PAGESIZE);
 constexpr size_t MAPPED_BYTES = 1 << 20;  // smaller blocks have no mapping of their own
 
 c10::Allocator* base = nullptr;
@@ -57,7 +58,7 @@ thread_local Account* counting = nullptr;
 std::mutex free_lock;
 std::multimap<size_t, char*> free_maps;  // by bytes; their pages are there already
 std::atomic<int64_t> free_bytes{0};
-std::atomic<bool> keeps{false};  // what is free of a limit, while one residency is entered
+std::atomic<bool> keeps{false};  // freed mappings stay, up to the limit of their account
 
 Block* block_of(void* memory) { return static_cast<Block*>(memory) - 1; }
 
@@ -74,14 +75,14 @@ std::pair<char*, size_t> drop(std::multimap<size_t, char*>::iterator at) {
   return dropped;
 }
 
-// Give the ends of kept mappings back to the system, the largest first.
+// Return kept mappings to the system until `most` bytes are left: the largest first, from its end.
 void trim(int64_t most) {
   most = std::max<int64_t>(most, 0);
   if (free_bytes <= most) return;
   std::lock_guard<std::mutex> guard(free_lock);
   while (free_bytes > most && !free_maps.empty()) {
     auto [memory, nbytes] = drop(std::prev(free_maps.end()));
-    const size_t room = (std::max<int64_t>(most - free_bytes, 0)) / PAGE * PAGE;
+    const size_t room = std::max<int64_t>(most - free_bytes, 0) / PAGE * PAGE;
     const size_t left = std::min(room, nbytes);
     munmap(memory + left, nbytes - left);
     if (left) keep(memory, left);
@@ -111,7 +112,7 @@ void reserve(Account* account, int64_t nbytes, bool asks) {
   add(account, nbytes);
 }
 
-// Give a block back, or keep its mapping within the limit.
+// Free a block, or keep its mapping if the account's limit allows that.
 void give(Block* block) {
   const Account* account = block->account;
   const size_t mapped = block->mapped;
@@ -132,7 +133,7 @@ void release(void* memory) {
   give(block);
 }
 
-// A mapping: a kept one, the begin of a larger one, a smaller one that grows, or a new one.
+// Return a mapping: the start of a kept one, a smaller kept one that grows, or a new one.
 char* map(size_t nbytes) {
   std::unique_lock<std::mutex> guard(free_lock);
   if (auto at = free_maps.lower_bound(nbytes); at != free_maps.end()) {
@@ -158,9 +159,8 @@ char* map(size_t nbytes) {
 
 Block* take(size_t nbytes, Account* account) {
   const size_t mapped = (nbytes + sizeof(Block) + PAGE - 1) / PAGE * PAGE;
-  if (account && nbytes >= MAPPED_BYTES) {
+  if (account && nbytes >= MAPPED_BYTES)
     return new (map(mapped)) Block{account, nbytes, mapped};
-  }
   return new (base->raw_allocate(nbytes + sizeof(Block))) Block{account, nbytes, 0};
 }
 
@@ -611,7 +611,7 @@ Account* guard_account(int64_t least, int (*ask)(int64_t, char*, int64_t)) {
   return account;
 }
 
-// Begin or end to keep freed mappings within the limit.
+// Keep freed mappings from now on, or return them to the system.
 void guard_keep(int begins) {
   keeps = begins;
   if (!begins) trim(0);

@@ -24,7 +24,7 @@ from .batches import batched
 from .networks import CAPTURED, NETWORKS, DecoderConfig
 from .trace import Trace, TraceError, load_trace, trace_names
 
-__all__ = ["Build", "StepFunction", "load_workload", "with_step"]
+__all__ = ["Build", "StepFunction", "load_workload", "need_torch", "with_step"]
 
 R = TypeVar("R")
 
@@ -123,7 +123,7 @@ def with_step(
     Raises :class:`~sw_driver.workload.trace.TraceError` for another text, without PyTorch, and for
     an error in a function, with its line. Raises ``OSError`` for a file that cannot be read.
     """
-    _need_torch(workload, cannot)
+    need_torch(workload, cannot)
     file, is_function, function = workload.partition(".py:")
     if not is_function:
         from .models import MODELS
@@ -186,7 +186,7 @@ def _captured_network(name: str, rule: str | None, batch: int | None, seq: int |
 
     config = _config(name, batch=batch, seq=seq, rule=rule)
     check_name("the rule", config.rule, RULES, TraceError)
-    _need_torch(name, "captured")
+    need_torch(name, "captured")
     from .capture import capture_config
 
     return capture_config(name, config)
@@ -205,7 +205,8 @@ def _config(name: str, *, seq: int | None, **fields: Any) -> Any:
     return replace(config, **{field: value for field, value in fields.items() if value is not None})
 
 
-def _need_torch(workload: str, cannot: str) -> None:
+def need_torch(workload: str, cannot: str) -> None:
+    """Raise ``TraceError`` if PyTorch, without which a workload ``cannot`` be used, is missing."""
     try:
         import_module("torch")
     except ModuleNotFoundError as error:

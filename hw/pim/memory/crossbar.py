@@ -55,6 +55,13 @@ class Crossbar(wiring.Component):
     o_0, o_1, ... : Out(stream of ``shape``)
     idle : Out(1)
         No payload is inside.
+
+    Examples
+    --------
+    >>> from hw.verilog.writer import to_verilog
+    >>> text = to_verilog(Crossbar(shape=8, inputs=4, outputs=2, name="bar"), "top")
+    >>> [text.count(f"  bar_{end} ") for end in ("input", "output")]  # instances
+    [4, 2]
     """
 
     def __init__(self, *, shape: ShapeLike, inputs: int, outputs: int, name: str) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,6 @@ from sw_driver.experiments.measurements.rows import COLUMNS, SHIPPED, Row, RowEr
 from sw_driver.experiments.measurements.steps import kind_of, model_of, step_of
 from sw_driver.machine.gpus import GPUS
 from sw_driver.report import Table
-from sw_driver.workload.capture import capture_config
 
 TINY = Row(
     id="a1", model="GPT tiny", params="-", layers="2", hidden="64", heads="2", seq="16",
@@ -26,6 +27,7 @@ TINY = Row(
 )  # fmt: skip
 ROWS, BAD = read_rows(SHIPPED)
 BY_ID = {row.id: row for row in ROWS}
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 
 
 def _file(path: Path, *rows: Row) -> Path:
@@ -91,11 +93,14 @@ def test_a_model_has_the_sizes_of_its_row(
     assert (config.group, config.d_inner) == (group, inner)
 
 
+@needs_torch
 def test_a_tiny_step_is_launches_and_bytes() -> None:
     """Two blocks of width 64 are so small that no operation is bound by its arithmetic."""
     ((one,), left_out) = predict([TINY])
     assert not left_out
     step, gpu = step_of(TINY), GPUS["a100"].device
+    from sw_driver.workload.capture import capture_config
+
     ops = step.training.apply(capture_config("tiny", step.config)).ops
     least_ns, bytes_per_s = gpu.launch_ns.value, 2039e9 * 0.85
     step_s = sum(max(least_ns, op.nbytes * 1e9 / bytes_per_s) for op in ops) / 1e9
@@ -117,6 +122,7 @@ def test_a_tiny_step_is_launches_and_bytes() -> None:
     assert ratio == 1
 
 
+@needs_torch
 def test_a_measurement_beyond_large_products_is_named() -> None:
     ((one,), _) = predict([replace(TINY, layers="1", hidden="8192", seq="2048", value="1")])
     assert one.is_possible
@@ -137,6 +143,7 @@ def test_errors_of_values_and_of_ranges() -> None:
     assert not replace(single, value=76).is_good
 
 
+@needs_torch
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -166,6 +173,7 @@ def test_a_bad_row_is_left_out_with_a_reason(changes: dict[str, str], text: str)
     assert "\n" not in reason
 
 
+@needs_torch
 def test_the_command_goes_on_without_bad_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -211,12 +219,24 @@ def test_a_file_without_a_usable_row_is_refused(
     assert error.count("\n") == 1
 
 
+@needs_torch
 def test_rows_that_count_nowhere_make_a_page_without_a_plot(tmp_path: Path) -> None:
     inputs = [row for row in ROWS if kind_of(row) == "input"][:1]
     made = report(_file(tmp_path / "rows.csv", *inputs), folder=tmp_path / "o")
     assert [file.name for file in made.files] == ["validation.md"]
     assert "validation.svg" not in made.files[0].read_text()
     assert not (tmp_path / "o" / "validation").exists()
+
+
+def test_without_pytorch_the_command_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert main(["validate", "training", "--quiet"]) == 2
+    assert capsys.readouterr().err == (
+        "nearmem: PyTorch, without which a row's step cannot be captured, is not installed: "
+        "pip install -e '.[torch]'\n"
+    )
 
 
 def test_a_file_that_cannot_be_read_is_refused(
@@ -229,6 +249,7 @@ def test_a_file_that_cannot_be_read_is_refused(
         read_rows(binary)
 
 
+@needs_torch
 def test_the_page_is_as_made(tmp_path: Path) -> None:
     """It has every row; those that take little time are made again."""
     page = (SHIPPED.parents[3] / "docs" / "validation.md").read_text()

@@ -1,4 +1,4 @@
-"""Row scheduler of the DRAM controller: tRCD, tRAS, tWR, tRRD and tFAW at each bank."""
+"""Row scheduler of the DRAM controller: tRCD, tRP, tRAS, tWR, tRRD and tFAW at each bank."""
 
 import re
 from dataclasses import replace
@@ -52,6 +52,7 @@ MONITOR = """
   // The queue numbers its requests, and those that are done have been prepared.
   wire finished;
   reg [11:0] planned = 0, ready = 0, done = 0;
+  wire [11:0] to_plan = planned - done;
   reg plan_waits = 0;
   reg [PLAN:0] plan_before;
   always @(posedge clk) begin
@@ -65,17 +66,29 @@ MONITOR = """
   a_done: assume property (column_sequence == done);
   a_finished: assume property (!finished || (done != ready && !hold));
   a_plan: assume property (!plan_waits || (plan_valid && plan == plan_before));
-  a_depth: assume property (!plan_valid || planned - done < 16);
+  a_depth: assume property (!plan_valid || to_plan < DEPTH);
   a_columns: assume property (!column_issue || (column_ready && !hold));
 """
 
 
-def component() -> row_scheduler.RowScheduler:
+REDUCTIONS = (
+    "4 banks of 2 rows, DDR4-1600 x16 but tRRD of 2 and 3 and tFAW of 12 cycles, stamps of 5 bits"
+)
+EARLY = replace(TIMING, four_activates=2)  # the first precharge can come soon
+# For tRP, whose proof needs many lemmas: few items and requests.
+SMALL = replace(EARLY, activate_to_precharge=3)
+
+
+def component(timing: FabricTiming) -> row_scheduler.RowScheduler:
     row_scheduler.TIME_BITS = 5  # in a process of its own
-    return row_scheduler.RowScheduler(geometry=GEOMETRY, timing=TIMING)
+    if timing is SMALL:
+        row_scheduler._ITEMS, row_scheduler.SEQUENCE_BITS = 4, 5
+    return row_scheduler.RowScheduler(geometry=GEOMETRY, timing=timing)
 
 
-def rows(name: str, claims: str, twins: dict, **options) -> Proof:
+def rows(
+    name: str, claims: str, twins: dict, timing: FabricTiming = TIMING, more: str = "", **options
+) -> Proof:
     text = re.sub(
         r"STAMP\((.*?)\)",
         lambda match: (
@@ -83,17 +96,51 @@ def rows(name: str, claims: str, twins: dict, **options) -> Proof:
         ),
         MONITOR.replace("PLAN", str(request_layout(GEOMETRY).size - 1)) + claims,
     )
+    small = timing is SMALL
+    text = text.replace("DEPTH", "8" if small else "16")
+    text = text.replace("[11:0]", "[4:0]") if small else text
     for field in FabricTiming.__dataclass_fields__:
-        text = re.sub(rf"\b{field.upper()}\b", str(getattr(TIMING, field)), text)
+        text = re.sub(rf"\b{field.upper()}\b", str(getattr(timing, field)), text)
     return Proof(
         name=f"rows-{name}",
-        component=component,
+        component=lambda: component(timing),
         text=text,
         twins=twins,
-        reductions="4 banks of 2 rows, DDR4-1600 x16 but tRRD of 2 and 3 and tFAW of 12 cycles, "
-        "stamps of 5 bits",
+        reductions=f"as `rows-activates`, but {more}" if more else REDUCTIONS,
         **options,
     )
+
+
+def items() -> str:
+    """Return lemmas about the items between the stages, the next to be activated first."""
+    words = ", ".join(f"dut.items[{place}]" for place in reversed(range(4)))
+    text = f"""
+  wire [19:0] items = {{{words}}};
+  wire [2:0] inside = dut.item_tail - dut.item_head;
+  wire [11:0] behind_0 = ready - done;
+  wire [11:0] user = (STAMP(dut.last_user)) - done;
+  lemma_inside: assert property (inside <= 4);
+  lemma_planned: assert property (behind_0 <= to_plan && to_plan <= 8);
+  lemma_lasts: assert property (behind_4 == to_plan);
+  lemma_open: assert property (dut.planned[bank] || closed >= PRECHARGE_TO_ACTIVATE);
+  lemma_held: assert property (closed >= held && closed != 0);
+  lemma_second: assert property (!dut.second || plan_waits);
+"""
+    for place in range(4):
+        text += f"""
+  wire [1:0] at_{place} = dut.item_head + {place};
+  wire [4:0] item_{place} = items >> ({{3'd0, at_{place}}} * 5);
+  wire in_{place} = inside > {place};
+  wire here_{place} = in_{place} && item_{place}[0] && item_{place}[3:2] == bank;
+  wire [11:0] behind_{place + 1} = behind_{place} + (in_{place} && item_{place}[1]);
+  // The bank's last user is the item's request or a later one that was planned, all or half.
+  lemma_user_{place}: assert property (!here_{place} || (user >= behind_{place}
+      && (user < to_plan || (user == to_plan && dut.second && plan_valid
+      && bank == {{plan[1], plan[7]}}))));
+  lemma_slot_{place}: assert property (!here_{place} || closed >= PRECHARGE_TO_ACTIVATE
+      || (closed == 1 ? dut.precharged_1_ago : dut.precharged_2_ago) == {{1'b1, at_{place}}});
+"""
+    return text
 
 
 PROOFS = [
@@ -145,7 +192,24 @@ PROOFS = [
                 "self.now + after_read",
             ),
         },
-        limit_s=120,
+        timing=EARLY,
+        more="tFAW of 2 cycles",
+    ),
+    rows(
+        "closed",
+        """
+  reg [4:0] closed = 31;
+  always @(posedge clk) closed <= since(closes, closed);
+  t_rp: assert property (!here || closed >= PRECHARGE_TO_ACTIVATE);
+  soon: cover property (here && closed == PRECHARGE_TO_ACTIVATE);
+"""
+        + items(),
+        {
+            "t_rp": twin(ROWS, "~precharging(items.get.addr)", "~precharging(items.put.addr)"),
+        },
+        timing=SMALL,
+        more="tFAW of 2 and tRAS of 3 cycles; 4 items, 8 requests, numbers of 5 bits",
+        engine="ind -F 2",
     ),
     rows(
         "four",

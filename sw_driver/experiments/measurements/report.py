@@ -12,6 +12,7 @@ from typing import Any
 
 from sw_driver.files import write_picture, write_whole
 from sw_driver.report import Report, Table, Watch
+from sw_driver.workload.loading import need_torch
 
 from .predictions import GOOD, SPAN, Prediction, predict
 from .rows import SHIPPED, Row, RowError, read_rows
@@ -84,9 +85,12 @@ def report(
 
     With a ``folder``, ``validation.md`` is written and, unless no row counts in a median,
     ``validation/validation.svg``. Raises
-    :class:`RowError` if no row can be predicted, and ``OSError`` for a file.
+    :class:`RowError` if no row can be predicted, ``TraceError`` without PyTorch, and ``OSError``
+    for a file.
     """
     rows, bad = read_rows(file or SHIPPED)
+    if rows:
+        need_torch("a row's step", "captured")
     predictions, others = predict(rows, watch)
     left_out = bad + others
     if not predictions:
