@@ -298,7 +298,8 @@ class Kernel(wiring.Component):
             "settings_upset": [parts.lanes.constants_upset],
             "walk_upset": [parts.lanes.walk_upset, *(mover.upset for mover in movers)],
             "order_upset": lost if parts.loader is None else [*lost, parts.loader.out_of_order],
-            "fifos_left": [~fifo.rests for fifo in fifos],
+            # A run with narrow formats may leave the rest of a line in a FIFO.
+            "fifos_left": [] if self.config.narrow else [~fifo.rests for fifo in fifos],
         }
         upsets = {}
         for name, checked in checks.items():
