@@ -159,8 +159,21 @@ class Arbiter(wiring.Component):
             host_idle.eq(dram.idle & kernel_registers.idle),
             self.idle.eq(port.empty & host_idle & ~answered & memory.idle),
         ]
+        # What was noticed since the last switch is shown from this one on.
+        events = {
+            "tags": port.tags_upset,
+            "requests": port.request_upset,
+            "reads": dram.upset,
+        }
+        noticed = Signal(len(events))
+        upsets = {name: Signal(name=f"upset_{name}") for name in events}
+        m.d.sync += noticed.eq(noticed | Cat(events.values()))
         with m.If(draining & memory.idle & host_idle & gate.idle):
-            m.d.sync += mode.eq(requested)
+            m.d.sync += [
+                mode.eq(requested),
+                Cat(upsets.values()).eq(noticed | Cat(events.values())),
+                noticed.eq(0),
+            ]
 
         # Dispatch of the request at the head of the queue.
         request = port.o.payload
@@ -247,7 +260,7 @@ class Arbiter(wiring.Component):
                 dram.o.ready.eq(1),
             ]
 
-        self._connect_registers(m, csr, mode, draining)
+        self._connect_registers(m, csr, mode, draining, upsets)
         self._count_events(
             m,
             csr,
@@ -261,13 +274,16 @@ class Arbiter(wiring.Component):
         )
         return m
 
-    def _connect_registers(self, m: Any, csr: Any, mode: Signal, draining: Signal) -> None:
+    def _connect_registers(
+        self, m: Any, csr: Any, mode: Signal, draining: Signal, upsets: dict[str, Signal]
+    ) -> None:
         """Connect the registers that show values from outside the arbiter."""
         memory = self.memory
         for member, value in {
             "status_mode": mode,
             "status_draining": draining,
             "status_kernel_busy": self.kernel_busy,
+            **{f"status_upset_{name}": upset for name, upset in upsets.items()},
             "capacity_capacity_bytes": 1 << self._address_width,
             "config_lanes": self._lanes,
             "config_block_bytes": self._block_bytes,

@@ -170,8 +170,8 @@ class HostAxiPort(wiring.Component):
         Results of reads, in order; always taken. Their tag means nothing.
     written, write_ok : In(1), In(1)
         One cycle for each write that is done, or refused, in order; and which of them it was.
-    late, overflow : Out(1)
-        Never; the host waits.
+    late, overflow, tags_upset, request_upset : Out(1)
+        Never; the host waits, and there are no tags.
     empty : Out(1)
         No request is queued or on offer.
     """
@@ -197,6 +197,8 @@ class HostAxiPort(wiring.Component):
                 "write_ok": In(1),
                 "late": Out(1),
                 "overflow": Out(1),
+                "tags_upset": Out(1),
+                "request_upset": Out(1),
                 "empty": Out(1),
             }
         )

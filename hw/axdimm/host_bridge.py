@@ -50,6 +50,8 @@ class DramBridge(wiring.Component):
         One cycle for each write that is answered, in order; whether it was not with an error.
     idle : Out(1)
         Nothing is in flight.
+    upset : Out(1)
+        One cycle after the tag of a read in flight had lost a bit.
     """
 
     def __init__(
@@ -68,13 +70,16 @@ class DramBridge(wiring.Component):
                 "written": Out(1),
                 "write_ok": Out(1),
                 "idle": Out(1),
+                "upset": Out(1),
             }
         )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         axi = self.axi
-        m.submodules.tags = tags = StreamFifo(shape=TAG_BITS, depth=self._outstanding)
+        m.submodules.tags = tags = StreamFifo(
+            shape=data.StructLayout({"tag": TAG_BITS, "odd": 1}), depth=self._outstanding
+        )
         # A subordinate may take data only a cycle after its address; the next request need not
         # wait for that.
         m.submodules.write_data = write_data = StreamFifo(
@@ -115,7 +120,8 @@ class DramBridge(wiring.Component):
             read.eq(self.i.valid & ~request.write & can_read),
             self.i.ready.eq(Mux(request.write, can_write, can_read)),
             tags.i.valid.eq(read),
-            tags.i.payload.eq(request.tag),
+            tags.i.payload.tag.eq(request.tag),
+            tags.i.payload.odd.eq(request.tag.xor()),
             write_data.i.valid.eq(write),
             write_data.i.payload.data.eq(request.data),
             write_data.i.payload.strobes.eq(request.strobes),
@@ -135,7 +141,7 @@ class DramBridge(wiring.Component):
 
         m.d.comb += [
             self.o.valid.eq(axi.rvalid),
-            self.o.payload.tag.eq(tags.o.payload),
+            self.o.payload.tag.eq(tags.o.payload.tag),
             self.o.payload.ok.eq(axi.rresp == Response.OKAY),
             self.o.payload.data.eq(axi.rdata),
             axi.rready.eq(self.o.ready),
@@ -143,6 +149,7 @@ class DramBridge(wiring.Component):
             self.written.eq(axi.bvalid),
             self.write_ok.eq(axi.bresp == Response.OKAY),
         ]
+        m.d.sync += self.upset.eq(tags.o.valid & tags.o.payload.as_value().xor())
         return m
 
 

@@ -12,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 from hw.axdimm.host_link import HostLinkSignature
 from hw.kernel.registers import WINDOW_ADDR_WIDTH
 from hw.logic.checks import check_int
+from hw.logic.held import parity_of
 from hw.logic.line import LINE_BITS, LINE_BYTE_BITS, LINE_BYTES, line_width
 from hw.logic.storage import NEVER_BOTH
 from hw.stream.fifo import StreamFifo
@@ -119,6 +120,9 @@ class HostPort(wiring.Component):
         One cycle for each request lost because the queue was full.
     empty : Out(1)
         No request is queued or on offer.
+    tags_upset, request_upset : Out(1)
+        One cycle after a bit was lost: of the tags of reads, which then are set right, or of a
+        queued request, whose parity is not that with which it came.
 
     Examples
     --------
@@ -154,6 +158,8 @@ class HostPort(wiring.Component):
                 "late": Out(1),
                 "overflow": Out(1),
                 "empty": Out(1),
+                "tags_upset": Out(1),
+                "request_upset": Out(1),
             }
         )
 
@@ -165,7 +171,8 @@ class HostPort(wiring.Component):
         header = data.StructLayout(
             {"write": 1, "target": Target, "line": self._line_width, "tag": TAG_BITS}
         )
-        m.submodules.queue = queue = StreamFifo(shape=header, depth=self._queue_lines, early=True)
+        queued = data.StructLayout({"header": header, "odd": 1})
+        m.submodules.queue = queue = StreamFifo(shape=queued, depth=self._queue_lines, early=True)
         m.submodules.queue_data = queue_data = StreamFifo(shape=LINE_BITS, depth=self._queue_lines)
         m.submodules.results = results = Memory(
             shape=data.StructLayout({"generation": 1, "ok": 1, "data": LINE_BITS}),
@@ -190,10 +197,11 @@ class HostPort(wiring.Component):
             accept.eq(self.link.req_valid & ready & queue.i.ready),
             lost.eq(self.link.req_valid & ~accept),
             queue.i.valid.eq(self.link.req_valid & ready),
-            queue.i.payload.write.eq(self.link.req_write),
-            queue.i.payload.target.eq(target_of(self.link.req_line)),
-            queue.i.payload.line.eq(self.link.req_line),
-            queue.i.payload.tag.eq(tag),
+            queue.i.payload.header.write.eq(self.link.req_write),
+            queue.i.payload.header.target.eq(target_of(self.link.req_line)),
+            queue.i.payload.header.line.eq(self.link.req_line),
+            queue.i.payload.header.tag.eq(tag),
+            queue.i.payload.odd.eq(parity_of(queue.i.payload.header.as_value())),
             queue_data.i.valid.eq(queue.i.valid),
             queue_data.i.payload.eq(self.link.req_data),
             self.overflow.eq(lost),
@@ -208,7 +216,7 @@ class HostPort(wiring.Component):
             self.o.valid.eq(queue.o.valid),
             queue.o.ready.eq(self.o.ready),
             queue_data.o.ready.eq(self.o.ready),
-            *(self.o.payload[name].eq(queue.o.payload[name]) for name, _ in header),
+            *(self.o.payload[name].eq(queue.o.payload.header[name]) for name, _ in header),
             self.o.payload.data.eq(queue_data.o.payload),
             self.o.payload.strobes.eq(Const(-1, LINE_BYTES)),
         ]
@@ -234,8 +242,15 @@ class HostPort(wiring.Component):
         due = pending[-1]
         due_lost = pending_lost[-1]
         m.d.comb += [read.en.eq(due), read.addr.eq(due_tag[:-1])]
+        quiet = ~pending.any()
         with m.If(due & ~due_lost):
             m.d.sync += due_tag.eq(due_tag + 1)
+        with m.Elif(quiet):
+            m.d.sync += due_tag.eq(tag)
+        m.d.sync += [
+            self.tags_upset.eq(quiet & (tag != due_tag)),
+            self.request_upset.eq(queue.o.valid & parity_of(queue.o.payload.as_value())),
+        ]
 
         expected = Signal()
         m.d.sync += [

@@ -140,18 +140,21 @@ class Kernel(wiring.Component):
         loader = BlockLoader(tensors=len(config.loaded), **layout) if config.loaded else None
         writer = BlockWriter(tensors=len(config.stored), **layout) if config.stored else None
         flush, scan, again = (Signal(name=name) for name in ("flush", "scan", "again"))
+        fifos: list[Any] = []
         parts = _Parts(csr, settings, loader, lanes, writer, flush, scan, again)
         if loader is not None:
             m.submodules.loader = loader
             expose(m, self.m_axi, loader.axi, loader.axi.signature.members)
             for slot, name in enumerate(config.loaded):
-                self._fifo(m, f"{name}_in", loader.o[slot], getattr(lanes.i, name), flush)
+                target = getattr(lanes.i, name)
+                fifos.append(self._fifo(m, f"{name}_in", loader.o[slot], target, flush))
             m.d.comb += [lanes.loaded.eq(loader.loaded), loader.freed.eq(lanes.freed)]
         if writer is not None:
             m.submodules.writer = writer
             expose(m, self.m_axi, writer.axi, writer.axi.signature.members)
             for slot, name in enumerate(config.stored):
-                self._fifo(m, f"{name}_out", getattr(lanes.o, name), writer.i[slot], flush)
+                source = getattr(lanes.o, name)
+                fifos.append(self._fifo(m, f"{name}_out", source, writer.i[slot], flush))
             m.d.comb += [
                 writer.filled.eq(lanes.filled),
                 lanes.stored.eq(writer.stored),
@@ -181,7 +184,7 @@ class Kernel(wiring.Component):
         if config.narrow:
             self._connect_formats(m, parts)
         self._start_movers(m, parts)
-        self._run(m, parts)
+        self._run(m, parts, self._upsets(m, parts, fifos))
         return m
 
     def _take_addresses(self, m: Any, csr: Any, settings: Any) -> None:
@@ -269,7 +272,7 @@ class Kernel(wiring.Component):
         wiring.connect(m, lite.bus, csr.bus)
         return csr
 
-    def _fifo(self, m: Any, name: str, source: Any, target: Any, flush: Signal) -> None:
+    def _fifo(self, m: Any, name: str, source: Any, target: Any, flush: Signal) -> StreamFifo:
         depth = self.config.fifo_beats
         if name.startswith("scales"):
             # Lines of scales in a round with a BF16 widest tensor; other rounds have half as many.
@@ -281,8 +284,30 @@ class Kernel(wiring.Component):
         wiring.connect(m, source, fifo.i)
         wiring.connect(m, fifo.o, target)
         m.d.comb += fifo.flush.eq(flush)
+        return fifo
 
-    def _run(self, m: Any, parts: _Parts) -> None:
+    def _upsets(self, m: Any, parts: _Parts, fifos: list[Any]) -> dict[str, Any]:
+        """Return the checks of the kernel's own state by cause, most serious first.
+
+        A sound kernel sets none of them. Each is a register, as nothing has to wait for it.
+        ``fifos_left`` is no cause, but must not be set at the end.
+        """
+        movers = [mover for mover in (parts.loader, parts.writer) if mover is not None]
+        lost = [fifo.i.valid & ~fifo.i.ready for fifo in fifos]
+        checks = {
+            "settings_upset": [parts.lanes.constants_upset],
+            "walk_upset": [parts.lanes.walk_upset, *(mover.upset for mover in movers)],
+            "order_upset": lost if parts.loader is None else [*lost, parts.loader.out_of_order],
+            # A run with narrow formats may leave the rest of a line in a FIFO.
+            "fifos_left": [] if self.config.narrow else [~fifo.rests for fifo in fifos],
+        }
+        upsets = {}
+        for name, checked in checks.items():
+            upsets[name] = Signal(name=name)
+            m.d.sync += upsets[name].eq(Cat(checked).any())
+        return upsets
+
+    def _run(self, m: Any, parts: _Parts, upsets: dict[str, Any]) -> None:
         """Control a run from START to ``done``, and its status registers."""
         csr, settings, loader, lanes, writer, flush, scan, again = parts
         cause_of = self._map["status"]["cause"].code
@@ -300,6 +325,10 @@ class Kernel(wiring.Component):
             csr.status_busy.eq(self.busy),
             csr.status_done.eq(done),
             csr.status_cause.eq(cause),
+            *(
+                getattr(csr, f"status_{name}").eq(0 if part is None else ~part.idle)
+                for name, part in (("loading", loader), ("computing", lanes), ("storing", writer))
+            ),
             csr.status_error.eq(cause != cause_of("none")),
             *(getattr(csr, f"{counter.name}_count").eq(counter) for counter in counters),
         ]
@@ -309,6 +338,7 @@ class Kernel(wiring.Component):
             m.d.comb += [part.rounds.eq(settings.rounds), part.stop.eq(failed)]
         m.d.comb += [lanes.load.eq(settings.check | again), lanes.start.eq(self.begins | again)]
         read_error = C(0, 1) if loader is None else loader.error
+        fifos_left = upsets.pop("fifos_left")
 
         read_beat = axi.rvalid & axi.rready
         write_beat = axi.wvalid & axi.wready
@@ -336,6 +366,8 @@ class Kernel(wiring.Component):
             with m.State("RUN"), m.If(idle):
                 m.d.comb += flush.eq(1)
                 m.d.sync += done.eq(1)
+                with m.If(fifos_left & ~failed):
+                    m.d.sync += cause.eq(cause_of("order_upset"))
                 m.next = "IDLE"
                 if self.config.narrow:
                     with m.If(scan & ~failed & (lanes.not_finite == 0)):
@@ -369,3 +401,6 @@ class Kernel(wiring.Component):
                     failed.eq(1),
                     cause.eq(Mux(read_error, cause_of("read_error"), cause_of("write_error"))),
                 ]
+            for name, upset in reversed(upsets.items()):
+                with m.If(upset & ~failed):
+                    m.d.sync += [failed.eq(1), cause.eq(cause_of(name))]

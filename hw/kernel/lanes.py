@@ -27,6 +27,7 @@ from hw.kernel.settings import ConstantsSignature
 from hw.kernel.sums import LaneSums
 from hw.logic.clock_gate import stopping_clock
 from hw.logic.counter import under_way
+from hw.logic.held import lost_bit
 from hw.logic.line import LINE_BITS
 from hw.logic.shared import Shared
 from hw.stream.rounds import RoundWalker
@@ -103,6 +104,8 @@ class Lanes(wiring.Component):
         Take up no further round of this run; must stay high until the next ``start``.
     idle : Out(1)
         No round is at work and none is to come (because all were or because of ``stop``).
+    constants_upset, walk_upset : Out(1)
+        A bit of the constants that the units have was lost, or of the count of rounds.
     """
 
     _more_members: ClassVar[dict[str, Any]] = {}
@@ -128,6 +131,8 @@ class Lanes(wiring.Component):
                 "stored": In(1),
                 "stop": In(1),
                 "idle": Out(1),
+                "constants_upset": Out(1),
+                "walk_upset": Out(1),
                 **self._more_members,
             }
         )
@@ -168,6 +173,7 @@ class Lanes(wiring.Component):
             result.step_beats.eq(1),
             self.filled.eq(beat_done & result.round_end),
             self.idle.eq(over & ~busy),
+            self.walk_upset.eq(issue.upset | result.upset),
         ]
         outputs = [getattr(self.o, name) for name in config.stored]
         for o, value, used in zip(outputs, results, stores, strict=True):
@@ -328,6 +334,14 @@ class Lanes(wiring.Component):
         units_done = Signal()
         m.d.compute += chosen.eq(self.rule)
         m.d.compute += [kept.eq(getattr(self.constants, name)) for name, kept in constants.items()]
+        # From the first operands on they hold still, and lose what the settings lose.
+        settled = Signal()
+        with m.If(units_valid):
+            m.d.sync += settled.eq(1)
+        with m.If(self.load):
+            m.d.sync += settled.eq(0)
+        held = [*constants.values(), chosen]
+        m.d.comb += self.constants_upset.eq(lost_bit(m, "constants", held, self.load, ~settled))
         for number, (rule, model) in enumerate(zip(rules, self._units, strict=True)):
             targets = {**dict(zip(rule.outputs, results, strict=False)), **shares}
             for lane in range(config.lanes):

@@ -134,6 +134,7 @@ class NarrowLanes(Lanes):
             result.step_beats.eq(1),
             self.filled.eq(round_done),
             self.idle.eq(over),
+            self.walk_upset.eq(issue.upset | result.upset),
         ]
         for name in ("p", "m", "v", "p_copy", "scales"):
             o = getattr(self.o, name)

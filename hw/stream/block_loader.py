@@ -33,6 +33,8 @@ class BlockLoader(BlockMover):
         next on.
     loaded : Out(1)
         Pulse: the last beat of a round goes into its FIFO.
+    out_of_order : Out(1)
+        Pulse: data came that is not part of the run, or a block ends within a burst.
 
     Examples
     --------
@@ -48,6 +50,7 @@ class BlockLoader(BlockMover):
             "o": Out(stream.Signature(LINE_BITS)).array(tensors),
             "freed": In(1),
             "loaded": Out(1),
+            "out_of_order": Out(1),
         }
         super().__init__(("ar", "r"), members, tensors=tensors, **options)
 
@@ -68,6 +71,10 @@ class BlockLoader(BlockMover):
             arrival.step.eq(axi.rvalid),
             self.loaded.eq(axi.rvalid & arrival.round_end),
             self.error.eq(axi.rvalid & axi.rresp[1]),
+            self.upset.eq(bursts.upset | arrival.upset),
+            self.out_of_order.eq(
+                axi.rvalid & (~arrival.active | (arrival.tensor_end & ~axi.rlast))
+            ),
         ]
         for index, o in enumerate(self.o):
             selected = arrival.tensor == index

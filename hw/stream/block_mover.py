@@ -60,6 +60,9 @@ class BlockMover(wiring.Component):
         Nothing in flight and nothing to issue (because all is or because of ``stop``).
     error : Out(1)
         Pulse: an error response came.
+    upset : Out(1)
+        Of the state that the mover holds a bit was lost; see
+        :class:`~hw.stream.bursts.BurstGenerator` and :class:`~hw.stream.rounds.RoundWalker`.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class BlockMover(wiring.Component):
                 "stop": In(1),
                 "idle": Out(1),
                 "error": Out(1),
+                "upset": Out(1),
                 **members,
             }
         )

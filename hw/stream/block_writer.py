@@ -114,5 +114,6 @@ class BlockWriter(BlockMover):
             axi.bready.eq(1),
             self.error.eq(axi.bvalid & axi.bresp[1]),
             self.idle.eq(bursts.idle & (unanswered == 0)),
+            self.upset.eq(bursts.upset | departure.upset),
         ]
         return m

@@ -9,6 +9,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.logic.expose import expose
+from hw.logic.held import lost_bit
 from hw.logic.line import AXI_BURST_BITS, AXI_BURST_LINES, line_width
 from hw.stream.rounds import RoundsLayout, RoundWalker, share_members
 
@@ -57,6 +58,9 @@ class BurstGenerator(wiring.Component):
         With ``offered``: it is the first of a round.
     idle : Out(1)
         No burst is at ``o`` and none is to come.
+    upset : Out(1)
+        Pulse: a bit of the burst at ``o``, of the tensors' next addresses or of the walk was lost
+        while it held still (see :func:`~hw.logic.held.lost_bit`).
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class BurstGenerator(wiring.Component):
                 "offered": Out(1),
                 "begun": Out(1),
                 "idle": Out(1),
+                "upset": Out(1),
             }
         )
 
@@ -116,6 +121,8 @@ class BurstGenerator(wiring.Component):
             self.o.payload.eq(burst),
             self.idle.eq(~valid & (~walker.active | self.stop)),
         ]
+        held = lost_bit(m, "bursts", [burst, *lines], self.offered, self.load)
+        m.d.comb += self.upset.eq(walker.upset | held)
         with m.If(self.offered):
             m.d.sync += [
                 burst.line.eq(line),

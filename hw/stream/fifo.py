@@ -41,6 +41,8 @@ class StreamFifo(wiring.Component):
         What is taken out.
     level : Out(range(depth + 1))
         Payloads inside, the one at the output included.
+    rests : Out(1)
+        Nothing is inside, and the places to write and to read agree on that.
     flush : In(1)
         Empties the FIFO at the end of the cycle; ``i`` and ``o`` must not move then.
 
@@ -67,6 +69,7 @@ class StreamFifo(wiring.Component):
                 "i": In(stream.Signature(shape)),
                 "o": Out(stream.Signature(shape)),
                 "level": Out(range(depth + 1)),
+                "rests": Out(1),
                 "flush": In(1),
             }
         )
@@ -110,7 +113,11 @@ class StreamFifo(wiring.Component):
         else:
             m.d.comb += [read_port.en.eq(read), self.o.payload.eq(read_port.data)]
         write_address, read_address = (Signal(range(self._depth)) for _ in range(2))
-        m.d.comb += [write_port.addr.eq(write_address), read_port.addr.eq(read_address)]
+        m.d.comb += [
+            write_port.addr.eq(write_address),
+            read_port.addr.eq(read_address),
+            self.rests.eq(~some & ~o_valid & (write_address == read_address)),
+        ]
         with m.If(write):
             advance(write_address)
         with m.If(read):

@@ -8,6 +8,8 @@ from amaranth.hdl import Array, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hw.logic.held import lost_bit
+
 __all__ = ["RoundWalker", "RoundsLayout", "share_members"]
 
 
@@ -90,6 +92,9 @@ class RoundWalker(wiring.Component):
         This step ends the round (likewise).
     last_round : Out(1)
         The round is the last.
+    upset : Out(1)
+        Pulse: a bit of the walk's state was lost while it held still (see
+        :func:`~hw.logic.held.lost_bit`).
     """
 
     def __init__(self, *, layout: RoundsLayout, tensors: int, uneven: bool = False) -> None:
@@ -112,6 +117,7 @@ class RoundWalker(wiring.Component):
                 "tensor_end": Out(1),
                 "round_end": Out(1),
                 "last_round": Out(1),
+                "upset": Out(1),
             }
         )
 
@@ -131,6 +137,12 @@ class RoundWalker(wiring.Component):
             self.tensor_end.eq(self.left == self.step_beats),
             self.round_end.eq(self.tensor_end & last_tensor),
         ]
+        place = [self.active, self.tensor, rounds_after]
+        block = [self.fresh, self.left]
+        m.d.comb += self.upset.eq(
+            lost_bit(m, "place", place, self.load, self.step & self.tensor_end)
+            | lost_bit(m, "block", block, self.load, self.step)
+        )
 
         def block_of(is_last: Any) -> Any:
             return Mux(is_last, tail, full)

@@ -18,6 +18,7 @@ from ..device.errors import (
     IncompatibleDeviceError,
     InvalidArgumentError,
     KernelError,
+    UpsetError,
     WrongModeError,
 )
 from ..device.link import ReservedLink
@@ -285,22 +286,38 @@ class Channel:
         code = self.arbiter["mode"]["mode"].code(mode)
         self.arbiter.write("mode", code << self.arbiter["mode"]["mode"].lsb)
         try:
-            yield from self.arbiter.poll_steps(
+            status = yield from self.arbiter.poll_steps(
                 "status",
                 {"mode": code, "draining": 0},
                 interval=MODE_POLL_FABRIC_CYCLES,
                 timeout=MODE_TIMEOUT_FABRIC_CYCLES,
             )
         except DeviceTimeout as timeout:
+            status = self.arbiter.read("status")
+            draining = self.arbiter["status"]["draining"].extract(status)
+            waits = "transfers in flight" if draining else "nothing that it tells"
             raise DeviceTimeoutError(
                 f"channel {self.number} was not in {mode} mode after "
-                f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles: {timeout}",
+                f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles: it waits for {waits}; {timeout}",
                 channel=self.number,
                 timeout_fabric_cycles=MODE_TIMEOUT_FABRIC_CYCLES,
                 state=self.describe(),
             ) from timeout
         self.mode = mode
         self.record(f"to {mode} mode", "mode", began, mode=str(mode))
+        upsets = [
+            field.name
+            for field in self.arbiter["status"].fields
+            if field.name.startswith("upset_") and field.extract(status)
+        ]
+        if upsets:
+            raise UpsetError(
+                f"channel {self.number} noticed that a bit of its state was lost, by "
+                f"{' and '.join(upsets)}: what was copied before this mode switch may be wrong, "
+                "copy it again",
+                cause=", ".join(upsets),
+                channel=self.number,
+            )
 
     # Accesses of the host. The caller holds the channel.
 
@@ -365,9 +382,7 @@ class Channel:
         """
         status = yield from self._await_kernel(run, timeout_fabric_cycles)
         fields = self.kernel["status"]
-        causes = {code: name for name, code in fields["cause"].encoding}
-        code = fields["cause"].extract(status)
-        cause = causes.get(code, f"cause_{code}")
+        cause = self._check_upset(run, status)
         if not fields["done"].extract(status) or fields["error"].extract(status):
             raise KernelError(
                 f"the kernel refused or stopped the run of {run.nparams} parameters on channel "
@@ -411,6 +426,35 @@ class Channel:
             )
         return result
 
+    def _check_upset(self, run: KernelRun, status: int) -> str:
+        """Return the cause in the kernel's status; raise :class:`UpsetError` if it is an upset."""
+        cause = self.kernel["status"]["cause"]
+        code = cause.extract(status)
+        name = {code: name for name, code in cause.encoding}.get(code, f"cause_{code}")
+        if name.endswith("_upset"):
+            raise UpsetError(
+                f"the kernel noticed that a bit of its state was lost in the run of {run.nparams} "
+                f"parameters on channel {run.channel}, {name}: its results are not to be trusted, "
+                "copy the tensors in again",
+                cause=name,
+                channel=run.channel,
+                nparams=run.nparams,
+                status=status,
+            )
+        return name
+
+    def _waits_for(self, run: KernelRun, status: int) -> str:
+        """Return what a run that does not end waits for, in words."""
+        read, written = self.kernel.read_many(["beats_read", "beats_written"]).values()
+        parts = {"loading": "reads", "computing": "results", "storing": "writes"}
+        waits = [
+            noun for part, noun in parts.items() if self.kernel["status"][part].extract(status)
+        ]
+        return (
+            f"it waits for {' and '.join(waits) or 'nothing that it tells'}, after {read} beats "
+            f"read and {written} written of {run.beats}"
+        )
+
     def _await_kernel(
         self, run: KernelRun, timeout_fabric_cycles: int
     ) -> Generator[None, None, int]:
@@ -433,10 +477,11 @@ class Channel:
             left -= chunk
             if left <= 0:
                 status = self.kernel.read("status")
+                self._check_upset(run, status)
                 raise DeviceTimeoutError(
                     f"the run of {run.nparams} parameters on channel {run.channel} did not end "
-                    f"in {timeout_fabric_cycles} fabric cycles; the kernel's status reads "
-                    f"{status:#x}; {self.describe()}",
+                    f"in {timeout_fabric_cycles} fabric cycles: {self._waits_for(run, status)}; "
+                    f"the kernel's status reads {status:#x}; {self.describe()}",
                     channel=run.channel,
                     nparams=run.nparams,
                     timeout_fabric_cycles=timeout_fabric_cycles,

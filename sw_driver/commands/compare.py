@@ -39,8 +39,9 @@ class Options(SizeOptions):
     set: Settings = ()
     """change a setting of the machine, such as pcie.read_gb_per_s=25; repeatable"""
     precision: Annotated[str, Parameter(metavar="NAME")] = ""
-    """formats of numbers: fp32 as in the papers, tf32, bf16-mixed, fp16-mixed, bf16 or fp8-mixed
-    (default: bf16-mixed, on a v100 fp16-mixed, for a step captured in other formats those)"""
+    """formats of numbers: fp32 as in the papers, tf32, bf16-mixed, fp16-mixed, bf16, fp16 or
+    fp8-mixed (default: bf16-mixed, on a v100 fp16-mixed, for a step captured in other formats
+    those)"""
     checkpoint: Annotated[str, Parameter(metavar="POLICY")] = "none"
     """activations that are computed again: none, full, selective, or selective:TEXT for modules
     with TEXT in their names"""

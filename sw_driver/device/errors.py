@@ -26,6 +26,7 @@ __all__ = [
     "StorageError",
     "StreamFailedError",
     "UnknownWorkError",
+    "UpsetError",
     "WaitTimeoutError",
     "WrongModeError",
     "shown",
@@ -131,6 +132,19 @@ class KernelError(AxdimmError):
 
     For a PIM's core: the kernel failed or was stopped, and may have written some results. If the
     core was stopped, the kernels queued behind it were not begun. The core takes new kernels.
+    """
+
+    def __init__(self, message: str, *, cause: str, **details: object) -> None:
+        super().__init__(message, cause=cause, **details)
+        self.cause = cause
+
+
+class UpsetError(AxdimmError):
+    """A channel noticed that a bit of its own state was lost; ``cause`` names the check.
+
+    After a run: it was stopped or had ended, and some of the parameters may be wrong. After a mode
+    switch: what was copied before it may be wrong. The channel takes new copies and runs: copy the
+    tensors in again.
     """
 
     def __init__(self, message: str, *, cause: str, **details: object) -> None:

@@ -48,12 +48,13 @@ CHAPTERS = (
     ),
     _Chapter(
         lambda *_: PIM_RDL.read_text(),
-        ("pim_pool", "pim_ring", "pim_slot"),
+        ("pim_pool", "pim_ring", "pim_core", "pim_slot"),
         "## Of the PIM's pool\n\nFrom `hw/pim/registers/pim.rdl`. "
         "Registers of eight bytes (little endian) on AXI4-Lite: the pool's from 0, those of "
-        "each ring, 64 bytes a ring, from 0x800, then those of each slot, 128 bytes a slot, from "
-        "0x1000. What can be written are lower halves: a manager of 32 bits on the bus of 64 needs "
-        "no other strobes than those of its 32 bits, and reads each half by itself.\n",
+        "each ring, 64 bytes a ring, from 0x800, those of each core, 128 bytes a core, from "
+        "0xc00, and those of each slot, 128 bytes a slot, from 0x1000. What can be written are "
+        "lower halves: a manager of 32 bits on the bus of 64 needs no other strobes than those "
+        "of its 32 bits, and reads each half by itself.\n",
     ),
     _Chapter(
         lambda *_: MEMORY_NODE_RDL.read_text(),

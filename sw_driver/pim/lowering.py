@@ -1,4 +1,4 @@
-"""Passes of layers as works: the table "Layers of networks" of ``docs/pim-spec.md``.
+"""Passes of layers as works: section "Layers of networks" of ``docs/pim-spec.md``.
 
 Activations have the shape (channels, images, height, width) or (features, samples). Weights have
 the filters or outputs first. :mod:`sw_driver.pim.placing` spreads the first index over banks, and

@@ -434,7 +434,15 @@ def test_the_driver_finds_a_kernel_at_work(backend: Transport) -> None:
 
 
 class _UnswitchingTransport(TransportWrapper):
-    """No mode is seen to switch."""
+    """No mode is seen to switch; the arbiter's status has ``bits``."""
+
+    bits = 0
+
+    def read_lines(self, channel: int, address: int, nbytes: int) -> Bytes:
+        lines = super().read_lines(channel, address, nbytes)
+        if address == arbiter_window(self.capacity_bytes) + 0x80:
+            lines[0] = self.bits
+        return lines
 
     def poll_steps(
         self, channel: int, address: int, mask: int, value: int, **times: Any
@@ -443,9 +451,18 @@ class _UnswitchingTransport(TransportWrapper):
         raise DeviceTimeout("draining")
 
 
-def test_a_switch_that_takes_too_long_is_given_up() -> None:
-    with Axdimm(_UnswitchingTransport(GoldenTransport())) as device:
-        said = "channel 0 was not in acceleration mode after 1000000 fabric cycles: draining"
+@pytest.mark.parametrize(
+    ("bits", "waits"),
+    [(0b00, "nothing that it tells"), (0b10, "transfers in flight")],
+)
+def test_a_switch_that_takes_too_long_is_given_up(bits: int, waits: str) -> None:
+    transport = _UnswitchingTransport(GoldenTransport())
+    transport.bits = bits
+    with Axdimm(transport) as device:
+        said = (
+            "channel 0 was not in acceleration mode after 1000000 fabric cycles: it waits for "
+            f"{waits}; draining"
+        )
         with pytest.raises(errors.DeviceTimeoutError, match=said):
             device.SetArbiterAcc(0)
         assert device.mode(0) is Mode.NORMAL

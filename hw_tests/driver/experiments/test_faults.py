@@ -47,7 +47,8 @@ def test_a_wire_is_told_from_a_register(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_run_without_end_ends_at_the_limit(campaign: Campaign) -> None:
     trial = flip(campaign, "kernel.loader.in_flight", 3, 400)
     assert trial.outcome is Effect.LIMIT
-    assert "did not end in 20000 fabric cycles" in trial.message
+    assert "did not end in 20000 fabric cycles: it waits for reads" in trial.message
+    assert "beats read and 375 written of 875" in trial.message
 
 
 def test_an_error_of_the_driver_has_its_name(
@@ -59,6 +60,28 @@ def test_an_error_of_the_driver_has_its_name(
     monkeypatch.setattr(Campaign, "_step", refuse)
     trial = flip(campaign, "arbiter.late_reads_count", 40, 500)
     assert (trial.outcome, trial.message) == (Effect.ERROR, "stopped")
+
+
+NOTICED = {
+    "kernel.settings.kept_lr": "settings_upset",
+    "kernel.lanes.beta1": "settings_upset",
+    "kernel.loader.bursts.walker.left": "walk_upset",
+    "kernel.loader.arrival.tensor": "walk_upset",
+    "kernel.loader.bursts.line_0": "walk_upset",
+    "kernel.writer.bursts.line_2": "walk_upset",
+    "kernel.writer.departure.tensor": "walk_upset",
+    "kernel.lanes.issue_walker.left": "walk_upset",
+    "kernel.fifo_p_in.write_port__addr": "order_upset",
+    "arbiter.port.due_tag": "upset_tags",
+}
+
+
+@pytest.mark.parametrize("name", NOTICED)
+def test_what_is_cheap_to_notice_has_an_error_of_its_own(campaign: Campaign, name: str) -> None:
+    trial = flip(campaign, name, 1, 401)
+    assert trial.outcome is Effect.ERROR, trial
+    assert "a bit of its state was lost" in trial.message
+    assert NOTICED[name] in trial.message
 
 
 def test_a_broken_rule_alone_is_the_checkers(campaign: Campaign) -> None:

@@ -35,6 +35,8 @@ class FreePort(wiring.Component):
                 "late": Out(1),
                 "overflow": Out(1),
                 "empty": Out(1),
+                "tags_upset": Out(1),
+                "request_upset": Out(1),
                 **order,
             }
         )

@@ -121,6 +121,7 @@ PROOFS = [
   hold: assert property (!held || (o_valid && o_payload == burst));
   halt: assert property (!halted || !o_valid);
   done: assert property (!idle || !o_valid);
+  sound: assert property (!upset);
   cut: cover property (o_valid && len == 2 && line[5:0] == 61);
   whole: cover property (o_valid && len == 7);
 """,
@@ -141,6 +142,11 @@ PROOFS = [
                 BURSTS,
                 "self.idle.eq(~valid & (~walker.active | self.stop)),",
                 "self.idle.eq(~walker.active | self.stop),",
+            ),
+            "sound": twin(
+                BURSTS,
+                'held = lost_bit(m, "bursts", [burst, *lines], self.offered, self.load)',
+                'held = lost_bit(m, "bursts", [burst, *lines], self.offered)',
             ),
         },
         reductions="2 tensors, blocks of 8 lines, addresses of 14 bits; a run's settings hold",

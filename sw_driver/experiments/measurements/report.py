@@ -23,31 +23,29 @@ __all__ = ["report"]
 _INTRODUCTION = """\
 # Held to measurements
 
-For readers who ask how far predicted training steps are off. This page compares them with steps
-that others measured and published, row by row.
+For readers who ask how far predicted training steps are off. At the end you know the error of each
+step that others measured and published, and what is fitted.
 
 Each row of `{rows}` has a configuration, a metric, its
-value and the address of the source. This command writes the page:
+value and its source. This command writes the page; `--rows FILE.csv` reads rows of your own:
 
 ```
 {command}
 ```
 
-`--rows FILE.csv` reads rows of your own, with the same columns.
-
 - **Error** is predicted over measured, less 1. A negative error of a rate is too slow; of a time or
   a memory, too little.
-- **No prediction is adjusted to its row.** A GPU has rates of its data sheet, shares of them from
+- **No prediction is adjusted to its row.** A GPU has its data sheet's rates, shares of them from
   published products, and one share that training sustains ({{py:mod}}`sw_driver.machine.gpus`).
-  The products are the rows of kind *input*. They are no test and count in no other line.
+  The products, kind *input*, count in no other line.
 - **The shares are partly fitted.** Rows of llm-foundry, torchtune and DLPerf set the sustained
   shares of A100, H100 and V100. The shares of attention were chosen in view of them. Errors of
   these rows are smaller than those of unseen ones would be. The rest took no part.
 - **Ranges**, marked *r*, are ratios of systems, single reports in issues and rows with an uncertain
-  size. They depend on facts that a row lacks: the same offload differs 1.3 times by the binding of
-  cores alone. A range is met within a factor of {span:g}. Ranges count in no median.
-- **Missing facts** are taken from the row's framework: see the [list](#what-is-assumed).
-- **Kinds.** *FSDP* includes all data parallelism; *input* are products of matrices.
+  size. They lack facts: the same offload differs 1.3 times by the binding of cores alone. A range
+  is met within a factor of {span:g}. Ranges count in no median.
+- **Missing facts** are taken from the row's framework ([list](#what-is-assumed)). *FSDP* includes
+  all data parallelism.
 """
 
 _PICTURE = """\
@@ -60,15 +58,15 @@ _MARKERS = "osD^vPX"
 """Markers of kinds in the plot."""
 
 _ASSUMPTIONS = (
-    "A peak of memory is that of tensors. It excludes the CUDA context and gaps of the allocator, "
+    "A peak of memory is that of tensors, without the CUDA context and gaps of the allocator, "
     "which torchtitan and DLPerf count.",
     "TFLOPS are those of products and attention, recomputation included.",
     "Element-wise operations are fused if the row names a compiler. Kernels of Megatron, NeMo and "
     "OneFlow fuse them, too; torchtune's tables say that all are compiled.",
     "torchtune computes the loss in 8 chunks in steps with checkpoints.",
     "Steps of llm-foundry have PyTorch's cross entropy. With its default, a fused one, the "
-    "smallest networks, m01 and m20, come out 22 and 32 % too fast, and the others at most 7 % "
-    "faster than here. Something else is missing there, such as slower attention of narrow heads.",
+    "smallest, m01 and m20, come out 22 and 32 % too fast. The others are at most 7 % "
+    "faster than here. Something else is missing there.",
     "Attention is fused, except for Megatron, OneFlow, any V100 and rows with math attention.",
     f"Adapters have the rank {LORA_RANK}. Plain bf16 means parameters in BF16.",
     "Hosts are those sold with a GPU. A row may give PCIe, the network of a host, and the number "
