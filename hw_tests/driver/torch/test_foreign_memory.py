@@ -56,6 +56,8 @@ MAKERS: dict[str, Callable[[Path], Any]] = {
 class _Holding(nn.Module):
     """Has foreign memory as a parameter and a buffer, and is given more in each call."""
 
+    sums: Any
+
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__()
         torch.manual_seed(0)
