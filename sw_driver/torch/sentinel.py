@@ -299,7 +299,7 @@ class Sentinel(Policy):
             "budget_bytes": self.budget_bytes,
             "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
-            "beyond_budget_bytes": sum(one.nbytes for one in self._staying()),
+            "in_place_bytes": sum(one.nbytes for one in self._staying()),
             "hits": self._uses["in_time"],
             "misses": self._uses["late"] + self._uses["on_demand"],
             **{name: self._uses[name] for name in ("late", "on_demand")},
