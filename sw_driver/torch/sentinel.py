@@ -376,9 +376,10 @@ class Sentinel(Policy):
 
     def _staying(self) -> list[Tensor]:
         """Return the model's and optimizer's tensors in memory that cannot be moved."""
-        least_bytes, of = self._residency.least_bytes, self._residency.of
+        residency = self._residency
         there = [one for one in self._lasting() if not nn.parameter.is_lazy(one)]
-        return [one for one in there if one.nbytes >= least_bytes and of(one) is None]
+        large = [one for one in there if one.nbytes >= residency.least_bytes]
+        return [one for one in large if residency.of(one) is None]
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         if _is_traced():
