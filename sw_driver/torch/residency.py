@@ -522,7 +522,7 @@ class Residency:
             for number, storage in storages.items():
                 if number not in _HELD and (held := self._take(storage)) is not None:
                     new.append(held)
-                    self._make_room(0, "a tensor")
+                    self._make_room(0, f"a tensor of {held.nbytes} bytes")
                     self._note_peak()
         except BaseException:
             for held in new:
@@ -1028,7 +1028,7 @@ class Residency:
                     f"no room for {nbytes} bytes on the device, for {cause}: {max(free_bytes, 0)} "
                     f"of {self.budget_bytes} bytes are free"
                     + (f" ({stuck} were handed out, to NumPy for one, and stay)" if stuck else "")
-                    + f"; a budget of at least {self._used_bytes + nbytes} would do"
+                    + f"; it needs a budget of at least {self._used_bytes + nbytes}"
                 )
             self.drop(victim)
 
