@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
+from .step import unwatched
 from .stores import Job, Store
 
 __all__ = ["CudaStore", "Gpu"]
@@ -105,7 +105,7 @@ class CudaStore(Store):
 
     def take(self, nbytes: int) -> _Place:
         """Return a place for ``nbytes`` bytes in pinned memory."""
-        with _disable_current_modes(), torch.inference_mode(False):
+        with unwatched(), torch.inference_mode(False):
             return _Place(self._gpu.pinned(nbytes))
 
     def give(self, place: _Place, nbytes: int) -> None:
@@ -125,7 +125,7 @@ class CudaStore(Store):
         if place.last is not None:
             stream.wait_event(place.last)
         began = stream.record_event(gpu.new_event())
-        with _disable_current_modes(), torch.inference_mode(False):
+        with unwatched(), torch.inference_mode(False):
             memory = gpu.memory(address, nbytes)
             to, source = (memory, place.memory) if back else (place.memory, memory)
             gpu.copy(stream, to, source)

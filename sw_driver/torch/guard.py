@@ -20,11 +20,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import UntypedStorage
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sw_driver.simulator.buildcache import cached_build, content_key
 from sw_driver.simulator.progress import build_progress
 from sw_driver.workload.writes import HIDDEN_WRITES
+
+from .step import unwatched
 
 __all__ = [
     "AWAY",
@@ -179,7 +181,7 @@ class Guard:
 
     def storage(self, number: int) -> UntypedStorage:
         """Return the storage of a number; raise ``RuntimeError`` if it is gone."""
-        with _disable_current_modes():
+        with unwatched():
             return torch._C.TensorBase.untyped_storage(torch.ops.nearmem_guard.bytes_in(number))
 
 

@@ -33,6 +33,7 @@ from .copies import PlainCopies
 from .moves import Moves, table
 from .parameters import HOOK_RESULT, check_own_memory, check_training
 from .profiler import Cuda, layers_of
+from .step import Interrupts, calls_of
 
 __all__ = ["MemFerry"]
 
@@ -389,12 +390,21 @@ class MemFerry:
         self._hooks = [*hooks, *gradients, *loading]
 
     def _give_all(self, *, host: bool) -> None:
+        self._end_interrupted()
         if host:
             self._device.settle()
+        with Interrupts(recent=True):
+            for layer in self._layers:
+                layer.loaded = None
+                for held in layer.held:
+                    held.give(host=host)
+
+    def _end_interrupted(self) -> None:
+        """Leave the layers of a call that has ended without its last hooks."""
+        self._inside = False
         for layer in self._layers:
-            layer.loaded = None
-            for held in layer.held:
-                held.give(host=host)
+            while layer.calls:
+                self._leave(layer)
 
     def _begin(self, module: nn.Module, args: Any) -> None:
         if not _in_backward() and not _is_transformed():
@@ -435,6 +445,12 @@ class MemFerry:
     def _enter(self, layer: _Layer, module: nn.Module, args: Any) -> None:
         if _is_transformed():
             return
+        if self._inside and not calls_of(nn.Module._call_impl, self._model):
+            self._end_interrupted()
+        with Interrupts(recent=True):
+            self._begin_call(layer)
+
+    def _begin_call(self, layer: _Layer) -> None:
         hooks = saved_tensors_hooks(*self._saving(layer))
         hooks.__enter__()
         layer.calls.append((hooks, [held.parameter._version for held in layer.held]))
@@ -449,15 +465,16 @@ class MemFerry:
             for held in layer.held:
                 held.parameter.data = held.copy
 
-    def _leave(self, layer: _Layer, module: nn.Module, args: Any, output: Any) -> None:
+    def _leave(self, layer: _Layer, *_: object) -> None:
         if not layer.calls or _is_transformed():
             return  # the call failed before `_enter`
-        hooks, versions = layer.calls.pop()
-        hooks.__exit__()
-        for held, version in zip(layer.held, versions, strict=True):
-            if held.parameter._version != version:
-                held.mapped[0].copy_(held.parameter.data)
-            held.parameter.data = held.mapped[0]
+        with Interrupts(recent=True):
+            hooks, versions = layer.calls.pop()
+            hooks.__exit__()
+            for held, version in zip(layer.held, versions, strict=True):
+                if held.parameter._version != version:
+                    held.mapped[0].copy_(held.parameter.data)
+                held.parameter.data = held.mapped[0]
 
     def _saving(self, layer: _Layer) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
         """Return saved-tensor hooks that read a layer's parameters from its room.

@@ -30,7 +30,6 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.utils import dlpack
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
-    _disable_current_modes,
     _get_current_dispatch_mode,
 )
 
@@ -39,7 +38,7 @@ from sw_driver.workload.writes import outlasts_call, written_arguments
 
 from . import guard as guards
 from .guard import AWAY, KEPT, Account, Guard, State
-from .step import Interrupts
+from .step import Interrupts, unwatched
 from .stores import Job, Store
 
 __all__ = ["Held", "Policy", "Residency", "Statistics", "held_of"]
@@ -635,7 +634,7 @@ class Residency:
         if held is None:
             return tensor
         inference = torch.inference_mode(tensor.is_inference())
-        with _disable_current_modes(), inference, torch.no_grad():
+        with unwatched(), inference, torch.no_grad():
             copied = tensor.data  # an alias would count set_() as a change of the tensor
             size, stride = copied.size(), copied.stride()
             copied.set_(self._copied(held), copied.storage_offset(), size, stride)
@@ -783,8 +782,9 @@ class Residency:
         assert self._guard is not None
         state = self._guard.state
         if state.scripted or state.diverged:
-            reason, state.scripted, state.diverged = state.diverged, 0, 0
-            self.policy.diverged(reason, self.take_orphans())
+            with Interrupts(recent=True):
+                reason, state.scripted, state.diverged = state.diverged, 0, 0
+                self.policy.diverged(reason, self.take_orphans())
 
     def look(self, given: Mapping[int, UntypedStorage]) -> None:
         """Prepare for an operation that the guard hands on: make the records that it misses."""
@@ -1045,7 +1045,7 @@ class Residency:
         storage = held.storage()
         assert storage is not None
         if held.make is not None:
-            with _disable_current_modes():
+            with unwatched():
                 made = _storage_of(held.make())
                 if _nbytes(made) != held.nbytes:
                     raise InvalidArgumentError(
@@ -1147,7 +1147,7 @@ class Residency:
         """Return the bytes of the storages that an operation will make."""
         given: dict[int, Tensor] = {}
         try:
-            with _disable_current_modes():  # the operation may be implemented in Python
+            with unwatched():  # the operation may be implemented in Python
                 options = _meta(kwargs, given)
                 if "device" in options:
                     options["device"] = torch.device("meta")
@@ -1376,7 +1376,7 @@ def _reading(
             if writes:
                 residency._changed(held)
             if apart:
-                with _disable_current_modes():
+                with unwatched():
                     return method(self, *args, **kwargs)
         return method(self, *args, **kwargs)
 

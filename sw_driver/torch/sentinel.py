@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from torch.autograd import _get_sequence_nr  # pyright: ignore[reportPrivateImportUsage]
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import _disable_current_modes
 
 from sw_driver.device.errors import InvalidArgumentError
 from sw_driver.numbers import check_integer, check_name, check_size
@@ -38,6 +37,7 @@ from .moves import Moves, Watched, table
 from .parameters import check_training
 from .residency import Held, Policy, Residency, Statistics
 from .slow_memory import store_at
+from .step import calls_of, uninterrupted, unwatched
 
 __all__ = ["Sentinel"]
 
@@ -137,13 +137,20 @@ class _Run:
     places: dict[Held, Any] = field(default_factory=dict)
     """Places in the store with the values of others before the step."""
     states: dict[Any, dict[str, Any]] | None = None
-    """The optimizer's states before the update."""
+    """The optimizer's states before the update, if it can be undone."""
+    needed_bytes: int = 0
+    """Most bytes that one operation needed before the update."""
     whole: bool = False
     """True if the guard has followed the step to its end, so that it shares its kind's record."""
     moved_bytes: int = 0
     """Total bytes moved before the step."""
     moved: list[tuple[int, int, int]] = field(default_factory=list)
     """Bytes in fast memory, and total bytes moved out and back, after each operation."""
+
+    @property
+    def must_complete(self) -> bool:
+        """True in an update that cannot be undone: it runs to its end, beyond the budget."""
+        return self.updates >= 0 and self.states is None
 
     def see(self, held: Held) -> None:
         """Give a storage the next number of the step."""
@@ -252,6 +259,14 @@ class Sentinel(Policy):
         )
         try:
             self._residency.adopt(self._lasting())
+            if stays := self._staying():
+                warnings.warn(
+                    f"{sum(one.nbytes for one in stays)} bytes of the model stay in memory, beyond "
+                    f"the budget, in {len(stays)} tensors whose memory is not of PyTorch's "
+                    "allocator but of a loaded file, NumPy or other processes: give them their "
+                    "own first, by tensor.data = tensor.data.clone()",
+                    stacklevel=2,
+                )
         except BaseException:
             self._residency.close()
             raise
@@ -284,6 +299,7 @@ class Sentinel(Policy):
             "budget_bytes": self.budget_bytes,
             "waited_ms": self._waited_ns() // 10**6,
             "least_budget_bytes": self._residency.most_needed_bytes,
+            "in_place_bytes": sum(one.nbytes for one in self._staying()),
             "hits": self._uses["in_time"],
             "misses": self._uses["late"] + self._uses["on_demand"],
             **{name: self._uses[name] for name in ("late", "on_demand")},
@@ -358,38 +374,67 @@ class Sentinel(Policy):
         there = [one for one in states if one.device.type == self._residency.kind]
         return [*self._model.parameters(), *self._model.buffers(), *there]
 
+    def _staying(self) -> list[Tensor]:
+        """Return the model's and optimizer's tensors in memory that cannot be moved."""
+        residency = self._residency
+        there = [one for one in self._lasting() if not nn.parameter.is_lazy(one)]
+        large = [one for one in there if one.nbytes >= residency.least_bytes]
+        return [one for one in large if residency.of(one) is None]
+
     def _enter(self, module: nn.Module, args: Any) -> None:
         if _is_traced():
             return
         if module is self._model:
             self._residency.check_thread()
-            self._inside = self._residency.takes = True
-            if (state := self._residency.state) is not None:
-                state.inside = 1
-                if state.diverged:
-                    self._residency.stop_script()
-            if torch.is_grad_enabled():
-                if self._run is not None and not _is_checkpointed():
-                    self._look_for_steps(self._run)
-                if self._run is None:
-                    self._begin()
-                    self._note_versions()
+            self._enter_model()
         if (run := self._run) is not None and module in self._layers:
             run.sequence.append(_get_sequence_nr())
             run.visit = len(run.sequence)
             if (state := self._residency.state) is None or not state.scripted:
                 run.step.visits.append(len(run.step.functions))
 
+    @uninterrupted
+    def _enter_model(self) -> None:
+        self._end_interrupted(1)
+        self._inside = self._residency.takes = True
+        if (state := self._residency.state) is not None:
+            state.inside = 1
+            if state.diverged:
+                self._residency.stop_script()
+        if torch.is_grad_enabled():
+            if self._run is not None and not _is_checkpointed():
+                self._look_for_steps(self._run)
+            if self._run is None:
+                self._begin()
+                self._note_versions()
+
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if module is self._model and not _is_traced():
-            self._inside = self._residency.takes = False
-            if self._run is not None and not _is_checkpointed():
-                self._run.left_ns = time.perf_counter_ns()
-            if (state := self._residency.state) is not None:
-                state.inside = 0
-            if output is None and not _is_checkpointed():  # a checkpoint stops when it has enough
-                self.failed()
-            self._note_versions()
+            self._leave_model(output)
+
+    @uninterrupted
+    def _leave_model(self, output: Any) -> None:
+        self._inside = self._residency.takes = False
+        if self._run is not None and not _is_checkpointed():
+            self._run.left_ns = time.perf_counter_ns()
+        if (state := self._residency.state) is not None:
+            state.inside = 0
+        if output is None and not _is_checkpointed():  # a checkpoint stops when it has enough
+            self.failed()
+        self._note_versions()
+
+    def _end_interrupted(self, calls: int = 0) -> None:
+        """Give up a call of the model, or an update, that has ended without its last hook.
+
+        ``calls`` of the model have just begun.
+        """
+        if self._inside and calls_of(nn.Module._call_impl, self._model) <= calls:
+            self._leave_model(None)
+        step: Any = type(self._optimizer).step
+        run = self._run
+        if run is not None and run.updates >= 0 and not calls_of(step, self._optimizer):
+            run.failed = True
+            self._end()
 
     def _note_versions(self) -> None:
         if self._run is not None:
@@ -422,7 +467,7 @@ class Sentinel(Policy):
             warnings.warn(
                 f"Sentinel sees no whole step, so it plans none: {reason}; give it the model that "
                 "is called, as model(...), and the optimizer that trains",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _begin(self) -> None:
@@ -460,15 +505,19 @@ class Sentinel(Policy):
         stalled = getattr(self._residency.store, "stalled_ns", int)
         return self.statistics.waited_ns + stalled()
 
+    @uninterrupted
     def _update(self, *_: object) -> None:
         self._residency.check_thread()
+        self._end_interrupted()
         if (run := self._run) is not None:
             run.updates, run.updated_ns = len(run.step.functions), time.perf_counter_ns()
+            run.needed_bytes = self._residency.most_needed_bytes
             if self._is_new_kind():
                 states = self._optimizer.state
                 run.states = {one: dict(state) for one, state in states.items()}
                 self._keep_small(run, self._lasting())
 
+    @uninterrupted
     def _end(self, *_: object) -> None:
         run, kind = self._run, self._kind
         if run is None:
@@ -520,6 +569,8 @@ class Sentinel(Policy):
         self._own_ns += time.perf_counter_ns() - began
         least, limit = self._residency.most_needed_bytes, self._limit(hard=True)
         if least > limit:
+            if self._steps.total() > 1:
+                self._residency.most_needed_bytes = run.needed_bytes
             raise torch.OutOfMemoryError(
                 f"a step needs {least} bytes of fast memory for one operation, and the budget is "
                 f"{limit}: give that many, or train with a smaller batch; this step is complete "
@@ -537,7 +588,7 @@ class Sentinel(Policy):
     def _keep_small(self, run: _Run, tensors: Iterable[Tensor]) -> None:
         """Copy tensors that have no record; a step that is refused restores them."""
         if self._kinds:
-            with _disable_current_modes(), torch.no_grad():
+            with unwatched(), torch.no_grad():
                 run.small = [
                     (one, one.detach().clone())
                     for one in tensors
@@ -550,12 +601,13 @@ class Sentinel(Policy):
             return
         if run.buffers is None:
             run.buffers = {self._residency.of(one) for one in self._model.buffers()}
-        if held.slot not in run.step.born and (run.updates >= 0 or held in run.buffers):
+        is_old = run.failed or held.slot not in run.step.born
+        if is_old and (run.states is not None or held in run.buffers):
             run.places[held] = self._residency.stored_copy(held)
 
     def _restore(self, run: _Run) -> None:
         """Give buffers, and in an update parameters and states, their values before the step."""
-        with _disable_current_modes(), torch.no_grad():
+        with unwatched(), torch.no_grad():
             for tensor, before in run.small:
                 tensor.detach().copy_(before)
         for held, place in run.places.items():
@@ -624,10 +676,12 @@ class Sentinel(Policy):
     # Called by the residency.
 
     def before(self, func: Any, used: list[Held]) -> int | None:
+        if self._inside and not used and not _is_checkpointed():
+            self._end_interrupted()
         run = self._run
         # Results made from tensors of the model count; others only within the model's calls.
         self._residency.takes = True
-        if run is None:
+        if run is None or run.failed:
             return None
         began = time.perf_counter_ns()
         step, kind, state = run.step, self._kind, self._residency.state
@@ -682,7 +736,7 @@ class Sentinel(Policy):
     def after(self, func: Any, used: list[Held], made: list[Held]) -> None:
         self._residency.takes = self._inside
         run = self._run
-        if run is None:
+        if run is None or run.failed:
             return
         began = time.perf_counter_ns()
         step, kind, number = run.step, self._kind, self._number
@@ -735,10 +789,10 @@ class Sentinel(Policy):
 
     def failed(self) -> None:
         if (run := self._run) is not None:
-            run.failed = True
+            run.failed, self._kind = True, None
             # Shares are of the peak of steps that complete.
             self._residency.most_live_bytes = run.most_live_bytes
-            if isinstance(sys.exception(), torch.OutOfMemoryError):
+            if isinstance(sys.exception(), torch.OutOfMemoryError) and not run.must_complete:
                 self._restore(run)
 
     def _see(self, run: _Run, held: Held) -> None:
@@ -832,7 +886,8 @@ class Sentinel(Policy):
     def _limit(self, *, hard: bool = False) -> int:
         most = self._residency.most_live_bytes
         limit = self._bytes if self._share is None else int(most * self._share)
-        return limit if hard or self._kinds else max(limit, self._residency.most_needed_bytes)
+        soft = not self._kinds or (self._run is not None and self._run.must_complete)
+        return max(limit, self._residency.most_needed_bytes) if soft and not hard else limit
 
 
 def _budget(budget: int | str) -> tuple[float | None, int]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import _signal
 import signal
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from hw.narrow.formats import BLOCK_PARAMETERS
 from hw.rules.update_rule import UpdateRule
@@ -22,7 +25,16 @@ from sw_driver.device.streams import Handle, Stream
 
 from .shards import Shard, Span
 
-__all__ = ["Interrupts", "Operations", "StepHandle", "StepReport", "untraced"]
+__all__ = [
+    "Interrupts",
+    "Operations",
+    "StepHandle",
+    "StepReport",
+    "calls_of",
+    "uninterrupted",
+    "untraced",
+    "unwatched",
+]
 
 SIGNALS = [int(number) for number in signal.valid_signals()]
 # Integers, and functions of `_signal`: enumerations of `signal` take 50 times as long, and every
@@ -97,6 +109,37 @@ class Interrupts:
         current: Any = signal.getsignal(signal.SIGINT)  # the device's own during its call
         is_devices = callable(current) and current is not self._handlers.get(signal.SIGINT)
         (current if is_devices else self._take)(number, frame)
+
+
+def uninterrupted(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method during which no signal comes."""
+
+    @wraps(method)
+    def whole(*args: Any) -> Any:
+        with Interrupts(recent=True):
+            return method(*args)
+
+    return whole
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """Leave all dispatch modes for a while; a signal comes only once they are back."""
+    with Interrupts(recent=True), _disable_current_modes():
+        yield
+
+
+def calls_of(method: Any, owner: object) -> int:
+    """Count the calls of an object's method that are in progress in this thread.
+
+    PyTorch has no hook that runs after a ``KeyboardInterrupt``, so a policy has to look.
+    """
+    count, frame = 0, sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is method.__code__ and frame.f_locals.get("self") is owner:
+            count += 1
+        frame = frame.f_back
+    return count
 
 
 @dataclass(frozen=True, kw_only=True)

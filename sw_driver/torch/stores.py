@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
+
+from .step import unwatched
 
 __all__ = ["FileStore", "HostStore", "Job", "Store"]
 
@@ -183,7 +184,7 @@ class HostStore(_Threaded):
             return self._kept(nbytes)
         while self._free and self._used_bytes + self._free_bytes > self._most_bytes:
             self._kept(next(iter(self._free)))
-        with _disable_current_modes():
+        with unwatched():
             return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
 
     def _kept(self, nbytes: int) -> Tensor:

@@ -18,6 +18,20 @@ def guard(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return request.param
 
 
+@pytest.fixture(params=["sentinel", "memferry"])
+def policy_name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Name of a policy; nothing of it stays once it is closed."""
+    yield request.param
+    import torch
+
+    from sw_driver.torch.residency import Residency
+
+    assert Residency.guarded is None
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert torch._C._autograd._top_saved_tensors_default_hooks(False) is None
+    assert torch.is_grad_enabled()
+
+
 @pytest.fixture(scope="session", params=["golden", "cycles", "rtl"])
 def module(request: pytest.FixtureRequest) -> Iterator[Axdimm]:
     """A module with all rules, opened once."""

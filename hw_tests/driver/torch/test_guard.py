@@ -298,6 +298,34 @@ def test_an_update_refused_in_its_middle_is_undone(monkeypatch: pytest.MonkeyPat
         optimizer.step()
 
 
+@pytest.mark.usefixtures("guard")
+@pytest.mark.parametrize("foreach", [False, True], ids=["each", "foreach"])
+@pytest.mark.parametrize("lacking", [None, 3, 20])
+def test_an_update_that_goes_on_otherwise_is_completed(lacking: int | None, foreach: bool) -> None:
+    results = []
+    for budget in None, 300_000:
+        model = layers()
+        optimizer = torch.optim.RAdam(model.parameters(), lr=1e-2, foreach=foreach)
+        policy: Any = budget and Sentinel(model, optimizer, budget=budget, least_bytes=LEAST_BYTES)
+        for number in range(9):
+            optimizer.zero_grad()
+            model(torch.full((8, 64), number / 9)).square().mean().backward()
+            if policy is None or lacking is None or number != 5:
+                optimizer.step()
+                continue
+            # RAdam's sixth update differs after its first operations, which nothing can undo.
+            calls, needs = iter(range(1, 1000)), policy.before
+            policy.before = lambda *given: 10**6 * (next(calls) == lacking) or needs(*given)  # noqa: B023
+            with pytest.raises(torch.OutOfMemoryError, match="step is complete and correct"):
+                optimizer.step()
+            del policy.before
+        if policy is not None:
+            policy.close()
+        states = [value for state in optimizer.state.values() for value in state.values()]
+        results.append([*model.state_dict().values(), *states])
+    assert all(map(torch.equal, *results))
+
+
 def test_without_a_compiler_the_python_mode_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     load.cache_clear()
     monkeypatch.setenv("CXX", "no-such-compiler")

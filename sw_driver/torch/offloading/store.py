@@ -20,7 +20,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from hw.rules import RULES
 from sw_driver.axdimm import Axdimm, AxdimmPointer, KernelRun
@@ -36,6 +35,7 @@ from sw_driver.device.errors import (
 )
 from sw_driver.device.memory import Allocator, NvmePointer, checked_size
 from sw_driver.device.streams import Handle, Stream
+from sw_driver.torch.step import unwatched
 from sw_driver.torch.stores import Job, Store
 
 __all__ = ["ChannelChoice", "ModuleStore", "Place", "StoreStatistics"]
@@ -420,7 +420,7 @@ class ModuleStore(Store):
     def write(self, place: Place, address: int, nbytes: int) -> Job:
         """Start to copy memory to a place. It may be reused on return."""
         self._use(place)
-        with _disable_current_modes():
+        with unwatched():
             values = np.array(self._memory(address, nbytes).cpu().numpy())
         self._sent.append(place.room.put(place, values))
         while len(self._sent) > _IN_FLIGHT:
@@ -431,7 +431,7 @@ class ModuleStore(Store):
         """Start to copy a place to memory, straight from storage if it is there."""
         self._use(place)
         memory, room = self._memory(address, nbytes), place.room
-        with _disable_current_modes():
+        with unwatched():
             landing = memory if memory.is_cpu else torch.empty_like(memory, device="cpu")
         if place.here:
             handle = room.copy("module->host", place, landing.numpy(), room.pointer(place))
@@ -445,7 +445,7 @@ class ModuleStore(Store):
         def end() -> None:
             handle.wait()
             if landing is not memory:
-                with _disable_current_modes():
+                with unwatched():
                     memory.copy_(landing)
 
         return _Copy(end)
@@ -516,7 +516,7 @@ class ModuleStore(Store):
 
     def _memory(self, address: int, nbytes: int) -> Tensor:
         """Return the bytes at an address of the device's memory."""
-        with _disable_current_modes():
+        with unwatched():
             if self._kind == "cpu":
                 values = (ctypes.c_uint8 * nbytes).from_address(address)
                 return torch.from_numpy(np.ctypeslib.as_array(values))
