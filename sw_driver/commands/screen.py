@@ -197,7 +197,7 @@ def _widths(console: Console, column: Column) -> tuple[int, int]:
 
 
 def _print_list(console: Console, table: Shown) -> None:
-    """Print a list for each row, or for each column if the first one names the rows."""
+    """Print a list for each row, or for each column if a column without heading names the rows."""
     from rich.console import Console
     from rich.table import Table as Shown
 
@@ -206,7 +206,7 @@ def _print_list(console: Console, table: Shown) -> None:
             print_prose(str(text))
     headings = [column.header for column in table.columns]
     cells = [list(column.cells) for column in table.columns]
-    if headings[0]:
+    if headings[0] or len({*cells[0]}) < len(cells[0]):
         lists = [zip(headings, row, strict=True) for row in zip(*cells, strict=True)]
     else:
         names = ["", *cells[0]]

@@ -319,6 +319,8 @@ class Residency:
         if budget is not None and kind == "cpu":
             self._guard = guards.load()
         self._account: Account | None = None
+        self._idle_bytes: int | None = None
+        """Bytes in fast memory that the operation under way does not use; None between two."""
         self._address = 0
         if self._guard is not None:
             self._answer = guards.answering(_weakly(self))
@@ -519,7 +521,7 @@ class Residency:
             for number, storage in storages.items():
                 if number not in _HELD and (held := self._take(storage)) is not None:
                     new.append(held)
-                    self._make_room(0, "a tensor")
+                    self._make_room(0, f"a tensor of {held.nbytes} bytes")
                     self._note_peak()
         except BaseException:
             for held in new:
@@ -716,9 +718,11 @@ class Residency:
         """Run an operation, with its memory counted if its results belong here."""
         assert self._guard is not None
         account.limit = _as_integer(self.budget_bytes)
-        before_bytes = account.high = account.used
+        account.high = account.used
+        outer = self._idle_bytes
         before = self._guard.call.count(None)  # a signal may come before the next line
         try:
+            self._idle_bytes = account.used - used_bytes
             self._guard.call.count(self._address if self.takes else None)
             return func(*args, **kwargs)
         except torch.OutOfMemoryError:
@@ -728,9 +732,13 @@ class Residency:
             raise refusal from None
         finally:
             self._guard.call.count(before)
-            needed = used_bytes + account.high - before_bytes
-            if needed > self.most_needed_bytes:
-                self.most_needed_bytes = needed
+            if self._idle_bytes is not None:
+                self._note_needed(account, self._idle_bytes)
+            self._idle_bytes = outer
+
+    def _note_needed(self, account: Account, idle_bytes: int) -> None:
+        """Note the most memory of an operation since ``account.high`` was set."""
+        self.most_needed_bytes = max(self.most_needed_bytes, account.high - idle_bytes)
 
     # The guard.
 
@@ -833,20 +841,25 @@ class Residency:
         """Make room for memory that an operation takes inside."""
         assert self._guard is not None
         assert self._account is not None
-        under_way = len(self._using)
+        under_way, account, idle_bytes = len(self._using), self._account, self._idle_bytes
         counting, self._refusal = self._guard.call.count(None), None
+        used_bytes = account.used
         try:
             if Residency.guarded is self:
                 self.take_orphans()
                 users = map(_HELD.get, self._guard.users())
                 self._using += [held for held in users if held is not None]
             self._make_room(nbytes, "memory inside an operation")
+            if idle_bytes is not None:  # what has left was not the operation's
+                self._note_needed(account, idle_bytes)
+                self._idle_bytes = idle_bytes - (used_bytes - account.used)
+                account.high = account.used
         except BaseException as error:
             self._refusal = error
             raise
         finally:
             self._guard.call.count(counting)
-            self._account.limit = _as_integer(self.budget_bytes)
+            account.limit = _as_integer(self.budget_bytes)
             del self._using[under_way:]
 
     def _flag(self, held: Held) -> None:
@@ -1015,7 +1028,7 @@ class Residency:
                     f"no room for {nbytes} bytes on the device, for {cause}: {max(free_bytes, 0)} "
                     f"of {self.budget_bytes} bytes are free"
                     + (f" ({stuck} were handed out, to NumPy for one, and stay)" if stuck else "")
-                    + f"; a budget of at least {self._used_bytes + nbytes} would do"
+                    + f"; it needs a budget of at least {self._used_bytes + nbytes}"
                 )
             self.drop(victim)
 

@@ -72,6 +72,18 @@ def test_a_number_keeps_its_unit(width: int, monkeypatch: pytest.MonkeyPatch) ->
     assert "4,467,400 (94.3%)" in shown.getvalue()
 
 
+@pytest.mark.parametrize("names", [("alone", "both"), ("both", "both")])
+def test_a_list_is_for_a_row_unless_rows_have_names(
+    names: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [[name, "1", "2"] for name in names]
+    print_table(Table(headings=["", "reads", "writes"], rows=rows), 8)
+    first = capsys.readouterr().out.split()[:4]
+    assert first == (
+        ["reads", "alone", "1", "both"] if names[0] == "alone" else ["both", "reads", "1", "writes"]
+    )
+
+
 def test_a_path_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     path = "/a-long/path/" + "folder/" * 12
