@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -108,5 +109,16 @@ def train_in(
     check_name("policy", policy, _POLICIES)
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = inner
+    if policy == "sentinel" and any(map(_is_compiled, model.modules())):
+        warnings.warn(
+            "under policy 'sentinel' a model of torch.compile runs uncompiled: expect the plain "
+            "model's speed",
+            stacklevel=2,
+        )
     model = getattr(model, "_orig_mod", model)  # what torch.compile() wraps
     return _POLICIES[policy](model, optimizer, budget, slow, options)
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    wrapped = hasattr(module, "_orig_mod")
+    return wrapped or getattr(module, "_compiled_call_impl", None) is not None

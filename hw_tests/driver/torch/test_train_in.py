@@ -144,11 +144,13 @@ def test_what_is_compiled_trains(policy: str, way: str) -> None:
         call = torch.compile(model, backend="eager")
         given = call if way == "wrapped" else model
     with (
-        warnings.catch_warnings(action="ignore"),  # of PyTorch, that hooks are called twice
+        warnings.catch_warnings(record=True, action="always") as warned,
         train_in(given, optimizer, budget=BUDGETS[policy], policy=policy) as made,
     ):
         for _ in range(4):
             step(model, optimizer, call)
+    uncompiled = [one for one in warned if "runs uncompiled" in str(one.message)]
+    assert len(uncompiled) == (policy == "sentinel" and way != "call")
     assert made.report()["back_bytes"] > 0
     assert same(model, plain(4, **{"module_from": 0, "to": 4} if policy == "offload" else {}))
 
