@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = ["children", "kill_children", "kill_started", "kill_tree"]
+
+_STARTS_WITHIN_S = 0.1
+"""Time in which a child that was just made gets its program."""
 
 
 def kill_tree(pid: int) -> None:
@@ -39,9 +43,13 @@ def kill_children(before: set[int]) -> None:
 
 
 def _is_tracker(pid: int) -> bool:
+    """Return whether a child is a resource tracker, once it has its program."""
+    until = time.monotonic() + _STARTS_WITHIN_S
+    line = before = Path("/proc/self/cmdline").read_bytes()
     with suppress(OSError):
-        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return False
+        while line in (b"", before) and time.monotonic() < until:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b"multiprocessing.resource_tracker" in line
 
 
 @contextmanager
