@@ -109,7 +109,8 @@ def train_in(
     check_name("policy", policy, _POLICIES)
     while isinstance(inner := getattr(optimizer, "optimizer", None), Optimizer):
         optimizer = inner
-    if policy == "sentinel" and any(map(_is_compiled, model.modules())):
+    parts = model.modules() if isinstance(model, nn.Module) else ()
+    if policy == "sentinel" and any(map(_is_compiled, parts)):
         warnings.warn(
             "under policy 'sentinel' a model of torch.compile runs uncompiled: expect the plain "
             "model's speed",
