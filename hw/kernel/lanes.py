@@ -105,7 +105,7 @@ class Lanes(wiring.Component):
     idle : Out(1)
         No round is at work and none is to come (because all were or because of ``stop``).
     constants_upset, walk_upset : Out(1)
-        A bit of the constants that the units have was lost, or of the count of rounds.
+        Pulses: a bit of the units' constants was lost; a bit of the walk through rounds was lost.
     """
 
     _more_members: ClassVar[dict[str, Any]] = {}

@@ -61,8 +61,8 @@ class BlockMover(wiring.Component):
     error : Out(1)
         Pulse: an error response came.
     upset : Out(1)
-        Of the state that the mover holds a bit was lost; see
-        :class:`~hw.stream.bursts.BurstGenerator` and :class:`~hw.stream.rounds.RoundWalker`.
+        Pulse: a bit of the mover's state was lost; see :class:`~hw.stream.bursts.BurstGenerator`
+        and :class:`~hw.stream.rounds.RoundWalker`.
     """
 
     def __init__(

@@ -295,7 +295,7 @@ class Channel:
         except DeviceTimeout as timeout:
             status = self.arbiter.read("status")
             draining = self.arbiter["status"]["draining"].extract(status)
-            waits = "transfers in flight" if draining else "nothing that it tells"
+            waits = "transfers in flight" if draining else "nothing that its status shows"
             raise DeviceTimeoutError(
                 f"channel {self.number} was not in {mode} mode after "
                 f"{MODE_TIMEOUT_FABRIC_CYCLES} fabric cycles: it waits for {waits}; {timeout}",
@@ -451,8 +451,8 @@ class Channel:
             noun for part, noun in parts.items() if self.kernel["status"][part].extract(status)
         ]
         return (
-            f"it waits for {' and '.join(waits) or 'nothing that it tells'}, after {read} beats "
-            f"read and {written} written of {run.beats}"
+            f"it waits for {' and '.join(waits) or 'nothing that its status shows'}, "
+            f"after {read} beats read and {written} written of {run.beats}"
         )
 
     def _await_kernel(

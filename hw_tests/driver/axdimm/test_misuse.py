@@ -453,7 +453,7 @@ class _UnswitchingTransport(TransportWrapper):
 
 @pytest.mark.parametrize(
     ("bits", "waits"),
-    [(0b00, "nothing that it tells"), (0b10, "transfers in flight")],
+    [(0b00, "nothing that its status shows"), (0b10, "transfers in flight")],
 )
 def test_a_switch_that_takes_too_long_is_given_up(bits: int, waits: str) -> None:
     transport = _UnswitchingTransport(GoldenTransport())

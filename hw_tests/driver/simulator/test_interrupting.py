@@ -20,7 +20,7 @@ from hw_tests.driver.simulator.test_parts import ring
 from sw_driver.cli import main
 from sw_driver.simulator import parts
 from sw_driver.simulator.buildcache import cache_root, cached_build
-from sw_driver.simulator.processes import kill_started
+from sw_driver.simulator.processes import children, kill_children, kill_started
 from sw_driver.simulator.runtime import run_tool
 from sw_driver.simulator.sources import ROOT
 
@@ -294,3 +294,21 @@ def test_a_simulation_that_is_terminated_leaves_no_file(tmp_path: Path) -> None:
     assert (process.returncode, output) == (128 + signal.SIGTERM, "")
     assert errors == "nearmem: interrupted\n"
     assert [*tmp_path.rglob("*")] == []
+
+
+def test_a_tracker_that_has_no_program_yet_is_spared() -> None:
+    before = children()
+    if not (tracker := os.fork()):
+        time.sleep(0.03)
+        program = "import time; time.sleep(1000)"
+        os.execv(
+            sys.executable, [sys.executable, "-c", program, "multiprocessing.resource_tracker"]
+        )
+    try:
+        kill_children(before)
+        time.sleep(0.2)
+        assert os.waitpid(tracker, os.WNOHANG) == (0, 0)
+    finally:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(tracker, signal.SIGKILL)
+            os.waitpid(tracker, 0)
