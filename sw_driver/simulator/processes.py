@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["children", "kill_children", "kill_started", "kill_tree"]
+__all__ = ["STARTS_WITHIN_S", "children", "kill_children", "kill_started", "kill_tree"]
 
-_STARTS_WITHIN_S = 0.1
-"""Time in which a child that was just made gets its program."""
+STARTS_WITHIN_S = 1.0
+"""Time in which a child that was just made gets its program; what was only forked never does."""
 
 
 def kill_tree(pid: int) -> None:
@@ -37,17 +37,20 @@ def kill_children(before: set[int]) -> None:
     ``before`` is an earlier result of :func:`children`. The resource tracker of ``multiprocessing``
     stays: it ends by itself, and another would be started in its place.
     """
+    until = time.monotonic() + STARTS_WITHIN_S
     for child in children() - before:
-        if not _is_tracker(child):
+        if not _is_tracker(child, until):
             kill_tree(child)
 
 
-def _is_tracker(pid: int) -> bool:
-    """Return whether a child is a resource tracker, once it has its program."""
-    until = time.monotonic() + _STARTS_WITHIN_S
-    line = before = Path("/proc/self/cmdline").read_bytes()
+def _is_tracker(pid: int, until: float) -> bool:
+    """Return whether a child is a resource tracker, once it has its program or the time is up."""
+    own = Path("/proc/self/cmdline").read_bytes()
+    line = b""
     with suppress(OSError):
-        while line in (b"", before) and time.monotonic() < until:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        while line in (b"", own) and time.monotonic() < until:
+            time.sleep(0.001)
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
     return b"multiprocessing.resource_tracker" in line
 

@@ -18,7 +18,7 @@ import pytest
 from hw_tests.driver.conftest import PRESET
 from hw_tests.driver.simulator.test_parts import ring
 from sw_driver.cli import main
-from sw_driver.simulator import parts
+from sw_driver.simulator import parts, processes
 from sw_driver.simulator.buildcache import cache_root, cached_build
 from sw_driver.simulator.processes import children, kill_children, kill_started
 from sw_driver.simulator.runtime import run_tool
@@ -296,7 +296,8 @@ def test_a_simulation_that_is_terminated_leaves_no_file(tmp_path: Path) -> None:
     assert [*tmp_path.rglob("*")] == []
 
 
-def test_a_tracker_that_has_no_program_yet_is_spared() -> None:
+def test_a_tracker_that_has_no_program_yet_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "STARTS_WITHIN_S", WAIT_S)
     before = children()
     if not (tracker := os.fork()):
         time.sleep(0.03)
