@@ -594,6 +594,7 @@ class Residency:
 
     def stored_copy(self, held: Held) -> Any:
         """Return a place in the store with a copy of a storage, which the caller gives back."""
+        self._have([held], 0, "copying a tensor")
         storage, store = held.storage(), self._store_of(held)
         assert storage is not None
         place = store.take(held.nbytes)

@@ -131,7 +131,7 @@ class _Run:
     """True if an operation or a forward pass has raised."""
     most_live_bytes: int = 0
     """Most bytes that were live in the steps before this one."""
-    buffers: set[Held | None] | None = None
+    buffers: set[Held | None] = field(default_factory=set)
     small: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """Tensors without a record that the step may change, and their values before it."""
     places: dict[Held, Any] = field(default_factory=dict)
@@ -234,6 +234,8 @@ class Sentinel(Policy):
         """Storages to leave when there is no room: heap of their next use, negated, and number."""
         self._ahead: set[Held] = set()
         """Storages fetched or being fetched, and not used yet."""
+        self._changing: dict[Held, None] = {}
+        """Buffers that a step has changed, in the order of their first change."""
         self._steps = Counter[str]()
         """Number of steps by plan."""
         self._uses = Counter[str]()
@@ -477,7 +479,7 @@ class Sentinel(Policy):
         self._moves.restart(getattr(self._residency.store, "anchor", lambda: None)())
         self._run.moved_bytes = self.statistics.bytes_out + self.statistics.bytes_back
         self._number = 0
-        self._keep_small(self._run, self._model.buffers())
+        self._keep_buffers(self._run)
         if self._residency.enter_guard():
             for kind in self._kinds:
                 kind.has_script = False
@@ -585,11 +587,20 @@ class Sentinel(Policy):
         scripted = state is not None and state.scripted
         return bool(self._kinds) and self._kind is None and not scripted
 
+    def _keep_buffers(self, run: _Run) -> None:
+        """Copy the buffers that steps before have changed."""
+        self._keep_small(run, self._model.buffers())
+        run.buffers = {self._residency.of(one) for one in self._model.buffers()}
+        self._changing = {held: None for held in self._changing if held in run.buffers}
+        if self._kinds:
+            for held in self._changing:
+                run.places[held] = self._residency.stored_copy(held)
+
     def _keep_small(self, run: _Run, tensors: Iterable[Tensor]) -> None:
         """Copy tensors that have no record; a step that is refused restores them."""
         if self._kinds:
             with unwatched(), torch.no_grad():
-                run.small = [
+                run.small += [
                     (one, one.detach().clone())
                     for one in tensors
                     if one.nbytes < self._residency.least_bytes
@@ -597,10 +608,12 @@ class Sentinel(Policy):
 
     def written(self, held: Held) -> None:
         run = self._run
-        if run is None or held in run.places or not self._is_new_kind():
+        if run is None or held in run.places:
             return
-        if run.buffers is None:
-            run.buffers = {self._residency.of(one) for one in self._model.buffers()}
+        if held in run.buffers:
+            self._changing[held] = None
+        if not self._is_new_kind():
+            return
         is_old = run.failed or held.slot not in run.step.born
         if is_old and (run.states is not None or held in run.buffers):
             run.places[held] = self._residency.stored_copy(held)
@@ -608,7 +621,7 @@ class Sentinel(Policy):
     def _restore(self, run: _Run) -> None:
         """Give buffers, and in an update parameters and states, their values before the step."""
         with unwatched(), torch.no_grad():
-            for tensor, before in run.small:
+            for tensor, before in reversed(run.small):
                 tensor.detach().copy_(before)
         for held, place in run.places.items():
             self._residency.restore(held, place)

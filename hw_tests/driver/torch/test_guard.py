@@ -227,13 +227,17 @@ def test_ctrl_c_before_an_operation_ends_its_count(at: int, monkeypatch: Any) ->
 
 
 class _Wide(nn.Module):
-    """Takes memory inside an operation; its buffer counts the calls."""
+    """Takes memory inside an operation; small and large buffers count the calls."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer, self.norm = nn.Linear(32, 32), nn.BatchNorm1d(32)
+        self.calls: Any
+        self.register_buffer("calls", torch.zeros(1024))
+        self.register_buffer("unchanged", torch.ones(1024))
 
     def forward(self, x: Any) -> Any:
+        self.calls.add_(1)  # a step of any size begins like this
         x = self.norm(self.layer(x))
         return x.sum() + torch.linalg.svdvals(x).sum()
 
@@ -259,8 +263,22 @@ def test_a_step_refused_inside_an_operation_leaves_all_as_it_was() -> None:
         assert policy.report()["peak_bytes"] <= 40_000
 
 
+class _Counting(nn.Module):
+    """Counts its calls in a small and a large buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number, size in enumerate((1, 1024)):
+            self.register_buffer(str(number), torch.zeros(size))
+
+    def forward(self, x: Any) -> Any:
+        for count in self.buffers():
+            count.add_(1)
+        return x
+
+
 def test_an_update_refused_in_its_middle_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = layers()
+    model = layers().append(_Counting())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     with Sentinel(model, optimizer, budget=10**6, least_bytes=LEAST_BYTES) as policy:
 
@@ -275,7 +293,7 @@ def test_an_update_refused_in_its_middle_is_undone(monkeypatch: pytest.MonkeyPat
             name: value.clone() if isinstance(value, torch.Tensor) else value
             for name, value in optimizer.state[model[0].weight].items()
         }
-        before = [one.detach().clone() for one in model.parameters()]
+        before = {name: value.clone() for name, value in model.state_dict().items()}
         forward(16)  # a step like none before
         calls = [0]
         needs = policy.before
@@ -291,7 +309,8 @@ def test_an_update_refused_in_its_middle_is_undone(monkeypatch: pytest.MonkeyPat
         with pytest.raises(torch.OutOfMemoryError):
             optimizer.step()
         monkeypatch.undo()
-        assert all(map(torch.equal, before, [one.detach() for one in model.parameters()]))
+        after = model.state_dict()
+        assert all(torch.equal(before[name], after[name]) for name in before)
         restored = optimizer.state[model[0].weight]
         assert all(bool((restored[name] == state[name]).all()) for name in state)
         forward(8)
