@@ -184,7 +184,7 @@ class Kernel(wiring.Component):
         if config.narrow:
             self._connect_formats(m, parts)
         self._start_movers(m, parts)
-        self._run(m, parts, self._upsets(m, parts, fifos))
+        self._run(m, parts, *self._upsets(m, parts, fifos))
         return m
 
     def _take_addresses(self, m: Any, csr: Any, settings: Any) -> None:
@@ -286,11 +286,11 @@ class Kernel(wiring.Component):
         m.d.comb += fifo.flush.eq(flush)
         return fifo
 
-    def _upsets(self, m: Any, parts: _Parts, fifos: list[Any]) -> dict[str, Any]:
-        """Return the checks of the kernel's own state by cause, most serious first.
+    def _upsets(self, m: Any, parts: _Parts, fifos: list[Any]) -> tuple[dict[str, Any], Any]:
+        """Return checks of the kernel's own state by cause, most serious first, and FIFOs' lines.
 
-        A sound kernel sets none of them. Each is a register, as nothing has to wait for it.
-        ``fifos_left`` is no cause, but must not be set at the end.
+        A sound kernel sets none of the checks, and has no lines in FIFOs at the end of a run. They
+        are registers, as nothing has to wait for them.
         """
         movers = [mover for mover in (parts.loader, parts.writer) if mover is not None]
         lost = [fifo.i.valid & ~fifo.i.ready for fifo in fifos]
@@ -301,13 +301,12 @@ class Kernel(wiring.Component):
             # A run with narrow formats may leave the rest of a line in a FIFO.
             "fifos_left": [] if self.config.narrow else [~fifo.rests for fifo in fifos],
         }
-        upsets = {}
-        for name, checked in checks.items():
-            upsets[name] = Signal(name=name)
-            m.d.sync += upsets[name].eq(Cat(checked).any())
-        return upsets
+        registers = {name: Signal(name=name) for name in checks}
+        m.d.sync += [registers[name].eq(Cat(checked).any()) for name, checked in checks.items()]
+        fifos_left = registers.pop("fifos_left")
+        return registers, fifos_left
 
-    def _run(self, m: Any, parts: _Parts, upsets: dict[str, Any]) -> None:
+    def _run(self, m: Any, parts: _Parts, upsets: dict[str, Any], fifos_left: Any) -> None:
         """Control a run from START to ``done``, and its status registers."""
         csr, settings, loader, lanes, writer, flush, scan, again = parts
         cause_of = self._map["status"]["cause"].code
@@ -338,7 +337,6 @@ class Kernel(wiring.Component):
             m.d.comb += [part.rounds.eq(settings.rounds), part.stop.eq(failed)]
         m.d.comb += [lanes.load.eq(settings.check | again), lanes.start.eq(self.begins | again)]
         read_error = C(0, 1) if loader is None else loader.error
-        fifos_left = upsets.pop("fifos_left")
 
         read_beat = axi.rvalid & axi.rready
         write_beat = axi.wvalid & axi.wready
