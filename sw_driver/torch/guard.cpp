@@ -14,14 +14,17 @@
 #include <c10/util/flat_hash_map.h>
 #include <torch/library.h>
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <map>
+#include <set>
 #include <mutex>
 #include <new>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -42,25 +45,38 @@ struct Account {
   int (*ask)(int64_t nbytes, char* reason, int64_t size);
 };
 
-// Header of a block; the memory that PyTorch gets begins behind it, as aligned as before.
+// Record of a block of memory. It lies before a block of PyTorch's allocator.
 struct alignas(64) Block {
   std::atomic<Account*> account;
   size_t nbytes;
-  size_t mapped;  // bytes of its own mapping, or 0 for a block of the allocator before
+  size_t mapped;  // bytes of its own mapping, or 0
+  Block(Account* account, size_t nbytes, size_t mapped)
+      : account(account), nbytes(nbytes), mapped(mapped) {}
 };
 static_assert(sizeof(Block) == 64);
 
 const size_t PAGE = sysconf(_SC_PAGESIZE);
-constexpr size_t MAPPED_BYTES = 1 << 20;  // smaller blocks have no mapping of their own
+const size_t GRAIN = std::max<size_t>(PAGE, 1 << 14);  // mappings are a multiple of it
+constexpr size_t MAPPED_BYTES = 1 << 16;  // smaller blocks have no mapping of their own
+constexpr size_t MOST_SEAMS = 10000;      // Linux allows a process 65,530 mappings
 
 c10::Allocator* base = nullptr;
 thread_local Account* counting = nullptr;
-std::mutex free_lock;
-std::multimap<size_t, char*> free_maps;  // by bytes; their pages are there already
+std::mutex map_lock;
+// Memory may be freed after this library's variables, so these stay.
+auto& blocks = *new std::unordered_map<void*, Block>;  // those with mappings, by their memory
+auto& free_maps = *new std::multimap<size_t, char*>;   // kept ones, by bytes
+auto& seams = *new std::set<char*>;  // where moved pages begin, in blocks and kept mappings
 std::atomic<int64_t> free_bytes{0};
 std::atomic<bool> keeps{false};  // freed mappings stay, up to the limit of their account
 
-Block* block_of(void* memory) { return static_cast<Block*>(memory) - 1; }
+Block* block_of(void* memory) {
+  if (reinterpret_cast<uintptr_t>(memory) % PAGE == 0) {
+    std::lock_guard<std::mutex> guard(map_lock);
+    if (auto at = blocks.find(memory); at != blocks.end()) return &at->second;
+  }
+  return static_cast<Block*>(memory) - 1;
+}
 
 void keep(char* memory, size_t nbytes) {
   free_maps.emplace(nbytes, memory);
@@ -75,16 +91,36 @@ std::pair<char*, size_t> drop(std::multimap<size_t, char*>::iterator at) {
   return dropped;
 }
 
+// Take the start of a kept mapping, `nbytes` or all; the rest stays.
+std::pair<char*, size_t> cut(std::multimap<size_t, char*>::iterator at, size_t nbytes) {
+  auto [memory, size] = drop(at);
+  if (size <= nbytes) return {memory, size};
+  keep(memory + nbytes, size - nbytes);
+  return {memory, nbytes};
+}
+
+char* map_new(size_t nbytes, char* at = nullptr) {
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0);
+  void* memory = mmap(at, nbytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  TORCH_CHECK_WITH(OutOfMemoryError, memory != MAP_FAILED, "the system has no ", nbytes, " bytes");
+  return static_cast<char*>(memory);
+}
+
+void unmap(char* memory, size_t nbytes) {
+  munmap(memory, nbytes);
+  seams.erase(seams.lower_bound(memory), seams.lower_bound(memory + nbytes));
+}
+
 // Return kept mappings to the system until `most` bytes are left: the largest first, from its end.
 void trim(int64_t most) {
   most = std::max<int64_t>(most, 0);
   if (free_bytes <= most) return;
-  std::lock_guard<std::mutex> guard(free_lock);
+  std::lock_guard<std::mutex> guard(map_lock);
   while (free_bytes > most && !free_maps.empty()) {
     auto [memory, nbytes] = drop(std::prev(free_maps.end()));
-    const size_t room = std::max<int64_t>(most - free_bytes, 0) / PAGE * PAGE;
+    const size_t room = std::max<int64_t>(most - free_bytes, 0) / GRAIN * GRAIN;
     const size_t left = std::min(room, nbytes);
-    munmap(memory + left, nbytes - left);
+    unmap(memory + left, nbytes - left);
     if (left) keep(memory, left);
   }
 }
@@ -98,7 +134,6 @@ void add(Account* account, int64_t nbytes, bool is_new = true) {
 }
 
 void reserve(Account* account, int64_t nbytes, bool asks) {
-  trim(account->limit - account->used - nbytes);
   if (asks && account->ask && account->used + nbytes > account->limit) {
     char reason[512] = "";
     int code = account->ask(nbytes, reason, sizeof reason);
@@ -107,61 +142,72 @@ void reserve(Account* account, int64_t nbytes, bool asks) {
       std::raise(SIGINT);
     }
     TORCH_CHECK_WITH(OutOfMemoryError, code != 2, reason);
-    trim(account->limit - account->used - nbytes);
   }
   add(account, nbytes);
 }
 
-// Free a block, or keep its mapping if the account's limit allows that.
-void give(Block* block) {
-  const Account* account = block->account;
-  const size_t mapped = block->mapped;
-  if (!mapped) return base->raw_deallocate(block);
-  if (!keeps || !account ||
-      free_bytes + static_cast<int64_t>(mapped) > account->limit - account->used) {
-    munmap(static_cast<void*>(block), mapped);
-    return;
+// Move pages over new ones, a mapping of the system at a time; small ones are not worth a call.
+void move(char* from, size_t nbytes, char* to) {
+  for (char* end = from + nbytes; from < end;) {
+    const auto seam = seams.upper_bound(from);
+    const size_t part = (seam == seams.end() ? end : std::min(*seam, end)) - from;
+    seams.erase(from);
+    if (part >= MAPPED_BYTES &&
+        mremap(from, part, part, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED) {
+      seams.insert(to);
+      seams.insert(to + part);
+    } else {
+      munmap(from, part);
+      map_new(part, to);
+    }
+    from += part;
+    to += part;
   }
-  std::lock_guard<std::mutex> guard(free_lock);
-  keep(reinterpret_cast<char*>(block), mapped);
 }
 
+// Return a mapping: a kept one, else one with pages of kept ones, which the system need not clear.
+char* map(size_t nbytes) {
+  if (auto at = free_maps.lower_bound(nbytes); at != free_maps.end()) return cut(at, nbytes).first;
+  char* memory = map_new(nbytes);
+  for (size_t filled = 0; filled < nbytes && !free_maps.empty() && seams.size() < MOST_SEAMS;) {
+    auto at = free_maps.lower_bound(nbytes - filled);
+    if (at == free_maps.end()) --at;
+    auto [from, part] = cut(at, nbytes - filled);
+    move(from, part, memory + filled);
+    filled += part;
+  }
+  seams.erase(memory + nbytes);
+  return memory;
+}
+
+void* take(size_t nbytes, Account* account) {
+  if (!account || nbytes < MAPPED_BYTES)
+    return new (base->raw_allocate(nbytes + sizeof(Block))) Block(account, nbytes, 0) + 1;
+  const size_t mapped = (nbytes + GRAIN - 1) / GRAIN * GRAIN;
+  std::lock_guard<std::mutex> guard(map_lock);
+  void* memory = map(mapped);
+  blocks.try_emplace(memory, account, nbytes, mapped);
+  return memory;
+}
+
+// Free a block; its mapping is kept if the account's limit allows that.
 void release(void* memory) {
   if (memory == nullptr) return;
   Block* block = block_of(memory);
-  if (Account* account = block->account) account->used -= static_cast<int64_t>(block->nbytes);
-  give(block);
-}
-
-// Return a mapping: the start of a kept one, a smaller kept one that grows, or a new one.
-char* map(size_t nbytes) {
-  std::unique_lock<std::mutex> guard(free_lock);
-  if (auto at = free_maps.lower_bound(nbytes); at != free_maps.end()) {
-    auto [memory, size] = drop(at);
-    if (size - nbytes >= MAPPED_BYTES)
-      keep(memory + nbytes, size - nbytes);
-    else if (size > nbytes)
-      munmap(memory + nbytes, size - nbytes);
-    return memory;
+  Account* account = block->account;
+  if (account) account->used -= static_cast<int64_t>(block->nbytes);
+  const size_t mapped = block->mapped;
+  if (!mapped) return base->raw_deallocate(block);
+  const bool stays = keeps && account;
+  {
+    std::lock_guard<std::mutex> guard(map_lock);
+    blocks.erase(memory);
+    if (stays)
+      keep(static_cast<char*>(memory), mapped);
+    else
+      unmap(static_cast<char*>(memory), mapped);
   }
-  void* memory = MAP_FAILED;
-  if (!free_maps.empty()) {
-    auto [smaller, size] = drop(std::prev(free_maps.end()));
-    memory = mremap(smaller, size, nbytes, MREMAP_MAYMOVE);
-    if (memory == MAP_FAILED) munmap(smaller, size);
-  }
-  guard.unlock();
-  if (memory == MAP_FAILED)
-    memory = mmap(nullptr, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  TORCH_CHECK_WITH(OutOfMemoryError, memory != MAP_FAILED, "the system has no ", nbytes, " bytes");
-  return static_cast<char*>(memory);
-}
-
-Block* take(size_t nbytes, Account* account) {
-  const size_t mapped = (nbytes + sizeof(Block) + PAGE - 1) / PAGE * PAGE;
-  if (account && nbytes >= MAPPED_BYTES)
-    return new (map(mapped)) Block{account, nbytes, mapped};
-  return new (base->raw_allocate(nbytes + sizeof(Block))) Block{account, nbytes, 0};
+  if (stays) trim(account->limit - account->used);
 }
 
 struct Counter final : c10::Allocator {
@@ -171,16 +217,16 @@ struct Counter final : c10::Allocator {
     const c10::Device cpu(c10::DeviceType::CPU);
     if (nbytes == 0) return {nullptr, nullptr, &release, cpu};
     if (account && static_cast<int64_t>(nbytes) < account->least) account = nullptr;
-    Block* block = take(nbytes, account);  // with kept memory, before room is made
-    if (account) {
-      try {
-        reserve(account, static_cast<int64_t>(nbytes), asks);
-      } catch (...) {
-        give(block);
-        throw;
-      }
+    if (account) reserve(account, static_cast<int64_t>(nbytes), asks);
+    void* memory = nullptr;
+    try {
+      memory = take(nbytes, account);
+    } catch (...) {
+      if (account) account->used -= static_cast<int64_t>(nbytes);
+      throw;
     }
-    return {block + 1, block + 1, &release, cpu};
+    if (account) trim(account->limit - account->used);
+    return {memory, memory, &release, cpu};
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -597,6 +643,7 @@ int guard_install() {
   python = interpreter->vtable_;
   interpreter->vtable_ = new Table;
   counter = new Counter;
+  pthread_atfork([] { map_lock.lock(); }, [] { map_lock.unlock(); }, [] { map_lock.unlock(); });
   c10::SetCPUAllocator(counter, UINT8_MAX);
   return c10::GetCPUAllocator() != counter;
 }
@@ -791,7 +838,7 @@ int64_t guard_in_use(int64_t* numbers, int64_t size) {
 
 void guard_forked() {
   new (&lock) std::mutex;
-  new (&free_lock) std::mutex;
+  new (&map_lock) std::mutex;
   own = nullptr;
   counting = nullptr;
   state = State{};

@@ -1092,7 +1092,7 @@ class Residency:
         began = 0 if job.done() else time.perf_counter_ns()
         error = None
         try:
-            with Interrupts():  # memory is freed once this has raised
+            with Interrupts(recent=not began):  # memory is freed once this has raised
                 job.wait()
         except Exception as caught:
             error = caught
