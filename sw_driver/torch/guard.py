@@ -1,7 +1,8 @@
 """The compiled guard of memory plans: built at first use, loaded, and called by ctypes.
 
-``guard.cpp`` decides which operators a residency's dispatch mode must see, and counts PyTorch's
-memory on CPUs at the allocator. Where it cannot be built, the mode sees every operator.
+``guard.cpp`` decides which operators a residency's dispatch mode must see; ``guard_memory.h``
+counts PyTorch's memory on CPUs at the allocator. Where they cannot be built, the mode sees every
+operator.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ __all__ = [
     "load",
 ]
 
-SOURCE = Path(__file__).with_suffix(".cpp")
+SOURCES = [Path(__file__).with_name(name) for name in ("guard.cpp", "guard_memory.h")]
 
 FLAGS = "-O2", "-std=c++20", "-shared", "-fPIC", "-Wall"
 
@@ -207,7 +208,7 @@ def _build(folder: Path) -> None:
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
     command = [
         _compiler(), *FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={abi}", f"-I{root / 'include'}",
-        f"-I{root / 'include/torch/csrc/api/include'}", str(SOURCE), "-o", str(folder / _NAME),
+        f"-I{root / 'include/torch/csrc/api/include'}", str(SOURCES[0]), "-o", str(folder / _NAME),
         f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10",
     ]  # fmt: skip
     with build_progress(_ABOUT, None):
@@ -230,7 +231,8 @@ def load() -> Guard | None:
     try:
         version = subprocess.run([_compiler(), "--version"], capture_output=True, check=False)
         key = content_key(
-            [SOURCE.read_bytes(), version.stdout, torch.__version__, platform.machine(), *FLAGS]
+            [source.read_bytes() for source in SOURCES]
+            + [version.stdout, torch.__version__, platform.machine(), *FLAGS]
         )
         return Guard(cached_build("guard", key, _build, _ABOUT) / _NAME)
     except (OSError, RuntimeError, AttributeError) as error:
