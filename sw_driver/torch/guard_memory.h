@@ -44,7 +44,8 @@ static_assert(sizeof(Block) == 64);
 
 const size_t PAGE = sysconf(_SC_PAGESIZE);
 const size_t GRAIN = std::max<size_t>(PAGE, 1 << 14);  // mappings are a multiple of it
-constexpr size_t MAPPED_BYTES = 1 << 16;  // smaller blocks have no mapping of their own
+constexpr size_t MAPPED_BYTES = 1 << 16;  // smaller blocks have no mapping of their own,
+constexpr size_t UNKEPT_BYTES = 1 << 20;  // nor have these where freed mappings do not stay
 constexpr size_t MOST_SEAMS = 10000;      // Linux allows a process 65,530 mappings
 
 c10::Allocator* base = nullptr;
@@ -168,7 +169,7 @@ char* map(size_t nbytes) {
 }
 
 void* take(size_t nbytes, Account* account) {
-  if (!account || nbytes < MAPPED_BYTES)
+  if (!account || nbytes < (keeps ? MAPPED_BYTES : UNKEPT_BYTES))
     return new (base->raw_allocate(nbytes + sizeof(Block))) Block(account, nbytes, 0) + 1;
   const size_t mapped = (nbytes + GRAIN - 1) / GRAIN * GRAIN;
   std::lock_guard<std::mutex> guard(map_lock);
