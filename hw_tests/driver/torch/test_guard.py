@@ -205,7 +205,7 @@ def test_steps_like_one_before_need_no_new_pages(budget: str) -> None:
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     policy.close()
     step_pages = 16 * values.nbytes // resource.getpagesize()
-    assert min(faults[4:]) < step_pages // 16
+    assert min(faults[4:]) < step_pages // 8
 
 
 def test_ctrl_c_while_room_is_made_inside_an_operation() -> None:
