@@ -287,10 +287,10 @@ class Kernel(wiring.Component):
         return fifo
 
     def _upsets(self, m: Any, parts: _Parts, fifos: list[Any]) -> tuple[dict[str, Any], Any]:
-        """Return checks of the kernel's own state by cause, most serious first, and FIFOs' lines.
+        """Return checks of the kernel's state by cause, most serious first, and ``fifos_left``.
 
-        A sound kernel sets none of the checks, and has no lines in FIFOs at the end of a run. They
-        are registers, as nothing has to wait for them.
+        A sound kernel never sets a check, and at the end of a run not ``fifos_left``: FIFOs have
+        lines. All are registers, as nothing has to wait for them.
         """
         movers = [mover for mover in (parts.loader, parts.writer) if mover is not None]
         lost = [fifo.i.valid & ~fifo.i.ready for fifo in fifos]

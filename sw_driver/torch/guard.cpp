@@ -622,7 +622,6 @@ int64_t guard_in_use(int64_t* numbers, int64_t size) {
 
 void guard_forked() {
   new (&lock) std::mutex;
-  new (&map_lock) std::mutex;
   own = nullptr;
   counting = nullptr;
   state = State{};

@@ -32,7 +32,7 @@ struct Account {
   int (*ask)(int64_t nbytes, char* reason, int64_t size);
 };
 
-// Record of a block of memory. It lies before a block of PyTorch's allocator.
+// Record of a block of memory: in `blocks`, or in front of memory of PyTorch's allocator.
 struct alignas(64) Block {
   std::atomic<Account*> account;
   size_t nbytes;
@@ -134,7 +134,8 @@ void reserve(Account* account, int64_t nbytes, bool asks) {
   add(account, nbytes);
 }
 
-// Move pages over new ones, a mapping of the system at a time; small ones are not worth a call.
+// Replace new pages at `to` by those at `from`. The system moves pages of one of its mappings at a
+// time; to move few of them costs more than to clear new ones, so these are dropped.
 void move(char* from, size_t nbytes, char* to) {
   for (char* end = from + nbytes; from < end;) {
     const auto seam = seams.upper_bound(from);

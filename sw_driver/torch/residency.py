@@ -598,7 +598,11 @@ class Residency:
         storage, store = held.storage(), self._store_of(held)
         assert storage is not None
         place = store.take(held.nbytes)
+        began_ns = time.perf_counter_ns()
         store.write(place, _data_ptr(storage), held.nbytes).wait()
+        self.statistics.bytes_out += held.nbytes
+        self.statistics.waits += 1
+        self.statistics.waited_ns += time.perf_counter_ns() - began_ns
         return place
 
     def restore(self, held: Held, place: Any) -> None:
@@ -608,6 +612,7 @@ class Residency:
             self._have([held], 0, "restoring a tensor")
             self._changed(held)
             self._store_of(held).read(place, _data_ptr(storage), held.nbytes).wait()
+            self.statistics.bytes_back += held.nbytes
 
     def drop(self, held: Held) -> None:
         """Let a storage leave; raise ``RuntimeError`` if its memory was handed out, as to NumPy."""

@@ -588,7 +588,7 @@ class Sentinel(Policy):
         return bool(self._kinds) and self._kind is None and not scripted
 
     def _keep_buffers(self, run: _Run) -> None:
-        """Copy the buffers that steps before have changed."""
+        """Copy small buffers, and large ones that steps before have changed."""
         self._keep_small(run, self._model.buffers())
         run.buffers = {self._residency.of(one) for one in self._model.buffers()}
         self._changing = {held: None for held in self._changing if held in run.buffers}
@@ -597,7 +597,7 @@ class Sentinel(Policy):
                 run.places[held] = self._residency.stored_copy(held)
 
     def _keep_small(self, run: _Run, tensors: Iterable[Tensor]) -> None:
-        """Copy tensors that have no record; a step that is refused restores them."""
+        """Copy small tensors, which have no record; a step that is refused restores them."""
         if self._kinds:
             with unwatched(), torch.no_grad():
                 run.small += [

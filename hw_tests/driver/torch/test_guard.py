@@ -289,6 +289,19 @@ def test_a_step_refused_inside_an_operation_leaves_all_as_it_was() -> None:
         assert policy.report()["peak_bytes"] <= 40_000
 
 
+def test_a_large_buffer_that_a_step_changes_is_copied_in_the_next_ones() -> None:
+    model = _Wide()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    with Sentinel(model, optimizer, budget=10**6, least_bytes=LEAST_BYTES) as policy:
+        out_bytes = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(16, 32)).backward()
+            optimizer.step()
+            out_bytes.append(policy.report()["out_bytes"])
+    assert out_bytes == [number * model.calls.nbytes for number in range(4)]
+
+
 class _Counting(nn.Module):
     """Counts its calls in a small and a large buffer."""
 
