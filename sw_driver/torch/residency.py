@@ -1216,13 +1216,17 @@ def _kind(func: Any) -> _Kind:
 
 
 def _mourn() -> None:
+    """Hand dead records to their residencies; residencies not entered release them now."""
+    left: dict[Residency, None] = {}
     for held in [*_DEAD]:
         if _HELD.get(held.number) is held:
             del _HELD[held.number]
         held.residency._dead[held] = None
         _DEAD.pop(held, None)
         if held.residency._watch is None:
-            held.residency._bury()
+            left[held.residency] = None
+    for residency in left:
+        residency._bury()
 
 
 _storage_of: Callable[[Any], UntypedStorage] = torch._C.TensorBase.untyped_storage

@@ -190,6 +190,22 @@ def test_small_freed_blocks_give_their_pages_to_large_ones() -> None:
     residency.close()
 
 
+def test_kept_pages_leave_where_small_blocks_need_the_budget() -> None:
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    residency = Residency(budget=64 << 20, least_bytes=1 << 12)
+    with residency:
+        residency.enter_guard()
+        before = resident_bytes()
+        large = torch.ones(60 << 18)
+        del large
+        small = [torch.ones(1 << 13) for _ in range(40 << 5)]  # 40 MiB
+        assert resident_bytes() - before < 80 << 20
+        del small  # 1,280 records die at once
+    residency.close()
+
+
 @pytest.mark.parametrize("budget", ["100%", "50%"])
 def test_steps_like_one_before_need_no_new_pages(budget: str) -> None:
     model = nn.Sequential(*(nn.Conv2d(16, 16, 3, padding=1) for _ in range(8)))
